@@ -3,8 +3,8 @@
 - `backlog`: landing 64 shards, each with about 20 MB, by Spark tasks, beside the ceiling: as many processes that sign,
   ask, decode and write Parquet and do nothing else, within the same limits of a shard.
 - `full`: the same with 256 shards of 10 MB, which may give more than two cores can take.
-- `many`: the first round over 1,000 shards with ten small records each, and the rounds behind it that find nothing,
-  beside those over 10 shards.
+- `many`: a job's first round over 1,000 shards with ten small records each, part by part, and the round behind it that
+  finds nothing, beside those over 10 shards.
 
 The pages are rendered beforehand by a server on the same machine.
 
@@ -20,11 +20,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,15 +35,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.clock import SystemClock
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinesis.fast_parsing import COLUMNS, page_decoder
 from airflow_provider_coordination.sources.kinesis.pacing import Pace, Patience
 from airflow_provider_coordination.sources.kinesis.reader import reading_client
+from airflow_provider_coordination.sources.kinesis.shards import describe_stream
+from airflow_provider_coordination.sources.kinesis.sync import ShardSync
+from airflow_provider_coordination.spark.application import delivery_of
+from airflow_provider_coordination.spark.bad_records import BadRecords
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land
+from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.reading import ShardReading
+from airflow_provider_coordination.spark.kinesis.streams import Streams
+from airflow_provider_coordination.spark.sinks import make_sinks
+from airflow_provider_coordination.spark.spans import NoSpan
+from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.stores.sql import SqlStore
 from benchmarks.landing import SLOTS, session
+from tests.support.job_settings import ingest, streams_of
+from tests.support.kinesis_server.engine import Engine
+from tests.support.kinesis_server.in_process import InProcessClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+STREAM = "clicks"
 PAGE_RECORDS = {1024: 2_000, 200: 10_000}
 """By the size of a record, how many are on a page: as many as a shard gives in a second."""
 
@@ -98,18 +118,6 @@ def plans_of(shards: int) -> list[ReadPlan]:
         )
         for number in range(shards)
     ]
-
-
-def following(plans: list[ReadPlan], rows: list[Landed]) -> list[ReadPlan]:
-    """Return the plans of the next round."""
-    found = {row.partition_key: row for row in rows}
-    assert not [row.error for row in rows if row.error]
-
-    def next_of(plan: ReadPlan) -> ReadPlan:
-        row = found[plan.partition_key]
-        return replace(plan, start=row.end, iterator=row.next_iterator, delivered_until=row.read_until)
-
-    return [next_of(plan) for plan in plans]
 
 
 def landed(spark: SparkSession, aws: AwsSettings, shards: int, folder: str) -> tuple[float, list[Landed]]:
@@ -215,27 +223,71 @@ def backlog(spark: SparkSession, size: int, shards: int, pages: int, repetitions
     }
 
 
-def many(spark: SparkSession, shards: int, repetitions: int) -> dict[str, float]:
-    """Return the seconds of the first landing over shards with ten records each, and of those that find nothing."""
-    first: list[float] = []
-    idle: list[float] = []
-    with served(shards, 10, 200, 1) as aws, tempfile.TemporaryDirectory() as folder:
-        options = LandingOptions(
-            kinesis=aws, root=folder, seconds=10, max_bytes=2**25, slot_memory_bytes=512 * 2**20, on_data_loss="fail"
+class Phases:
+    """Notes how long the parts of a round took; a `Spans`."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def span(self, name: str, **attributes: Any) -> Iterator[NoSpan]:
+        """See `Spans.span`."""
+        start = time.perf_counter()
+        yield NoSpan()
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def many(spark: SparkSession, shards: int, folder: Path) -> dict[str, float]:
+    """Return the seconds of a job's first round over shards with ten records each, and of one that finds nothing."""
+    client = InProcessClient(Engine(SystemClock()))
+    client.create_stream(StreamName=STREAM, ShardCount=shards)
+    with served(shards, 10, 200, 1) as aws:
+        settings = ingest(
+            source=STREAM,
+            owner="job",
+            streams=(STREAM,),
+            aws=aws,
+            output=str(folder / "lake"),
+            expires_at=datetime.now(UTC) + timedelta(days=1),
+            store=StoreSettings(kind="sql", settings={}),
         )
-        for repetition in range(repetitions + 1):
-            plans = plans_of(shards)
-            start = time.perf_counter()
-            rows = land(spark, plans, replace(options, root=f"{folder}/{repetition}"))
-            first.append(time.perf_counter() - start)
-            assert sum(row.records for row in rows) == shards * 10
-            plans = following(plans, rows)
-            start = time.perf_counter()
-            rows = land(spark, plans, options)
-            idle.append(time.perf_counter() - start)
-            assert sum(row.records for row in rows) == 0, rows[0]
-            assert not (errors := [row.error for row in rows if row.error]), errors[0]
-    return {"first": round(statistics.median(first[1:]), 2), "idle": round(statistics.median(idle[1:]), 2)}
+        coordinator = SourceCoordinator(SqlStore(f"sqlite:///{folder}/leases.db", table="leases"), STREAM, "job")
+        coordinator.initialize()
+        sync = ShardSync(client, coordinator, initial_position="TRIM_HORIZON")
+        sync.run([STREAM], forced=True)
+        streams = Streams([STREAM], partial(describe_stream, client), sync=partial(sync.run, [STREAM], forced=False))
+        sinks = make_sinks(settings.writes)
+        for sink in sinks:
+            sink.check()
+        phases = Phases()
+        ingestion = Ingestion(
+            settings,
+            coordinator,
+            delivery_of(spark, settings, SHARD_RECORDS, sinks, None, BadRecords()),
+            reading=partial(ShardReading, spark, streams_of(settings), streams),
+            stop=threading.Event(),
+            spans=phases,
+        )
+        ingestion.round()
+        ingestion.finish()
+        first = phases.seconds
+        phases.seconds = {}
+        ingestion.round()
+        ingestion.finish()
+        idle, delivered = phases.seconds, ingestion._summary.records_delivered
+        ingestion.give_back()
+    assert delivered == shards * 10, delivered
+    first["in all"] = sum(first[name] for name in ("acquire", "land", "record", "deliver"))
+    return {**first, **{f"idle {name}": idle[name] for name in ("round", "land", "record")}}
+
+
+def first_rounds(spark: SparkSession, shards: int, repetitions: int) -> dict[str, float]:
+    """Return the medians of `many`, after one that is not counted."""
+    found = []
+    for _ in range(repetitions + 1):
+        with tempfile.TemporaryDirectory() as folder:
+            found.append(many(spark, shards, Path(folder)))
+    return {name: round(statistics.median(each[name] for each in found[1:]), 2) for name in found[0]}
 
 
 def main() -> None:
@@ -248,7 +300,7 @@ def main() -> None:
     for each in PAGE_RECORDS:
         figures[f"backlog, {each} B"] = backlog(spark, each, size.shards, size.pages, size.repetitions)
         figures[f"full, {each} B"] = backlog(spark, each, size.full, size.full_pages, size.repetitions)
-    figures["many"] = {str(shards): many(spark, shards, size.repetitions) for shards in (10, size.many)}
+    figures["many"] = {str(shards): first_rounds(spark, shards, size.repetitions) for shards in (10, size.many)}
     spark.stop()
     for name, found in figures.items():
         print(f"{name}: {found}")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 
@@ -38,8 +39,14 @@ class AilingKinesis(ThreadingHTTPServer):
         self.ill: Callable[[_Handler, bytes], None] | None = None
         """How the answer to GetRecords for `ill_shard` is sent."""
         self.ill_shard = "shard-0"
+        self.connections = 0
+        """How many were opened."""
         self.ill_after = 0
         """How many pages of it come as they should."""
+
+    def process_request(self, *connection: Any) -> None:
+        self.connections += 1
+        super().process_request(*connection)
 
     @property
     def settings(self) -> AwsSettings:

@@ -1,7 +1,7 @@
 """Pages of records without botocore's parsing, which is most of what reading costs.
 
-A page is decoded with msgspec, which leaves botocore nothing to parse; see `fast_answers`. Where msgspec is missing, or
-where an answer is not what it should be, botocore parses as ever, and `pages` makes the same of it.
+A page is decoded with msgspec. Where that is missing, or where an answer is not what it should be, botocore parses as
+ever, and `pages` makes the same of it.
 """
 
 from __future__ import annotations
@@ -10,22 +10,13 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_provider_coordination.sources.fast_answers import Decode, Decoded, decode_answers
+from airflow_provider_coordination.sources.fast_answers import Decode, Decoded
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords
 
 COLUMNS = "FastRecords"
 """Under this name an answer carries the records of its page."""
 _ONE_AT_A_TIME = threading.Lock()
 """Threads that decode take turns anyway: one after the other, they use the same memory again and again."""
-
-
-def parse_pages_fast(client: Any) -> bool:
-    """Let a client's answers to GetRecords carry their records as `KinesisRecords`; return whether they will.
-
-    :param client: of boto3; another one is left alone.
-    """
-    decode = page_decoder()
-    return decode is not None and decode_answers(client, "GetRecords", decode)
 
 
 def page_decoder() -> Decode | None:

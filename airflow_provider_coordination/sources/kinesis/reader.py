@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from airflow_provider_coordination.aws import AwsSettings, answered_at
-from airflow_provider_coordination.sources.answers_in_time import answered_within, give_up_late_answers
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.errors import (
     ExpiredIteratorError,
@@ -23,7 +22,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     ThrottledError,
     kinesis_errors,
 )
-from airflow_provider_coordination.sources.kinesis.fast_parsing import COLUMNS, parse_pages_fast
+from airflow_provider_coordination.sources.kinesis.fast_parsing import COLUMNS
 from airflow_provider_coordination.sources.kinesis.pacing import READ_INTERVAL_SECONDS, Pace, Patience
 from airflow_provider_coordination.sources.kinesis.pages import (
     KinesisRecord,
@@ -39,6 +38,7 @@ from airflow_provider_coordination.sources.kinesis.positions import (
     Position,
     parse_position,
 )
+from airflow_provider_coordination.sources.kinesis.shard_calls import ShardCalls
 
 __all__ = ["KinesisRecord", "ShardPage", "read_shard", "reading_client"]
 
@@ -60,17 +60,14 @@ DATE_RESOLUTION = timedelta(seconds=1)
 
 
 def reading_client(settings: AwsSettings) -> KinesisClient:
-    """Return a client for reading shards: it tries each call once, and parses pages of records fast.
+    """Return a client for reading shards: it tries each call once, at little cost; see `ShardCalls`.
 
     The reader repeats calls itself: it knows how much time there is, and counts how often it is throttled.
 
     :param settings: where Kinesis is and who asks; `max_attempts` is for the reader to keep.
     :raises ConfigurationError: if no region is known, or the endpoint is no URL.
     """
-    client = kinesis_client(replace(settings, max_attempts=1), CONNECTIONS, SILENCE_SECONDS)
-    parse_pages_fast(client)
-    give_up_late_answers(client)
-    return client
+    return ShardCalls(kinesis_client(replace(settings, max_attempts=1), CONNECTIONS, SILENCE_SECONDS))
 
 
 def read_shard(
@@ -233,8 +230,8 @@ class _Polling:
     def _ask(self) -> tuple[Mapping[str, Any], datetime]:
         asked_at, until = self._patience.clock.now(), self._patience.until
         left = None if until is None else max(0.0, until - self._patience.clock.monotonic()) + LATE_ANSWER_SECONDS
-        with answered_within(left):
-            return self._client.get_records(ShardIterator=self.iterator, Limit=self._page_records), asked_at
+        within = {"within": left} if isinstance(self._client, ShardCalls) else {}
+        return self._client.get_records(ShardIterator=self.iterator, Limit=self._page_records, **within), asked_at
 
     def _records_of(self, response: Mapping[str, Any]) -> KinesisRecords:
         if COLUMNS in response:

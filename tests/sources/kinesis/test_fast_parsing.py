@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.sources.kinesis import fast_parsing
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-from airflow_provider_coordination.sources.kinesis.fast_parsing import COLUMNS, page_decoder, parse_pages_fast
+from airflow_provider_coordination.sources.kinesis.fast_parsing import COLUMNS, page_decoder
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, ShardPage
 from airflow_provider_coordination.sources.kinesis.reader import read_shard, reading_client
+from airflow_provider_coordination.sources.kinesis.shard_calls import ShardCalls
 from tests.support.aws_wire import AwsWire
 
 SETTINGS = AwsSettings(
@@ -142,12 +142,5 @@ def without_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_msgspec")
 def test_where_msgspec_is_missing_botocore_parses(plain: Any) -> None:
     assert page_decoder() is None
-    assert not parse_pages_fast(plain)
-    assert len(first_page(plain, PAGES["records"]).records) == 2
-
-
-def test_a_client_that_is_not_boto3s_is_left_alone() -> None:
-    class Client:
-        meta = object()
-
-    assert not fast_parsing.parse_pages_fast(Client())
+    client = ShardCalls(plain)
+    assert first_page(client, PAGES["records"]).records == first_page(plain, PAGES["records"]).records

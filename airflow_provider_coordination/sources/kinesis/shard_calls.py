@@ -1,0 +1,160 @@
+"""The two calls of which a reader makes many, GetShardIterator and GetRecords, at a fraction of what they cost boto3.
+
+Polling a thousand shards is thousands of calls a second, most of which give nothing; what botocore does for each costs
+more than everything else. Here a call is signed and sent, and its answer decoded. Endpoint, credentials, connections,
+proxies and certificates are those of a client of boto3, and so are the errors.
+
+An answer may take no longer than its caller has time: a client of boto3 waits for as long as bytes come, however
+slowly, and a server that sends one a second would hold it for days.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from airflow_provider_coordination.sources.kinesis.fast_parsing import page_decoder
+
+CONTENT_TYPE = "application/x-amz-json-1.1"
+CHUNK_BYTES = 2**18
+
+
+class ShardCalls:
+    """A client of Kinesis that makes these two calls itself, once, and leaves the others to a client of boto3.
+
+    May be shared by threads.
+
+    :param client: of boto3.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._session = client._endpoint.http_session
+        self._parser = client._response_parser
+        self._url = client.meta.endpoint_url.rstrip("/") + "/"
+        self._host = urlsplit(self._url).netloc
+        self._agent = client.meta.config.user_agent or "airflow-provider-coordination"
+        self._decode = page_decoder()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def get_shard_iterator(self, **request: Any) -> Mapping[str, Any]:
+        """Return where to begin reading, as the client of boto3 does."""
+        at = request.get("Timestamp")
+        if at is not None:
+            request["Timestamp"] = round(at.timestamp(), 3)
+        return self._parsed("GetShardIterator", self._call("GetShardIterator", request))
+
+    def get_records(self, *, within: float | None = None, **request: Any) -> Mapping[str, Any]:
+        """Return one page of a shard's records, under `fast_parsing.COLUMNS`.
+
+        :param within: how many seconds the answer may take; None is for as long as bytes come.
+        """
+        answer = self._call("GetRecords", request, within)
+        if self._decode is not None and answer["status_code"] == 200:
+            try:
+                fields = self._decode(answer["body"]).fields
+            except ValueError:
+                pass  # the parser below says what is wrong with it
+            else:
+                return {**fields, "ResponseMetadata": {"HTTPHeaders": {"date": answer["headers"].get("date")}}}
+        return self._parsed("GetRecords", answer)
+
+    def _call(self, operation: str, request: Mapping[str, Any], within: float | None = None) -> dict[str, Any]:
+        """Make a call; return its answer as botocore's parsers take it."""
+        from botocore.awsrequest import AWSPreparedRequest, HeadersDict
+
+        until = None if within is None else time.monotonic() + within
+        body = json.dumps(request).encode()
+        headers: Any = HeadersDict(self._headers(operation, body))
+        prepared = AWSPreparedRequest("POST", self._url, headers, body, True)
+        # As botocore does it: who listens there may answer in the service's place.
+        listened = self._client.meta.events.emit(f"before-send.kinesis.{operation}", request=prepared)
+        answer = next((given for _, given in listened if given is not None), None)
+        if answer is None:
+            answer = self._session.send(prepared)
+            content = _content(answer, self._url, until)
+        else:
+            content = answer.content
+        return {"status_code": answer.status_code, "headers": answer.headers, "body": content}
+
+    def _parsed(self, operation: str, answer: dict[str, Any]) -> Mapping[str, Any]:
+        """Return an answer as botocore does.
+
+        :raises ClientError: if it is an error.
+        """
+        shape = self._client.meta.service_model.operation_model(operation).output_shape
+        parsed: dict[str, Any] = self._parser.parse(answer, shape)
+        if answer["status_code"] >= 300:
+            raise self._client.exceptions.from_code(parsed.get("Error", {}).get("Code"))(parsed, operation)
+        return parsed
+
+    def _headers(self, operation: str, body: bytes) -> dict[str, str]:
+        """Return the headers of a request, signed by version 4 of AWS' signatures."""
+        from botocore.exceptions import NoCredentialsError
+
+        credentials = self._client._request_signer._credentials
+        if credentials is None:
+            raise NoCredentialsError
+        frozen = credentials.get_frozen_credentials()
+        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        signed = {"content-type": CONTENT_TYPE, "host": self._host, "x-amz-date": now}
+        if frozen.token:
+            signed["x-amz-security-token"] = frozen.token
+        signed["x-amz-target"] = f"Kinesis_20131202.{operation}"
+        region, names = self._client.meta.region_name, ";".join(signed)
+        scope = f"{now[:8]}/{region}/kinesis/aws4_request"
+        lines = "".join(f"{name}:{value}\n" for name, value in signed.items())
+        canonical = f"POST\n/\n\n{lines}\n{names}\n{hashlib.sha256(body).hexdigest()}"
+        text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+        signature = hmac.new(
+            _signing_key(frozen.secret_key, now[:8], region), text.encode(), hashlib.sha256
+        ).hexdigest()
+        credential = f"AWS4-HMAC-SHA256 Credential={frozen.access_key}/{scope}"
+        return {
+            **{name: value for name, value in signed.items() if name != "host"},
+            "authorization": f"{credential}, SignedHeaders={names}, Signature={signature}",
+            "content-length": str(len(body)),
+            "user-agent": self._agent,
+        }
+
+
+@lru_cache(maxsize=16)
+def _signing_key(secret_key: str, date: str, region: str) -> bytes:
+    key = f"AWS4{secret_key}".encode()
+    for part in (date, region, "kinesis", "aws4_request"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    return key
+
+
+def _content(answer: Any, url: str, until: float | None) -> bytes:
+    """Return an answer's body.
+
+    :param until: by when it has to be whole, a reading of the monotonic clock.
+    :raises HTTPClientError: if it is not, or breaks off.
+    """
+    from botocore.exceptions import ReadTimeoutError, ResponseStreamingError
+    from urllib3.exceptions import HTTPError
+
+    if not hasattr(answer.raw, "read1"):  # of an older urllib3
+        content: bytes = answer.content
+        return content
+    pieces = []
+    try:
+        while piece := answer.raw.read1(CHUNK_BYTES):
+            pieces.append(piece)
+            if until is not None and time.monotonic() > until:
+                answer.raw.close()
+                raise ReadTimeoutError(endpoint_url=url, error="the answer was not whole in time")
+    except HTTPError as error:
+        raise ResponseStreamingError(error=error) from error
+    answer.raw.release_conn()
+    return b"".join(pieces)
