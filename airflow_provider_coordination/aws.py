@@ -57,6 +57,7 @@ class AwsSettings:
     :param endpoint_url: another place to send the calls to, such as a local server.
     :param role_arn: a role to assume; its credentials are renewed before they expire.
     :param external_id: what the role's trust policy asks for, if it does.
+    :param role_session_name: the name of the assumed role's session, in logs of AWS; by default one of botocore's.
     :param access_key_id: with `secret_access_key`, the credentials.
     :param secret_access_key: never shown.
     :param session_token: for temporary credentials; never shown.
@@ -73,6 +74,7 @@ class AwsSettings:
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
     max_attempts: int = 10
+    role_session_name: str | None = None
 
     def __post_init__(self) -> None:
         if self.endpoint_url and not self.endpoint_url.startswith(("http://", "https://")):
@@ -88,8 +90,9 @@ class AwsSettings:
             raise _invalid(missing, "nothing", f"must be given together with {given}")
         if self.session_token and not self.access_key_id:
             raise _invalid("access_key_id", "nothing", "must be given together with session_token")
-        if self.external_id and not self.role_arn:
-            raise _invalid("role_arn", "nothing", "must be given together with external_id")
+        for name in ("external_id", "role_session_name"):
+            if getattr(self, name) and not self.role_arn:
+                raise _invalid("role_arn", "nothing", f"must be given together with {name}")
 
 
 def aws_client(
@@ -147,7 +150,7 @@ def aws_session(settings: AwsSettings) -> boto3.session.Session:
         aws_session_token=settings.session_token,
         region_name=settings.region,
     )
-    return _session_of_role(session, settings.role_arn, settings.external_id) if settings.role_arn else session
+    return _session_of_role(session, settings) if settings.role_arn else session
 
 
 def answered_at(answer: Mapping[str, Any]) -> datetime | None:
@@ -162,13 +165,13 @@ def answered_at(answer: Mapping[str, Any]) -> datetime | None:
         return None
 
 
-def _session_of_role(source: boto3.session.Session, role_arn: str, external_id: str | None) -> boto3.session.Session:
+def _session_of_role(source: boto3.session.Session, settings: AwsSettings) -> boto3.session.Session:
     """Return a session whose only credentials are the role's, fetched on first use and before they expire."""
     import boto3
     from botocore.credentials import CredentialResolver
 
     session = _quick_session()
-    provider = _AssumedRole(source, role_arn, external_id)
+    provider = _AssumedRole(source, settings)
     resolver = CredentialResolver(providers=[provider])  # type: ignore[list-item]
     session.register_component("credential_provider", resolver)
     return boto3.session.Session(botocore_session=session, region_name=source.region_name)
@@ -212,10 +215,9 @@ class _AssumedRole:
     METHOD = "assume-role"
     CANONICAL_NAME = None
 
-    def __init__(self, source: boto3.session.Session, role_arn: str, external_id: str | None) -> None:
+    def __init__(self, source: boto3.session.Session, settings: AwsSettings) -> None:
         self._source = source
-        self._role_arn = role_arn
-        self._external_id = external_id
+        self._settings = settings
 
     def load(self) -> Credentials:
         """Return credentials that are fetched on first use and refresh themselves."""
@@ -230,11 +232,13 @@ class _AssumedRole:
         source_credentials = self._source.get_credentials()
         if source_credentials is None:
             raise NoCredentialsError
+        assert self._settings.role_arn is not None
+        more = {"ExternalId": self._settings.external_id, "RoleSessionName": self._settings.role_session_name}
         fetcher = AssumeRoleCredentialFetcher(
             client_creator=self._create_client,
             source_credentials=source_credentials,
-            role_arn=self._role_arn,
-            extra_args={"ExternalId": self._external_id} if self._external_id else {},
+            role_arn=self._settings.role_arn,
+            extra_args={name: value for name, value in more.items() if value},
         )
         credentials: dict[str, str] = fetcher.fetch_credentials()
         return credentials

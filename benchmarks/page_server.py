@@ -77,6 +77,8 @@ class Shards(asyncio.Protocol):
             number = str(request.get("StartingSequenceNumber", ""))
             page = (int(number) - FIRST) // SEQUENCE_NUMBERS_A_PAGE + 1 if number else 0
             parts = [json.dumps({"ShardIterator": f"{request['ShardId']}:{page}"}).encode()]
+        elif call in ("DescribeStreamSummary", "ListShards"):
+            parts = [json.dumps(self._listed() if call == "ListShards" else self._described()).encode()]
         else:
             shard, _, text = str(request["ShardIterator"]).partition(":")
             page = int(text)
@@ -91,6 +93,34 @@ class Shards(asyncio.Protocol):
         kind = "Content-Type: application/x-amz-json-1.1"
         head = ["HTTP/1.1 200 OK", f"Date: {date}", kind, f"Content-Length: {size}"]
         self._transport.writelines([("\r\n".join(head) + "\r\n\r\n").encode(), *parts])  # type: ignore[attr-defined]
+
+    def _listed(self) -> dict[str, object]:
+        step = 2**128 // self.shards
+        return {
+            "Shards": [
+                {
+                    "ShardId": f"shardId-{number:012d}",
+                    "HashKeyRange": {
+                        "StartingHashKey": str(number * step),
+                        "EndingHashKey": str(2**128 - 1 if number == self.shards - 1 else (number + 1) * step - 1),
+                    },
+                    "SequenceNumberRange": {"StartingSequenceNumber": str(FIRST)},
+                }
+                for number in range(self.shards)
+            ]
+        }
+
+    def _described(self) -> dict[str, object]:
+        summary = {
+            "StreamName": "b",
+            "StreamARN": "arn:aws:kinesis:us-east-1:123456789012:stream/b",
+            "StreamStatus": "ACTIVE",
+            "RetentionPeriodHours": 24,
+            "StreamCreationTimestamp": 1_700_000_000.0,
+            "EnhancedMonitoring": [],
+            "OpenShardCount": self.shards,
+        }
+        return {"StreamDescriptionSummary": summary}
 
 
 async def serve(shards: int, records: int, size: int, pages: int) -> None:

@@ -17,6 +17,7 @@ FULL = {
     "endpoint_url": "http://127.0.0.1:4568",
     "role_arn": "arn:aws:iam::123456789012:role/reader",
     "external_id": "ours",
+    "role_session_name": "nightly",
     "access_key_id": "AKIA",
     "secret_access_key": "hush",
     "session_token": "hush too",
@@ -53,6 +54,7 @@ def test_secrets_are_not_shown() -> None:
         ),
         ({"session_token": "hush"}, "field 'access_key_id' must be given together with session_token"),
         ({"external_id": "ours"}, "field 'role_arn' must be given together with external_id"),
+        ({"role_session_name": "n"}, "field 'role_arn' must be given together with role_session_name"),
     ],
 )
 def test_a_wrong_setting_is_named_with_the_way_out(fields: dict[str, Any], message: str) -> None:

@@ -66,6 +66,7 @@ from airflow_provider_coordination.sensors.acknowledgments import Acknowledgment
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.sources.items import ItemReader
 from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.kinesis.positions import LATEST
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncMetric, ShardSyncSummary, StreamSync
 from airflow_provider_coordination.sources.supplying import PartitionSupplier
 from airflow_provider_coordination.spark import application
@@ -81,7 +82,9 @@ from airflow_provider_coordination.spark.job_settings import (
     RejectionSettings,
     RoundSettings,
 )
+from airflow_provider_coordination.spark.kinesis.data_source_options import FORMAT, OPTIONS, ReadOptions, read_options
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.shard_batches import COLUMNS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.metrics import IngestionMetric
 from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, PROTOCOLS, SERVICE_NAME, TRACES, Signal
@@ -321,6 +324,35 @@ def test_every_column_is_documented_with_its_type() -> None:
     assert documented == [(field.name, str(field.type)) for field in RECORD_SCHEMA]
     of_items = [code(name) for name, *_ in rows(page("columns.md"), "column of every item")]
     assert tuple(of_items) == ITEM_RECORDS.names
+
+
+def test_every_option_of_the_data_source_is_documented_with_its_other_spellings_and_its_default() -> None:
+    options = rows(page("data-source.md"), "option")
+    assert [(code(name), re.findall(r"`(.*?)`", spellings)) for name, _, spellings, _ in options] == [
+        (name, list(spellings)) for name, spellings in OPTIONS.items()
+    ]
+    assert {code(name): code(default) for name, default, *_ in options if default.startswith("`")} == {
+        "initialPosition": str(ReadOptions.start),
+        "endingPosition": LATEST,
+        "consumerMode": "polling",
+        "maxRecordsPerFetch": str(ReadOptions.page_records),
+        "shardsPerTask": str(ReadOptions.shards_per_task),
+        "slotMemoryBytes": str(ReadOptions.slot_memory_bytes),
+        "failOnDataLoss": str(ReadOptions.fail_on_data_loss).lower(),
+    }
+
+
+def test_every_column_of_the_data_source_is_documented_with_its_type() -> None:
+    documented = [(code(name), kind) for name, kind, _ in rows(page("data-source.md"), "column")]
+    assert documented == [(name, kind) for name, (_, kind) in COLUMNS.items()]
+
+
+def test_the_example_of_the_data_source_is_a_read_that_it_takes() -> None:
+    [example] = blocks(page("data-source.md"), "python")
+    given = dict(re.findall(r'\.option\("(\w+)", "(.*?)"\)', example))
+    assert f'format("{FORMAT}")' in example and read_options(given).streams == ("clicks",)
+    [ranges] = blocks(page("data-source.md"), "json")
+    assert len(read_options({"streamName": "clicks", "shardRanges": ranges}).ranges) == 2
 
 
 def test_every_column_of_the_dead_letters_is_documented_with_its_type() -> None:

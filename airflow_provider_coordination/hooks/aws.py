@@ -54,13 +54,14 @@ def aws_settings(
             f"{name}: {known}no region is known; give the task region_name, 'region_name' in the extra of the "
             "AWS connection, or 'region' in the coordination connection"
         )
-    external_id = connection.assume_role_kwargs.get("ExternalId") if connection.role_arn else None
+    assuming = connection.assume_role_kwargs if connection.role_arn else {}
     try:
         return AwsSettings(
             region=region,
             endpoint_url=endpoint_url or None,
             role_arn=connection.role_arn or None,
-            external_id=external_id or None,
+            external_id=assuming.get("ExternalId") or None,
+            role_session_name=assuming.get("RoleSessionName") or None,
             access_key_id=connection.aws_access_key_id or None,
             secret_access_key=connection.aws_secret_access_key or None,
             session_token=connection.aws_session_token or None,

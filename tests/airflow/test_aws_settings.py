@@ -41,11 +41,13 @@ def test_how_often_a_call_is_made_comes_from_the_connection(connect: Any, retrie
     assert aws_settings("a", service="kinesis").max_attempts == attempts
 
 
-def test_a_role_travels_with_its_external_id(connect: Any) -> None:
+def test_a_role_travels_with_its_external_id_and_the_name_of_its_session(connect: Any) -> None:
     role = "arn:aws:iam::123456789012:role/reader"
-    extra = {"role_arn": role, "assume_role_kwargs": {"ExternalId": "x"}, "region_name": "eu-west-1"}
-    connect("a", "aws", extra=extra)
-    assert aws_settings("a", service="kinesis") == AwsSettings(region="eu-west-1", role_arn=role, external_id="x")
+    extra = {"role_arn": role, "assume_role_kwargs": {"ExternalId": "x", "RoleSessionName": "n"}}
+    connect("a", "aws", extra={**extra, "region_name": "eu-west-1"})
+    assert aws_settings("a", service="kinesis") == AwsSettings(
+        region="eu-west-1", role_arn=role, external_id="x", role_session_name="n"
+    )
 
 
 def test_without_keys_in_the_connection_none_travel(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,19 +99,28 @@ def check_kept(stream: StreamDescription, bounds: Bounds, on_data_loss: str) -> 
     :param on_data_loss: `"fail"`, or `"reset"` to go on with what is left.
     :raises ConfigurationError: if it does not keep it, and that is not to go on.
     """
-    if bounds.start is None or bounds.end is None or bounds.start >= bounds.end:
+    lost = None if bounds.start is None or bounds.end is None else trimmed_part(stream, bounds.start, bounds.end)
+    if lost is None:
         return
-    kept_from = (stream.described_at or datetime.now(UTC)) - timedelta(hours=stream.retention_hours)
-    begun = max(bounds.start, datetime.fromtimestamp(stream.creation_epoch, UTC))
-    if begun >= min(kept_from, bounds.end):
-        return
-    lost = (
-        f"stream {stream.name!r} keeps {stream.retention_hours} hours, so what arrived from {begun:%Y-%m-%dT%H:%M:%SZ} "
-        f"to {min(kept_from, bounds.end):%Y-%m-%dT%H:%M:%SZ} is gone, and {bounds.name} asks for it"
-    )
+    lost = f"{lost}, and {bounds.name} asks for it"
     if on_data_loss == "fail":
         raise ConfigurationError(f"{lost}; begin later, or go on with what is left by on_data_loss='reset'")
     log.error("data loss: %s", lost)
+
+
+def trimmed_part(stream: StreamDescription, start: datetime, end: datetime) -> str | None:
+    """Return which part of what arrived between two instants (aware) a stream has trimmed; None if it keeps all."""
+    if start >= end:
+        return None
+    kept_from = (stream.described_at or datetime.now(UTC)) - timedelta(hours=stream.retention_hours)
+    begun = max(start, datetime.fromtimestamp(stream.creation_epoch, UTC))
+    gone = min(kept_from, end)
+    if begun >= gone:
+        return None
+    return (
+        f"stream {stream.name!r} keeps {stream.retention_hours} hours, so what arrived from {begun:%Y-%m-%dT%H:%M:%SZ} "
+        f"to {gone:%Y-%m-%dT%H:%M:%SZ} is gone"
+    )
 
 
 def bounded_shards(
@@ -133,19 +142,37 @@ def bounded_shards(
             _report_missing(described.name, wanted, on_data_loss)
             continue
         _check_numbers(described.name, shard, wanted)
-        is_beginning = int(wanted.start) == int(shard.starting_sequence_number)
-        owed_since = _young_since(described, now)
-        if owed_since is None and is_beginning and any(parent in shards for parent in shard.parent_shard_ids):
-            owed_since = now  # a shard is listed until its last record expires: its child still has its first one
+        checkpoint, owed_since = beginning_at(described, shards, shard, wanted.start, now)
         first[wanted.shard_id] = ShardProgress.first(
             described.name,
             shard,
-            checkpoint=TRIM_HORIZON if is_beginning and owed_since else at_sequence_number(wanted.start),
+            checkpoint=checkpoint,
             owed_since=owed_since,
             start=at_sequence_number(wanted.start),
             end=wanted.end,
         )
     return first
+
+
+def beginning_at(
+    described: StreamDescription, listed: Mapping[str, Shard], shard: Shard, number: str, now: datetime
+) -> tuple[str, datetime | None]:
+    """Return the position to read from, to begin with a sequence number, and since when nothing may be missing there.
+
+    No record has the number with which a shard begins, so its presence cannot show that nothing before it is lost.
+
+    :param described: the stream.
+    :param listed: all its shards, by name.
+    :param shard: one of them.
+    :param number: of the first Kinesis record.
+    :param now: the present instant (aware).
+    :returns: the position, and an instant (aware) at which the shard had all its records; None if unknown.
+    """
+    is_beginning = int(number) == int(shard.starting_sequence_number)
+    owed_since = _young_since(described, now)
+    if owed_since is None and is_beginning and any(parent in listed for parent in shard.parent_shard_ids):
+        owed_since = now  # a shard is listed until its last record expires: its child still has its first one
+    return TRIM_HORIZON if is_beginning and owed_since else at_sequence_number(number), owed_since
 
 
 def _report_missing(stream: str, wanted: ShardBounds, on_data_loss: str) -> None:

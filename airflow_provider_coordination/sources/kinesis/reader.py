@@ -50,8 +50,10 @@ CONNECTIONS = 1000
 """How many a process keeps for the shards that it reads: each may be read at the same time."""
 SILENCE_SECONDS = 10.0
 """How long the next bytes of an answer are waited for: all shards of a slot wait for the slowest at a round's end."""
+ANSWER_SECONDS = 60.0
+"""How long an answer may take."""
 LATE_ANSWER_SECONDS = 5.0
-"""By how much an answer may come later than its reader has time."""
+"""By how much it may come later than its reader has time, where that is set."""
 RENEWALS_IN_A_ROW = 5
 """How many iterators may expire one after another, unused, before it counts as an outage."""
 FUTURE_POLL_SECONDS = 1.0
@@ -229,7 +231,9 @@ class _Polling:
 
     def _ask(self) -> tuple[Mapping[str, Any], datetime]:
         asked_at, until = self._patience.clock.now(), self._patience.until
-        left = None if until is None else max(0.0, until - self._patience.clock.monotonic()) + LATE_ANSWER_SECONDS
+        left = ANSWER_SECONDS
+        if until is not None:
+            left = max(0.0, until - self._patience.clock.monotonic()) + LATE_ANSWER_SECONDS
         within = {"within": left} if isinstance(self._client, ShardCalls) else {}
         return self._client.get_records(ShardIterator=self.iterator, Limit=self._page_records, **within), asked_at
 

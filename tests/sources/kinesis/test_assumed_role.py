@@ -29,6 +29,7 @@ def describe_twice(aws: FakeAws) -> None:
         endpoint_url=aws.url,
         role_arn=ROLE,
         external_id="ours",
+        role_session_name="nightly",
         access_key_id="AKIA",
         secret_access_key="hush",
         max_attempts=1,
@@ -44,6 +45,7 @@ def test_calls_are_signed_as_the_role_which_is_assumed_once(aws: FakeAws) -> Non
 
     [request] = aws.assumed
     assert (request["RoleArn"], request["ExternalId"]) == ([ROLE], ["ours"])
+    assert request["RoleSessionName"] == ["nightly"]
     assert ["Credential=ROLE1/" in authorization for authorization in aws.authorizations] == [
         True,
         True,

@@ -1,0 +1,108 @@
+"""A Spark data source: a batch read of Kinesis streams, without leases, a store or Airflow.
+
+It reads as the jobs do. What is read is fixed when the read is planned; a notebook, a backfill by hand or a check of
+what was delivered sees the same records however often it is run, as long as the stream keeps them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: TID253
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
+from airflow_provider_coordination.spark.kinesis.data_source_options import FORMAT, ReadOptions, read_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
+
+
+class CoordinatedKinesis(DataSource):
+    """The data source `coordinated_kinesis`; `docs/data-source.md` describes its options and columns.
+
+    Spark finds it without being asked where this package is installed. Elsewhere it is registered:
+    `spark.dataSource.register(CoordinatedKinesis)`.
+
+    :param options: as Spark hands them over.
+    :raises ConfigurationError: naming the option, the value and the remedy.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._options = read_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `spark.read.format` takes."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Return the columns."""
+        from airflow_provider_coordination.spark.kinesis.shard_batches import COLUMNS
+
+        return ", ".join(f"{name} {kind}" for name, (_, kind) in COLUMNS.items())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Plan the read.
+
+        :raises ConfigurationError: if other columns are asked for, or an option does not fit the streams as they are.
+        """
+        from airflow_provider_coordination.spark.kinesis.shard_batches import COLUMNS
+
+        wanted = {field.name: field.dataType.simpleString().upper() for field in schema.fields}
+        if list(wanted.items()) != [(name, kind) for name, (_, kind) in COLUMNS.items()]:
+            raise ConfigurationError(
+                f"{FORMAT}: schema ({', '.join(wanted)}) is not that of the data source, which is ({self.schema()}): "
+                "leave schema(...) out, and select what you want"
+            )
+        return KinesisReader(self._options)
+
+
+class KinesisReader(DataSourceReader):
+    """One read: planned on the driver, done by tasks.
+
+    :param options: of the read.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        from airflow_provider_coordination.spark.kinesis.data_source_plan import read_plan
+
+        self._options = options
+        # Here, and not in `partitions`: what a reader finds out there never gets to the tasks.
+        self._plan = read_plan(options, kinesis_client(options.kinesis), datetime.now(UTC))
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the shards of each task."""
+        return [InputPartition(number) for number in range(len(self._plan.tasks))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the shards of a task."""
+        from airflow_provider_coordination.spark.kinesis.shard_batches import Reading, shard_batches
+
+        if partition.value is None:  # what Spark makes of no partition
+            return
+        reading = Reading(
+            client=_client(self._options.kinesis),
+            listed=self._plan.listed,
+            page_records=self._options.page_records,
+            memory_bytes=self._options.slot_memory_bytes,
+            reads_on=not self._options.fail_on_data_loss,
+        )
+        yield from shard_batches(self._plan.tasks[partition.value], reading)
+
+
+@cache
+def _client(kinesis: AwsSettings) -> KinesisClient:
+    """Return the client of this process, which keeps its connections from one task to the next."""
+    from airflow_provider_coordination.sources.kinesis.reader import reading_client
+
+    return reading_client(kinesis)

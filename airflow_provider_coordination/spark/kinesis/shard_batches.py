@@ -1,0 +1,286 @@
+"""Reading some shards at the same time, as Arrow batches of their user records in the order of each shard.
+
+Each shard has a thread: it waits nearly all the time. What is read and not taken yet is bounded in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+
+import pyarrow as pa
+
+from airflow_provider_coordination.coordination.clock import Clock, SystemClock
+from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.sources.kinesis.batch_reading import SETTLING, BatchReading, DataLostError
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+from airflow_provider_coordination.sources.kinesis.errors import ShardNotFoundError
+from airflow_provider_coordination.sources.kinesis.fan_out import subscribe_shard
+from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.pages import ShardPage
+from airflow_provider_coordination.sources.kinesis.reader import read_shard
+from airflow_provider_coordination.sources.kinesis.user_records import user_records
+from airflow_provider_coordination.spark.job_settings import LEAST_SLOT_MEMORY_BYTES as PAGE_BYTES
+from airflow_provider_coordination.spark.kinesis.data_source_plan import ShardRange
+from airflow_provider_coordination.spark.slot_memory import SlotMemory
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 30
+"""How often in a row a shard is tried that is throttled or does not answer: for about two minutes."""
+STOP_LOOK_SECONDS = 0.5
+
+COLUMNS: Mapping[str, tuple[pa.DataType, str]] = {
+    "partitionKey": (pa.string(), "STRING"),
+    "data": (pa.binary(), "BINARY"),
+    "stream": (pa.string(), "STRING"),
+    "shardId": (pa.string(), "STRING"),
+    "sequenceNumber": (pa.string(), "STRING"),
+    "approximateArrivalTimestamp": (pa.timestamp("us", tz="UTC"), "TIMESTAMP"),
+    "subSequenceNumber": (pa.int64(), "BIGINT"),
+}
+"""The columns of the data source, each with its types in Arrow and in Spark."""
+_SCHEMA = pa.schema([(name, arrow) for name, (arrow, _) in COLUMNS.items()])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How shards are read.
+
+    :param client: as `reading_client` returns it.
+    :param listed: the shards of each stream that are planned for: others are read with the shard they follow.
+    :param page_records: how many records are asked for at once.
+    :param memory_bytes: how much is held at most.
+    :param reads_on: whether records that are gone are only logged.
+    :param clock: measures.
+    :param sleep: waits that many seconds; None for a real wait, which ends when nobody takes batches any more.
+    """
+
+    client: KinesisClient
+    listed: Mapping[str, frozenset[str]]
+    page_records: int
+    memory_bytes: int
+    reads_on: bool = False
+    clock: Clock | None = None
+    sleep: Callable[[float], None] | None = None
+
+
+def shard_batches(ranges: Sequence[ShardRange], reading: Reading) -> Generator[pa.RecordBatch]:
+    """Yield batches of user records, those of each shard in its order, until every range is read.
+
+    :param ranges: what is read of each shard.
+    :param reading: how.
+    :raises CoordinationError: if a shard cannot be read to its end.
+    :raises SourceError: if records are gone, and it is not to read on.
+    """
+    memory = SlotMemory(reading.memory_bytes)
+    results: SimpleQueue[pa.RecordBatch | _Read] = SimpleQueue()
+    stopped = threading.Event()
+    waiting = 0
+
+    def begin(each: ShardRange) -> None:
+        task = partial(_read, each, reading, memory, results, stopped)
+        threading.Thread(target=task, name=each.shard_id, daemon=True).start()
+
+    try:
+        for each in ranges:
+            begin(each)
+            waiting += 1
+        while waiting:
+            result = results.get()
+            if isinstance(result, pa.RecordBatch):
+                yield result
+                memory.let_go(result.nbytes)
+                continue
+            if result.error is not None:
+                raise result.error
+            waiting += len(result.followers) - 1
+            for follower in result.followers:
+                begin(follower)
+    finally:
+        stopped.set()
+
+
+@dataclass(frozen=True)
+class _Read:
+    """The end of a range.
+
+    :param followers: what is read after it.
+    :param error: why it could not be read.
+    """
+
+    followers: Sequence[ShardRange] = ()
+    error: Exception | None = None
+
+
+class _StoppedError(Exception):
+    """Nobody takes batches any more."""
+
+
+class _Room:
+    """The memory that the next page of a shard needs; see `Room`."""
+
+    def __init__(self, memory: SlotMemory, stopped: threading.Event) -> None:
+        self._memory = memory
+        self._stopped = stopped
+        self._is_held = False
+
+    def hold(self) -> None:
+        """See `Room.hold`."""
+        while not self._memory.hold(PAGE_BYTES, STOP_LOOK_SECONDS):
+            if self._stopped.is_set():
+                raise _StoppedError
+        self._is_held = True
+
+    def let_go(self) -> None:
+        """See `Room.let_go`."""
+        self._memory.let_go(self.hand_over())
+
+    def hand_over(self) -> int:
+        """Leave what is held to somebody else, who lets go of it; return how many bytes that is."""
+        held, self._is_held = PAGE_BYTES if self._is_held else 0, False
+        return held
+
+
+def _read(
+    each: ShardRange,
+    reading: Reading,
+    memory: SlotMemory,
+    results: SimpleQueue[pa.RecordBatch | _Read],
+    stopped: threading.Event,
+) -> None:
+    """Put the batches of a range, and then its end."""
+    room = _Room(memory, stopped)
+    batches = _Range(each, reading, room, stopped)
+    try:
+        for batch in batches.read():
+            if batch.num_rows:
+                memory.let_go(room.hand_over(), for_those=batch.nbytes)
+                results.put(batch)
+            room.let_go()
+        results.put(_Read(batches.followers))
+    except _StoppedError:
+        pass
+    except Exception as error:
+        results.put(_Read(error=error))
+    finally:
+        room.let_go()
+
+
+class _Range:
+    """One range while it is read."""
+
+    def __init__(self, each: ShardRange, reading: Reading, room: _Room, stopped: threading.Event) -> None:
+        self._range = each
+        self._reading = reading
+        self._room = room
+        self._stopped = stopped
+        self.followers: Sequence[ShardRange] = ()
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of the range, some without rows.
+
+        :raises SourceError: if records are gone, or it cannot be read as far as it should.
+        """
+        each = self._range
+        try:
+            yield from self._pages()
+        except DataLostError as error:
+            raise SourceError(
+                f"stream '{each.stream}' shard '{each.shard_id}': data was gone before it was read: {error}; begin "
+                "later, or read what is left by failOnDataLoss=false"
+            ) from error
+        except ShardNotFoundError as error:
+            if not self._reading.reads_on:
+                raise SourceError(f"{error}; read what is left by failOnDataLoss=false") from error
+            log.error("data loss: %s", error)
+
+    def _pages(self) -> Iterator[pa.RecordBatch]:
+        each = self._range
+        clock = self._reading.clock or SystemClock()
+        patience = Patience(attempts=ATTEMPTS, clock=clock, sleep=self._reading.sleep or self._sleep)
+        inclusive = each.start.is_inclusive(clock.now())
+        batch = BatchReading(each.start, inclusive=inclusive, stop=each.stop, reads_on=self._reading.reads_on)
+        with closing(self._shard(patience, inclusive=inclusive)) as pages:
+            while not (batch.at_stop or batch.end_of_shard):
+                for records in batch.of(pages):
+                    if self._stopped.is_set():
+                        raise _StoppedError
+                    yield self._named(user_records(records, each.hash_keys).columns)
+                self._check_end(batch)
+        if batch.gap is not None:
+            log.error("data loss: stream %s shard %s: %s", each.stream, each.shard_id, batch.gap)
+        listed = self._reading.listed.get(each.stream, frozenset())
+        if each.followed:
+            # Of the parents of a merged shard, one is followed.
+            self.followers = [
+                each.child(child)
+                for child in batch.children
+                if child.shard_id not in listed and each.shard_id == min(child.parent_shard_ids)
+            ]
+
+    def _check_end(self, batch: BatchReading) -> None:
+        """Check that the record with which the range ends may still come."""
+        each = self._range
+        if each.end is None or batch.at_stop or batch.end_of_shard or batch.read_until is None:
+            return
+        if batch.read_until - SETTLING >= each.until:
+            raise SourceError(
+                f"stream '{each.stream}' shard '{each.shard_id}': option 'shardRanges' ends at {each.end}, and the "
+                "shard has no record with this number or a greater one yet: give one that it has, or leave the end out"
+            )
+
+    def _shard(self, patience: Patience, *, inclusive: bool) -> Generator[ShardPage]:
+        each, reading = self._range, self._reading
+        if each.consumer_arn is None:
+            return read_shard(
+                reading.client,
+                each.stream,
+                each.shard_id,
+                each.start.position,
+                inclusive=inclusive,
+                page_records=reading.page_records,
+                patience=patience,
+                room=self._room,
+            )
+        sent = subscribe_shard(
+            reading.client,
+            each.consumer_arn,
+            each.stream,
+            each.shard_id,
+            each.start.position,
+            inclusive=inclusive,
+            patience=patience,
+        )
+        return self._within_memory(sent)
+
+    def _within_memory(self, sent: Generator[ShardPage]) -> Generator[ShardPage]:
+        """Take the next page that a shard sends once there is memory for it."""
+        with closing(sent):
+            while True:
+                self._room.hold()
+                page = next(sent, None)
+                if page is None:
+                    return
+                yield page
+
+    def _sleep(self, seconds: float) -> None:
+        if self._stopped.wait(seconds):
+            raise _StoppedError
+
+    def _named(self, users: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {
+            "partitionKey": users.column("partition_key"),
+            "data": users.column("data"),
+            "stream": pa.repeat(self._range.stream, users.num_rows),
+            "shardId": pa.repeat(self._range.shard_id, users.num_rows),
+            "sequenceNumber": users.column("sequence_number"),
+            "approximateArrivalTimestamp": users.column("approximate_arrival_timestamp"),
+            "subSequenceNumber": users.column("sub_sequence_number"),
+        }
+        return pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS], schema=_SCHEMA)

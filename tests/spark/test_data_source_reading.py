@@ -1,0 +1,473 @@
+"""What the data source plans and reads, without Spark: all that belongs to a read, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
+from airflow_provider_coordination.spark.kinesis.data_source_options import read_options
+from airflow_provider_coordination.spark.kinesis.data_source_plan import ReadPlan, read_plan
+from airflow_provider_coordination.spark.kinesis.shard_batches import Reading, shard_batches
+from tests.support.kinesis_server.clock import VirtualClock
+from tests.support.kinesis_server.engine import Engine
+from tests.support.kinesis_server.faults import Act
+from tests.support.kinesis_server.in_process import InProcessClient
+
+FIRST, SECOND, THIRD, FOURTH = (f"shardId-{n:012d}" for n in range(4))
+MIDDLE = str(2**127)
+
+
+class Streams:
+    """An account with streams, and what the data source reads of them."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.engine = Engine(self.clock)
+        self.client = InProcessClient(self.engine)
+
+    def create(self, name: str = "clicks", shards: int = 1) -> None:
+        self.client.create_stream(StreamName=name, ShardCount=shards)
+
+    def put(self, *data: bytes, hash_key: str = "0", stream: str = "clicks") -> list[str]:
+        put = self.client.put_record
+        return [
+            put(StreamName=stream, Data=d, PartitionKey="k", ExplicitHashKey=hash_key)["SequenceNumber"] for d in data
+        ]
+
+    def split(self, shard_id: str = FIRST, at: str = MIDDLE) -> None:
+        self.client.split_shard(StreamName="clicks", ShardToSplit=shard_id, NewStartingHashKey=at)
+
+    def plan(self, **options: str) -> ReadPlan:
+        given = {"streamName": "clicks", **options}
+        return read_plan(read_options(given), self.client, self.clock.now())
+
+    def read(self, plan: ReadPlan | None = None, **options: str) -> dict[str, list[bytes]]:
+        """Return the data that is read, by shard."""
+        found = defaultdict(list)
+        for task in (plan or self.plan(**options)).tasks:
+            for batch in shard_batches(task, self.reading(plan or self.plan(**options), **options)):
+                for row in batch.to_pylist():
+                    found[row["shardId"]].append(row["data"])
+        return dict(found)
+
+    def reading(self, plan: ReadPlan, **options: str) -> Reading:
+        given = read_options({"streamName": "clicks", **options})
+        return Reading(
+            client=self.client,
+            listed=plan.listed,
+            page_records=given.page_records,
+            memory_bytes=given.slot_memory_bytes,
+            reads_on=not given.fail_on_data_loss,
+            clock=self.clock,
+            sleep=self.clock.sleep,
+        )
+
+
+@pytest.fixture
+def streams() -> Streams:
+    return Streams()
+
+
+def text(instant: datetime) -> str:
+    return instant.isoformat()
+
+
+def test_all_that_is_in_a_stream_is_read_in_the_order_of_each_shard(streams: Streams) -> None:
+    streams.create(shards=2)
+    streams.put(b"1", b"2", b"3")
+    streams.put(b"4", b"5", hash_key=MIDDLE)
+
+    assert streams.read(maxRecordsPerFetch="1") == {FIRST: [b"1", b"2", b"3"], SECOND: [b"4", b"5"]}
+
+
+def test_shards_without_a_record_end(streams: Streams) -> None:
+    streams.create(shards=3)
+
+    assert streams.read() == {}
+
+
+def test_every_column_is_there(streams: Streams) -> None:
+    streams.create()
+    [number] = streams.put(b"1")
+    arrived = streams.clock.now()
+    plan = streams.plan()
+
+    [batch] = shard_batches(plan.tasks[0], streams.reading(plan))
+
+    assert batch.to_pylist() == [
+        {
+            "partitionKey": "k",
+            "data": b"1",
+            "stream": "clicks",
+            "shardId": FIRST,
+            "sequenceNumber": number,
+            "approximateArrivalTimestamp": arrived,
+            "subSequenceNumber": 0,
+        }
+    ]
+
+
+def test_aggregated_records_are_taken_apart_and_those_of_other_shards_left_out(streams: Streams) -> None:
+    streams.create(shards=2)
+    # By the MD5 of their keys, "a" belongs to the first of two shards, and "b" to the second.
+    streams.put(aggregate([("a", b"1"), ("b", b"2"), ("a", b"3")]))
+    plan = streams.plan()
+
+    rows = [
+        row for task in plan.tasks for each in shard_batches(task, streams.reading(plan)) for row in each.to_pylist()
+    ]
+
+    assert [(row["data"], row["subSequenceNumber"]) for row in rows] == [(b"1", 0), (b"3", 2)]
+
+
+def test_a_window_has_what_arrived_at_its_start_and_not_what_arrived_at_its_end(streams: Streams) -> None:
+    streams.create()
+    instants = []
+    for data in (b"before", b"first", b"last", b"end"):
+        streams.clock.advance(60)
+        instants.append(streams.clock.now())
+        streams.put(data)
+    streams.clock.advance(60)
+
+    found = streams.read(initialPosition=text(instants[1]), endingPosition=text(instants[3]))
+
+    assert found == {FIRST: [b"first", b"last"]}
+
+
+def test_what_arrives_after_the_read_began_is_not_read(streams: Streams) -> None:
+    streams.create()
+    streams.put(b"1")
+    plan = streams.plan()
+    streams.clock.advance(5)
+    streams.put(b"2")
+
+    assert streams.read(plan) == {FIRST: [b"1"]}
+
+
+def test_a_plan_is_read_again_with_the_same_records(streams: Streams) -> None:
+    streams.create()
+    streams.put(b"1", b"2")
+    plan = streams.plan()
+    first = streams.read(plan)
+    streams.clock.advance(60)
+    streams.put(b"3")
+
+    assert streams.read(plan) == first == {FIRST: [b"1", b"2"]}
+
+
+def test_the_parents_of_a_resharded_stream_are_read_too(streams: Streams) -> None:
+    streams.create()
+    streams.put(b"1", b"2")
+    streams.split()
+    streams.put(b"3")
+    streams.put(b"4", hash_key=MIDDLE)
+
+    assert streams.read() == {FIRST: [b"1", b"2"], SECOND: [b"3"], THIRD: [b"4"]}
+
+
+def test_shards_that_were_closed_before_a_window_are_not_asked_for(streams: Streams) -> None:
+    streams.create()
+    streams.put(b"1")
+    streams.split()
+    streams.clock.advance(60)
+    start = streams.clock.now()
+    streams.put(b"2")
+
+    assert streams.plan(initialPosition=text(start)).listed == {"clicks": frozenset({SECOND, THIRD})}
+    assert streams.read(initialPosition=text(start)) == {SECOND: [b"2"]}
+
+
+def during_the_read(streams: Streams, *acts: Callable[[], object]) -> None:
+    """Let something happen each time a page is asked for, once the first has been."""
+    for number, act in enumerate(acts, start=1):
+        streams.engine.faults.add(Act(act), "GetRecords", after=number, times=1)
+
+
+def test_shards_that_begin_before_the_end_are_read_with_their_parent(streams: Streams) -> None:
+    streams.create()
+    streams.put(b"1")
+    end = streams.clock.now() + timedelta(minutes=1)
+
+    def reshard() -> None:
+        streams.split()
+        streams.put(b"2")
+        streams.put(b"3", hash_key=MIDDLE)
+
+    during_the_read(streams, reshard)
+
+    assert streams.read(streams.plan(endingPosition=text(end))) == {FIRST: [b"1"], SECOND: [b"2"], THIRD: [b"3"]}
+
+
+def test_a_shard_that_two_merge_into_before_the_end_is_read_once(streams: Streams) -> None:
+    streams.create(shards=2)
+    end = streams.clock.now() + timedelta(minutes=1)
+
+    def merge() -> None:
+        streams.client.merge_shards(StreamName="clicks", ShardToMerge=FIRST, AdjacentShardToMerge=SECOND)
+        streams.put(b"1")
+
+    during_the_read(streams, merge)
+
+    assert streams.read(streams.plan(endingPosition=text(end))) == {THIRD: [b"1"]}
+
+
+def test_what_arrives_from_now_on_is_read_to_an_end_ahead(streams: Streams) -> None:
+    streams.create()
+    streams.put(b"before")
+    streams.clock.advance(5)
+    end = streams.clock.now() + timedelta(minutes=1)
+    plan = streams.plan(initialPosition="LATEST", endingPosition=text(end))
+    streams.clock.advance(5)
+    streams.put(b"within")
+
+    assert streams.read(plan) == {FIRST: [b"within"]}
+
+
+def test_several_streams_are_read_together(streams: Streams) -> None:
+    streams.create("clicks")
+    streams.create("taps")
+    streams.put(b"1")
+    streams.put(b"2", stream="taps")
+    plan = streams.plan(streamName="clicks,taps")
+    [task] = plan.tasks
+
+    rows = [row for batch in shard_batches(task, streams.reading(plan)) for row in batch.to_pylist()]
+
+    assert {(row["stream"], row["data"]) for row in rows} == {("clicks", b"1"), ("taps", b"2")}
+
+
+def test_only_the_shards_that_are_named_are_read(streams: Streams) -> None:
+    streams.create(shards=2)
+    streams.put(b"1")
+    streams.put(b"2", hash_key=MIDDLE)
+
+    assert streams.read(shardIds=SECOND) == {SECOND: [b"2"]}
+
+
+def test_shards_are_dealt_to_tasks(streams: Streams) -> None:
+    streams.create(shards=5)
+
+    assert sorted(len(task) for task in streams.plan(shardsPerTask="2").tasks) == [1, 2, 2]
+
+
+# Ranges of sequence numbers
+
+
+def ranges(**numbers: Any) -> str:
+    return json.dumps({FIRST: numbers})
+
+
+def test_a_range_has_its_first_and_its_last_record(streams: Streams) -> None:
+    streams.create()
+    numbers = streams.put(b"1", b"2", b"3", b"4")
+
+    assert streams.read(shardRanges=ranges(start=numbers[1], end=numbers[2])) == {FIRST: [b"2", b"3"]}
+
+
+@pytest.mark.parametrize(("given", "data"), [("start", [b"2", b"3"]), ("end", [b"1", b"2"])])
+def test_a_range_without_one_of_its_ends_goes_as_far_as_the_read(
+    streams: Streams, given: str, data: list[bytes]
+) -> None:
+    streams.create()
+    numbers = streams.put(b"1", b"2", b"3")
+
+    assert streams.read(shardRanges=ranges(**{given: numbers[1]})) == {FIRST: data}
+
+
+def test_a_range_may_begin_and_end_with_its_shard(streams: Streams) -> None:
+    streams.create()
+    streams.put(b"1", b"2")
+    streams.split()
+    numbers = streams.client.list_shards(StreamName="clicks")["Shards"][0]["SequenceNumberRange"]
+    bounds = ranges(start=numbers["StartingSequenceNumber"], end=numbers["EndingSequenceNumber"])
+
+    assert streams.read(shardRanges=bounds) == {FIRST: [b"1", b"2"]}
+
+
+def test_a_range_that_ends_behind_the_last_record_fails(streams: Streams) -> None:
+    streams.create()
+    [number] = streams.put(b"1")
+
+    with pytest.raises(SourceError, match="has no record with this number or a greater one yet: give one that it has"):
+        streams.read(shardRanges=ranges(end=str(int(number) + 1)))
+
+
+@pytest.mark.parametrize("field", ["start", "end"])
+def test_a_number_of_no_record_of_the_shard_is_refused(streams: Streams, field: str) -> None:
+    streams.create()
+    streams.put(b"1")
+
+    with pytest.raises(ConfigurationError, match=f"'shardRanges' has 5 as '{field}' of shard '{FIRST}', whose"):
+        streams.plan(shardRanges=ranges(**{field: "5"}))
+
+
+@pytest.mark.parametrize("options", [{"shardIds": FOURTH}, {"shardRanges": json.dumps({FOURTH: {"end": "1"}})}])
+def test_a_shard_that_is_not_there_is_refused(streams: Streams, options: dict[str, str]) -> None:
+    streams.create()
+
+    with pytest.raises(ConfigurationError, match="correct its name, or leave it out"):
+        streams.plan(**options)
+
+
+# Records that are gone
+
+
+def test_a_window_that_is_not_kept_any_more_is_refused(streams: Streams) -> None:
+    streams.create()
+    start = streams.clock.now() + timedelta(hours=1)
+    streams.clock.advance(30 * 3600)
+
+    with pytest.raises(ConfigurationError, match=r"keeps 24 hours.* begin later, or .* failOnDataLoss=false"):
+        streams.plan(initialPosition=text(start))
+
+
+def test_a_window_may_begin_before_the_stream(streams: Streams) -> None:
+    start = streams.clock.now() - timedelta(days=100)
+    streams.create()
+    streams.put(b"1")
+
+    assert streams.read(initialPosition=text(start)) == {FIRST: [b"1"]}
+
+
+def test_records_that_are_trimmed_between_plan_and_read_fail_it(streams: Streams) -> None:
+    streams.create()
+    streams.put(b"1")
+    streams.clock.advance(23 * 3600)
+    plan = streams.plan(initialPosition=text(streams.clock.now() - timedelta(hours=22)))
+    streams.clock.advance(3 * 3600)
+
+    with pytest.raises(SourceError, match=r"data was gone before it was read.*failOnDataLoss=false"):
+        streams.read(plan)
+
+
+def test_what_is_left_is_read_where_loss_does_not_fail(streams: Streams) -> None:
+    streams.create()
+    start = streams.clock.now() + timedelta(hours=1)
+    streams.clock.advance(30 * 3600)
+    streams.put(b"2")
+
+    assert streams.read(initialPosition=text(start), failOnDataLoss="false") == {FIRST: [b"2"]}
+
+
+def test_a_range_whose_first_record_is_trimmed_fails(streams: Streams) -> None:
+    streams.create()
+    [start] = streams.put(b"1")
+    streams.clock.advance(30 * 3600)
+    [end] = streams.put(b"2")
+
+    with pytest.raises(SourceError, match=f"data was gone before it was read: .*{start}"):
+        streams.read(shardRanges=ranges(start=start, end=end))
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_shard_that_goes_between_plan_and_read_is_a_loss(streams: Streams, fails: bool) -> None:
+    streams.create()
+    streams.put(b"1")
+    streams.split()
+    streams.put(b"2")
+    options = {"failOnDataLoss": str(fails).lower()}
+    plan = streams.plan(**options)
+    streams.engine.expire_shard("clicks", FIRST)
+
+    if fails:
+        with pytest.raises(SourceError, match=r"gone.*read what is left by failOnDataLoss=false"):
+            streams.read(plan, **options)
+    else:
+        assert streams.read(plan, **options) == {SECOND: [b"2"]}
+
+
+# What does not fit
+
+
+def test_a_window_that_begins_where_it_ends_is_refused(streams: Streams) -> None:
+    streams.create()
+
+    with pytest.raises(ConfigurationError, match=r"'initialPosition' is 2026-.*begin earlier, or give"):
+        streams.plan(initialPosition=text(streams.clock.now() + timedelta(minutes=1)))
+
+
+def test_an_end_far_ahead_is_refused(streams: Streams) -> None:
+    streams.create()
+
+    with pytest.raises(ConfigurationError, match="a read waits for its end, so give one no more than 24 hours ahead"):
+        streams.plan(endingPosition=text(streams.clock.now() + timedelta(days=2)))
+
+
+def test_the_stream_of_another_account_is_not_taken_for_the_one_that_is_asked_for(streams: Streams) -> None:
+    streams.create()
+    arn = "arn:aws:kinesis:us-east-1:999999999999:stream/clicks"
+
+    with pytest.raises(ConfigurationError, match=f"'streamARN' is '{arn}', and the credentials lead to"):
+        read_plan(read_options({"streamARN": arn}), streams.client, streams.clock.now())
+
+
+# Many shards in one task
+
+
+def test_shards_take_turns_where_there_is_memory_for_one_page(streams: Streams) -> None:
+    streams.create(shards=16)
+    for shard in range(16):
+        streams.put(b"1", b"2", hash_key=str(shard * 2**124))
+
+    found = streams.read(slotMemoryBytes=str(32 * 2**20), maxRecordsPerFetch="1")
+
+    assert list(found.values()) == [[b"1", b"2"]] * 16
+
+
+def test_no_page_is_asked_for_while_what_was_read_is_not_taken(streams: Streams) -> None:
+    streams.create()
+    streams.put(*[bytes(1_000_000)] * 60)
+    plan = streams.plan()
+    batches = shard_batches(plan.tasks[0], streams.reading(plan, slotMemoryBytes=str(32 * 2**20)))
+    rows = sum(next(batches).num_rows for _ in range(2))
+    asked = streams.engine.calls["GetRecords"]
+
+    rows += sum(batch.num_rows for batch in batches)
+
+    assert (asked, rows) == (2, 60)
+
+
+def test_threads_end_when_nobody_takes_more(streams: Streams) -> None:
+    streams.create(shards=4)
+    plan = streams.plan(endingPosition=text(streams.clock.now() + timedelta(hours=20)))
+    streams.put(b"1")
+    before = set(threading.enumerate())
+    batches = shard_batches(
+        plan.tasks[0], Reading(client=streams.client, listed={}, page_records=1, memory_bytes=2**29)
+    )
+    next(batches)
+    batches.close()
+
+    give_up_at = time.monotonic() + 30
+    while (left := set(threading.enumerate()) - before) and time.monotonic() < give_up_at:
+        time.sleep(0.01)
+    assert not left
+
+
+def test_a_shard_that_cannot_be_read_fails_its_task(streams: Streams) -> None:
+    streams.create(shards=2)
+    plan = streams.plan()
+    streams.client.delete_stream(StreamName="clicks")
+
+    with pytest.raises(SourceError, match="gone"):
+        streams.read(plan)
+
+
+def test_a_registered_consumer_is_sent_the_same(streams: Streams) -> None:
+    streams.create(shards=2)
+    streams.put(b"1", b"2")
+    streams.put(b"3", hash_key=MIDDLE)
+
+    plan = streams.plan(consumerMode="efo", consumerName="notebook")
+
+    assert streams.read(plan) == {FIRST: [b"1", b"2"], SECOND: [b"3"]}
+    assert streams.engine.calls["GetRecords"] == 0
