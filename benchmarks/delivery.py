@@ -223,7 +223,7 @@ class Job:
         self._ingestion.give_back()
         assert self.delivery.records == self._sent, f"{self.delivery.records} of {self._sent} records are delivered"
 
-    def _land(self, spark: object, plans: Sequence[ReadPlan], options: LandingOptions) -> list[Landed]:
+    def _land(self, spark: object, plans: Sequence[ReadPlan], options: LandingOptions, *_: object) -> list[Landed]:
         rows = [
             landing.land_shard(None, options, plan, clock=self._clock, sleep=self._clock.sleep)  # type: ignore[arg-type]
             for plan in plans

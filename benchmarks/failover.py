@@ -156,7 +156,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
             )
             record = []
 
-    def in_process(_: object, plans: Sequence[Any], options: Any) -> list[Any]:
+    def in_process(spark: object, plans: Sequence[Any], options: Any, *_: object) -> list[Any]:
         time.sleep(size.read_seconds)
         rows = [landing.land_shard(None, options, plan) for plan in plans]  # type: ignore[arg-type]
         landed[:] = [row.partition_key for row in rows if row.records]

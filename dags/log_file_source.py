@@ -23,6 +23,7 @@ from airflow_provider_coordination.sources.landed import LandedProgress
 from airflow_provider_coordination.sources.progress import item_batch_id
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.landed_row import LandedRow
+from airflow_provider_coordination.spark.shared_place import SharedPlace
 
 if TYPE_CHECKING:  # so that a DAG file imports none of what runs on Spark
     from airflow_provider_coordination.spark.reading import PartitionsToRead
@@ -163,6 +164,7 @@ class LogReading:
         self._files = KindPartitions(partitions, coordinator.leases, LogProgress)
         self._summary = summary
         self._root = settings.landing_path
+        self._place = SharedPlace(settings.landing_path, settings.access)
         self._max_bytes = settings.rounds.max_batch_bytes
 
     def look_after(self) -> None:
@@ -188,9 +190,10 @@ class LogReading:
             )
             for key, progress, fencing_token in self._files.to_land()
         ]
-        slots, _ = slots_to_land(self._spark, 1, leave_slot=leave_slot)
+        slots = slots_to_land(self._spark, leave_slot=leave_slot)
         dealt = dealt_evenly(plans, slots)
-        return land_in_slots(self._spark, dealt, partial(_land_slot, self._root, self._max_bytes), LandedRow)
+        land = partial(_land_slot, self._root, self._max_bytes)
+        return land_in_slots(self._spark, dealt, land, LandedRow, self._place)
 
     def record(self, rows: Sequence[LandedRow]) -> Any:
         """See `Reading.record`."""

@@ -63,7 +63,9 @@ def _spare_java() -> None:
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable"]
     archive = REPOSITORY / ".venv" / "servers" / "spark.jsa"
     if archive.exists():
-        options.append(f"-XX:SharedArchiveFile={archive}")
+        from airflow_provider_coordination.spark.class_archive import archive_option
+
+        options.append(archive_option(str(archive)))
     os.environ.setdefault("JAVA_TOOL_OPTIONS", " ".join(options))
 
 

@@ -420,7 +420,7 @@ def test_what_an_asset_event_tells_is_documented() -> None:
     assert f"The first {RANGES_LISTED} partitions" in page("observability.md")
 
 
-WITHOUT_STORE = ("plan",)
+WITHOUT_STORE = ("spark-archive", "plan")
 """Commands that have none of the options that name a store."""
 
 

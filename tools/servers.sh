@@ -166,7 +166,7 @@ spark_archive() {
     [ ! -e "$archive" ] || [ "$(cat "$archive.of" 2>/dev/null)" != "$now" ] || return 0
     echo "servers: archiving Spark's classes in $archive"
     rm -f "$archive"
-    if python tools/archive_spark.py "$archive" >.venv/servers/spark.jsa.log 2>&1; then
+    if airflow-coordination spark-archive "$archive" >.venv/servers/spark.jsa.log 2>&1; then
         echo "$now" >"$archive.of"
     else
         echo "servers: Spark's classes could not be archived (see $archive.log): tests that run Spark take longer" >&2

@@ -15,6 +15,7 @@ from airflow_provider_coordination.cli import (
     planning,
     reading,
     recovering,
+    spark_archive,
     spec,
     supervisor,
 )
@@ -44,6 +45,7 @@ def application() -> typer.Typer:
     acknowledging.register(app)
     imports.register(app)
     doctor.register(app)
+    spark_archive.register(app)
     planning.register(app)
     recovering.register(app)
     spec.register(app)

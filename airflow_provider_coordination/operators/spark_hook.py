@@ -71,6 +71,11 @@ class SubmissionTarget:
         return "k8s" in self.master
 
     @property
+    def is_local(self) -> bool:
+        """Whether the driver is the only JVM of the job."""
+        return self.master.startswith("local") and not self.master.startswith("local-cluster")
+
+    @property
     def is_here(self) -> bool:
         """Whether the driver runs on this machine, with the Spark and the Python of this machine."""
         return not (self.is_in_cluster or self.is_yarn or self.is_kubernetes)

@@ -58,6 +58,7 @@ from airflow_provider_coordination.operators.spark_hook import (
     submission_target,
     watch_output,
 )
+from airflow_provider_coordination.operators.start_up import conf_with_archive, driver_options
 from airflow_provider_coordination.operators.templated import seconds_value, text_value
 from airflow_provider_coordination.operators.writes.writes import Writes
 from airflow_provider_coordination.spark.job_settings import (
@@ -155,6 +156,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         `operators.deferring`.
     :param start_timeout: how long a job that is not waited for may take to begin, for example in a cluster's queue;
         timedelta or seconds; None for an hour. (templated)
+    :param spark_archive: the archive of Spark's classes that `airflow-coordination spark-archive` made on the machine
+        of the driver, and of the executors, under this path; jobs begin sooner with it. (templated)
     :param spark_ui_url: where the Spark UI of an application is that has ended, such as
         `https://history.example.com/history/{application_id}/`; None if there is no history server. (templated)
     :param job_log_url: where the driver's log of an application is, with `{application_id}`. (templated)
@@ -179,6 +182,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         "interval",
         "deduplicate_against",
         "start_timeout",
+        "spark_archive",
         "spark_ui_url",
         "job_log_url",
     )
@@ -205,6 +209,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         deduplicate_against: str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         start_timeout: timedelta | float | str | None = None,
+        spark_archive: str | None = None,
         spark_ui_url: str | None = None,
         job_log_url: str | None = None,
         application: str = "",
@@ -237,6 +242,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.deduplicate_against = deduplicate_against
         self.deferrable = deferrable
         self.start_timeout = start_timeout
+        self.spark_archive = spark_archive
         self.spark_ui_url = spark_ui_url
         self.job_log_url = job_log_url
         self.job_places = JobPlaces()
@@ -496,8 +502,10 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         job = self._job
         if job is None:
             return hook
-        target = submission_target(hook)
+        target, archive = submission_target(hook), text_value(self.spark_archive)
         prepared = copy(self)  # the task's own arguments stay as they were rendered
+        with failing_when_misconfigured():
+            prepared.conf = conf_with_archive(self.conf, archive, target)
         prepared.application_args = [job.settings_file.name if target.is_in_cluster else str(job.settings_file)]
         prepared.py_files = _listed(self.py_files, job.package_archive)
         if target.is_in_cluster:
@@ -505,17 +513,18 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         elif target.is_here:
             given = self.env_vars or {}
             prepared.env_vars = {**local_environment({**os.environ, **given}), **given}
+            environment = {**os.environ, **prepared.env_vars}
             with failing_when_misconfigured():
-                require_versions(find_installation({**os.environ, **prepared.env_vars}))
+                require_versions(find_installation(environment))
+                prepared.env_vars |= driver_options(environment, archive)
         if self._follower is not None:
-            prepared.conf = target.without_waiting(self.conf)
+            prepared.conf = target.without_waiting(prepared.conf)
         hook = SparkSubmitOperator._get_hook(prepared)
         if self._follower is not None:
-            environment = {} if target.is_kubernetes else prepared.env_vars or {}
             job.log = do_not_wait(
                 hook,
                 job.settings_file,
-                environment,
+                {} if target.is_kubernetes else prepared.env_vars or {},
                 submitting=partial(self._follower.submit, job.settings),
                 submitted=partial(self._follower.note_submitted, job.settings.owner),
             )

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
-import secrets
 import signal
-import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access, together
+from airflow_provider_coordination.spark.access import together
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery, load_transform
 from airflow_provider_coordination.spark.event_time import bounds_of
@@ -37,16 +33,7 @@ from airflow_provider_coordination.spark.sinks import Sink, TakesLanded, at_leas
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 from airflow_provider_coordination.spark.spans import JobSpans
 from airflow_provider_coordination.spark.stopping import STOPPED, because_of
-from airflow_provider_coordination.spark.storage import (
-    PROBES,
-    check_writable,
-    delete_file,
-    join,
-    probe_in,
-    read_text,
-    remove_if_empty,
-    write_text,
-)
+from airflow_provider_coordination.spark.storage import check_writable
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
@@ -220,7 +207,7 @@ def _run(
     make_reading = read.opened(coordinator)
     if followed.is_stopped:  # before it cost anything
         return Summary(stopped_because=STOPPED)
-    spark = _session(settings)
+    spark = session(f"ingest {settings.source}")
     stop = threading.Event()
     _stop_on_signal(spark, stop)
     try:
@@ -234,7 +221,6 @@ def _run(
         payload = None if settings.schema is None else JsonPayload(settings.schema, read.layout)
         bounds = bounds_of(settings.rejection, payload)
         delivery = delivery_of(spark, settings, read.layout, sinks, payload, bad_records)
-        check_reachable(spark, settings.landing_path, settings.access)
         job = Ingestion(
             settings,
             coordinator,
@@ -256,60 +242,16 @@ def _run(
         _stop_session(spark)
 
 
-def check_reachable(spark: SparkSession, root: str, access: Access = DEFAULT_ACCESS) -> None:
-    """Check that every slot sees what the driver writes below a root, and the driver what the slots write.
+def session(name: str) -> SparkSession:
+    """Return the session of this process, with the settings that jobs need.
 
-    :raises ConfigurationError: naming the root and what the workers said.
+    :param name: what Spark calls the application, if there is none yet.
     """
-    name, slots = secrets.token_hex(8), spark.sparkContext.defaultParallelism
-    written = join(root, PROBES, name)
-    write_text(written, name, access)
-    try:
-        rows = (
-            spark.range(0, slots, 1, slots).mapInArrow(partial(_probe, root, name, access), "answer string").collect()
-        )
-        answers = {row.answer for row in rows}
-        seen = {answer for answer in answers if _seen(answer, name, access)}
-        for answer in seen:
-            delete_file(answer, access)
-        if answers != seen:
-            raise ConfigurationError(
-                f"path {root!r} is not shared by all workers: {'; '.join(sorted(answers - seen))}; "
-                "give a path or URI that the driver and every executor reach"
-            )
-    finally:
-        delete_file(written, access)
-        remove_if_empty(join(root, PROBES), access)
-
-
-def _probe(root: str, name: str, access: Access, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        answers = []
-        for slot in batch.column(0).to_pylist():
-            answer = probe_in(root, name, str(slot))
-            try:
-                if read_text(join(root, PROBES, name), access) != name:
-                    raise OSError("it holds something else")
-                write_text(answer, name, access)
-            except Exception as error:  # whatever it is, the driver shall hear of it
-                answer = f"{socket.gethostname()}: {error}"
-            answers.append(answer)
-        yield pa.RecordBatch.from_pydict({"answer": pa.array(answers, pa.string())})
-
-
-def _seen(answer: str, name: str, access: Access) -> bool:
-    try:
-        return read_text(answer, access) == name
-    except (OSError, CoordinationError):
-        return False
-
-
-def _session(settings: IngestSettings) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(f"ingest {settings.source}")
-    for name, value in SPARK_CONF.items():
-        builder = builder.config(name, value)
+    builder = SparkSession.builder.appName(name)
+    for setting, value in SPARK_CONF.items():
+        builder = builder.config(setting, value)
     return builder.getOrCreate()
 
 

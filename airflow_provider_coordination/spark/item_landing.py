@@ -35,6 +35,7 @@ from airflow_provider_coordination.spark.landed_identity import as_landed, lande
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.records import Records, with_origin
+from airflow_provider_coordination.spark.shared_place import SharedPlace
 from airflow_provider_coordination.spark.slots import land_in_slots, slots_to_land
 from airflow_provider_coordination.spark.storage import write_table
 
@@ -128,17 +129,23 @@ class LandedItems(LandedRow):
 
 
 def land_items(
-    spark: SparkSession, plans: Sequence[ItemPlan], reader: ItemReader, options: ItemLandingOptions
+    spark: SparkSession,
+    plans: Sequence[ItemPlan],
+    reader: ItemReader,
+    options: ItemLandingOptions,
+    place: SharedPlace | None = None,
 ) -> list[LandedItems]:
     """Read the partitions of `plans` on the executors; return one row for each.
 
+    :param place: `options.root`, if it is to be checked whether all workers share it.
+    :raises ConfigurationError: if they do not.
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
     slots = slots_to_land(spark, leave_slot=options.leave_slot)
     at_once = -(-options.partitions_per_slot * spark.sparkContext.defaultParallelism // slots)
     land = partial(_land_slot, reader, replace(options, partitions_per_slot=at_once))
-    return land_in_slots(spark, deal(plans, slots), land, LandedItems)
+    return land_in_slots(spark, deal(plans, slots), land, LandedItems, place)
 
 
 def deal(plans: Sequence[ItemPlan], slots: int) -> list[list[ItemPlan]]:

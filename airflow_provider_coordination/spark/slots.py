@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.spark.shared_place import Probe, SharedPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 P = TypeVar("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 JOB_GROUP = "landing"
 """The Spark job group of landing, so that it alone can be cancelled."""
@@ -24,19 +26,43 @@ MANIFEST = "manifest string"
 
 
 def land_in_slots(
-    spark: SparkSession, slots: Sequence[Sequence[P]], land: Callable[[Sequence[P]], Iterable[R]], row: type[R]
+    spark: SparkSession,
+    slots: Sequence[Sequence[P]],
+    land: Callable[[Sequence[P]], Iterable[R]],
+    row: type[R],
+    place: SharedPlace | None = None,
 ) -> list[R]:
     """Land partitions on the executors, each slot's as one task; return what became of each.
+
+    The tasks are those of an RDD: the first query of a session takes two seconds more, for classes and code that a
+    landing has no use for.
 
     :param slots: the plans of each slot.
     :param land: lands the partitions of one; it travels pickled.
     :param row: the class of what it returns.
+    :param place: where they land; checked by the job's first landing. None for a place that needs no check.
+    :raises ConfigurationError: if the place is not shared by all workers.
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
     name_job(spark, sum(map(len, slots)))
-    frame = spark.range(0, len(slots), 1, len(slots)).mapInArrow(partial(_land, slots, land), MANIFEST)
-    return collected(frame, row)
+    if place is None or place.is_checked:
+        landed = _in_slots(spark, slots, partial(_landed, land, None))
+    else:
+        idle: list[list[P]] = [[] for _ in range(slots_to_land(spark, leave_slot=False) - len(slots))]
+        with place.probed() as probe:
+            landed = _in_slots(spark, [*slots, *idle], partial(_landed, land, probe))
+            place.check(probe, [answer for answer, _ in landed])
+    return [_read(row, text) for _, texts in landed for text in texts]
+
+
+def check_shared(spark: SparkSession, place: SharedPlace) -> None:
+    """Check a place by tasks that do nothing else, for a landing that Spark itself makes the tasks of; once.
+
+    :raises ConfigurationError: if the place is not shared by all workers.
+    """
+    if not place.is_checked:
+        land_in_slots(spark, [], _nothing, object, place)
 
 
 def slots_to_land(spark: SparkSession, *, leave_slot: bool) -> int:
@@ -70,18 +96,39 @@ def name_job(spark: SparkSession, partitions: int) -> None:
 
 def manifest(rows: Iterable[object]) -> pa.RecordBatch:
     """Return rows as a task hands them to Spark."""
-    texts = [json.dumps(write_settings(row)) for row in rows]
+    texts = [_text(row) for row in rows]
     return pa.RecordBatch.from_pydict({"manifest": pa.array(texts, pa.string())})
 
 
 def collected(frame: DataFrame, row: type[R]) -> list[R]:
     """Run the tasks whose manifests a frame holds; return their rows."""
-    return [read_settings(row, "manifest row", json.loads(each.manifest)) for each in frame.collect()]
+    return [_read(row, each.manifest) for each in frame.collect()]
 
 
-def _land(
-    slots: Sequence[Sequence[P]], land: Callable[[Sequence[P]], Iterable[R]], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for slot in batch.column(0).to_pylist():
-            yield manifest(land(slots[slot]))
+def _in_slots(
+    spark: SparkSession, slots: Sequence[Sequence[P]], task: Callable[[int, Iterable[Sequence[P]]], Iterable[T]]
+) -> list[T]:
+    return spark.sparkContext.parallelize(slots, len(slots)).mapPartitionsWithIndex(task).collect()
+
+
+def _landed(
+    land: Callable[[Sequence[P]], Iterable[R]], probe: Probe | None, slot: int, plans: Iterable[Sequence[P]]
+) -> Iterator[tuple[str, list[str]]]:
+    """Return what a slot says of the place, and its manifest rows as texts."""
+    answer = "" if probe is None else probe.answer(slot)
+    for each in plans:
+        # Where the place is another one, nobody would ever see what is landed.
+        lands = each and (probe is None or probe.is_answer(answer))
+        yield answer, [_text(row) for row in land(each)] if lands else []
+
+
+def _nothing(plans: Sequence[object]) -> Iterable[object]:
+    return ()
+
+
+def _text(row: object) -> str:
+    return json.dumps(write_settings(row))
+
+
+def _read(row: type[R], text: str) -> R:
+    return read_settings(row, "manifest row", json.loads(text))

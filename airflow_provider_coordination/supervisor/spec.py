@@ -242,6 +242,7 @@ class IngestionSpec:
             "coordination_conn_id": tuning.coordination_conn_id,
             "landing_path": tuning.landing_path,
             "start_timeout": tuning.start_timeout,
+            "spark_archive": tuning.spark_archive,
             "spark_ui_url": tuning.spark_ui_url,
             "job_log_url": tuning.job_log_url,
             **tuning.spark.arguments(),

@@ -117,6 +117,7 @@ class TuningSettings:
     :param rounds: how a job makes its rounds; when it ends is up to the supervisor.
     :param spark: how a job is submitted to Spark.
     :param start_timeout: how long a submitted job may take to begin, for example in a cluster's queue.
+    :param spark_archive: the archive of Spark's classes with which jobs begin sooner.
     :param spark_ui_url: where the Spark UI of an application is that has ended, with `{application_id}`.
     :param job_log_url: where the driver's log of an application is, with `{application_id}`.
     """
@@ -127,6 +128,7 @@ class TuningSettings:
     rounds: RoundSettings = field(default_factory=RoundSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     start_timeout: timedelta = timedelta(hours=1)
+    spark_archive: str | None = None
     spark_ui_url: str | None = None
     job_log_url: str | None = None
 

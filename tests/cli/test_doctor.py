@@ -26,6 +26,7 @@ from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from airflow_provider_coordination.stores.report import Reporting
 from tests.conftest import REPOSITORY
 from tests.support.fake_aws import FakeAws, fake_aws
+from tests.support.java_home import make_java
 from tests.support.spark_home import make_spark_home
 
 SECRET = "very-secret-password"
@@ -75,15 +76,6 @@ class Doctor:
         )
         findings = [json.loads(line) for line in result.stdout.splitlines()]
         return Diagnosis(result.exit_code, result.stdout + result.stderr, findings)
-
-
-def make_java(folder: Path, version: str) -> str:
-    """Make a Java that knows nothing but its version; return its home."""
-    (folder / "bin").mkdir(parents=True)
-    java = folder / "bin" / "java"
-    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
-    java.chmod(0o755)
-    return str(folder)
 
 
 @pytest.fixture(autouse=True)

@@ -144,6 +144,17 @@ def test_windows_and_ranges_of_several_streams_end_where_they_should(
     assert sorted(data(read(both, **{"kinesis.startingPosition": f"AT_TIMESTAMP {between}"}))) == [b"5", b"6"]
 
 
+def test_every_query_on_a_frame_reads_the_same(aws: Any, kinesis_stream: Create, read: Read) -> None:
+    stream = kinesis_stream(1)
+    put(aws, stream, b"1", b"2")
+    frame = read(stream)
+    time.sleep(1.1)
+    put(aws, stream, b"3")
+
+    assert frame.count() == frame.where("data IS NOT NULL").count() == 2
+    assert sorted(data(read(stream))) == [b"1", b"2", b"3"]
+
+
 def test_a_task_that_is_tried_again_reads_the_same(aws: Any, kinesis_stream: Create, read: Read) -> None:
     stream = kinesis_stream(2)
     put(aws, stream, b"1", b"2")

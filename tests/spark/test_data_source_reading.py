@@ -7,16 +7,22 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
+from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError
 from airflow_provider_coordination.spark.kinesis.data_source_options import read_options
 from airflow_provider_coordination.spark.kinesis.data_source_plan import ReadPlan, read_plan
 from airflow_provider_coordination.spark.kinesis.shard_batches import Reading, shard_batches
+from tests.support.depth import examples
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.faults import Act
@@ -46,9 +52,9 @@ class Streams:
     def split(self, shard_id: str = FIRST, at: str = MIDDLE) -> None:
         self.client.split_shard(StreamName="clicks", ShardToSplit=shard_id, NewStartingHashKey=at)
 
-    def plan(self, **options: str) -> ReadPlan:
-        given = {"streamName": "clicks", **options}
-        return read_plan(read_options(given), self.client, self.clock.now())
+    def plan(self, begun_at: datetime | None = None, **options: str) -> ReadPlan:
+        given = read_options({"streamName": "clicks", **options})
+        return read_plan(given, self.client, begun_at or self.clock.now(), self.clock)
 
     def read(self, plan: ReadPlan | None = None, **options: str) -> dict[str, list[bytes]]:
         """Return the data that is read, by shard."""
@@ -162,6 +168,30 @@ def test_a_plan_is_read_again_with_the_same_records(streams: Streams) -> None:
     streams.put(b"3")
 
     assert streams.read(plan) == first == {FIRST: [b"1", b"2"]}
+
+
+def test_every_plan_of_a_read_ends_where_it_began(streams: Streams) -> None:
+    streams.create()
+    streams.put(b"1")
+    begun_at = streams.clock.now()
+    streams.clock.advance(60)
+    streams.put(b"2")
+
+    assert streams.read(streams.plan(begun_at)) == {FIRST: [b"1"]}
+
+
+@pytest.mark.parametrize("wrong_by", [timedelta(hours=-3), timedelta(milliseconds=-700), timedelta(hours=3)])
+def test_a_wrong_clock_of_the_driver_changes_nothing(streams: Streams, wrong_by: timedelta) -> None:
+    streams.create()
+    streams.clock.advance(0.8)
+    streams.put(b"1")
+    begun_at = streams.clock.now() + wrong_by
+    streams.clock.advance(30.1)
+    streams.put(b"2")
+    wrong = VirtualClock(streams.clock.now() + wrong_by)
+    plan = read_plan(read_options({"streamName": "clicks"}), streams.client, begun_at, wrong)
+
+    assert streams.read(plan) == {FIRST: [b"1"]}
 
 
 def test_the_parents_of_a_resharded_stream_are_read_too(streams: Streams) -> None:
@@ -398,7 +428,7 @@ def test_a_window_that_begins_where_it_ends_is_refused(streams: Streams) -> None
 def test_an_end_far_ahead_is_refused(streams: Streams) -> None:
     streams.create()
 
-    with pytest.raises(ConfigurationError, match="a read waits for its end, so give one no more than 24 hours ahead"):
+    with pytest.raises(ConfigurationError, match="it waits for its end, so give one no more than 24 hours ahead"):
         streams.plan(endingPosition=text(streams.clock.now() + timedelta(days=2)))
 
 
@@ -407,7 +437,7 @@ def test_the_stream_of_another_account_is_not_taken_for_the_one_that_is_asked_fo
     arn = "arn:aws:kinesis:us-east-1:999999999999:stream/clicks"
 
     with pytest.raises(ConfigurationError, match=f"'streamARN' is '{arn}', and the credentials lead to"):
-        read_plan(read_options({"streamARN": arn}), streams.client, streams.clock.now())
+        streams.plan(streamName="", streamARN=arn)
 
 
 # Many shards in one task
@@ -471,3 +501,95 @@ def test_a_registered_consumer_is_sent_the_same(streams: Streams) -> None:
 
     assert streams.read(plan) == {FIRST: [b"1", b"2"], SECOND: [b"3"]}
     assert streams.engine.calls["GetRecords"] == 0
+
+
+# Trouble on the way
+
+
+def test_a_throttled_shard_is_waited_for(streams: Streams) -> None:
+    streams.create(shards=2)
+    streams.put(b"1")
+    streams.put(b"2", hash_key=MIDDLE)
+    streams.engine.faults.throttle(shard_id=FIRST, times=25)
+
+    assert streams.read() == {FIRST: [b"1"], SECOND: [b"2"]}
+
+
+def test_errors_that_pass_are_outlasted(streams: Streams) -> None:
+    streams.create()
+    streams.put(b"1", b"2", b"3")
+    faults = streams.engine.faults
+    for after, harm in enumerate((faults.fail, faults.reset, faults.lose_answer)):
+        harm("GetRecords", after=after, times=2)
+
+    assert streams.read(maxRecordsPerFetch="1") == {FIRST: [b"1", b"2", b"3"]}
+
+
+def test_a_shard_that_is_throttled_without_end_fails_its_task(streams: Streams) -> None:
+    streams.create()
+    streams.engine.faults.throttle(times=None)
+
+    with pytest.raises(KinesisUnavailableError, match="it went on failing after every retry"):
+        streams.read()
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happens to a stream.
+
+    :param what: `put`, `split`, `merge` or `wait`.
+    :param where: which sixteenth of the hash keys it is about, or how many seconds are waited.
+    """
+
+    what: str
+    where: int
+
+    def do(self, streams: Streams) -> None:
+        key = self.where * 2**124
+        shards = streams.client.list_shards(StreamName="clicks", ShardFilter={"Type": "AT_LATEST"})["Shards"]
+        shards.sort(key=lambda shard: int(shard["HashKeyRange"]["StartingHashKey"]))
+        taking = [n for n, shard in enumerate(shards) if int(shard["HashKeyRange"]["StartingHashKey"]) <= key][-1]
+        if self.what == "put":
+            streams.put(b"x", hash_key=str(key))
+        elif self.what == "wait":
+            streams.clock.advance(self.where)
+        elif self.what == "split" and int(shards[taking]["HashKeyRange"]["StartingHashKey"]) < key:
+            streams.split(shards[taking]["ShardId"], at=str(key))
+        elif self.what == "merge" and taking + 1 < len(shards):
+            names = [shard["ShardId"] for shard in shards[taking : taking + 2]]
+            streams.client.merge_shards(StreamName="clicks", ShardToMerge=names[0], AdjacentShardToMerge=names[1])
+
+
+STEPS = st.lists(
+    st.builds(Step, st.sampled_from(["put", "put", "put", "split", "merge", "wait"]), st.integers(0, 15)), max_size=25
+)
+
+
+@settings(max_examples=examples(60))
+@given(before=STEPS, begin=st.integers(0, 60), length=st.integers(1, 60), during=STEPS, page=st.integers(1, 3))
+def test_whatever_happens_to_a_stream_a_read_has_its_window_and_nothing_else(
+    before: list[Step], begin: int, length: int, during: list[Step], page: int
+) -> None:
+    streams = Streams()
+    streams.create(shards=2)
+    start = streams.clock.now() + timedelta(seconds=begin)
+    for step in before:
+        step.do(streams)
+    # A window that has begun by now; its end may lie ahead.
+    start = min(start, streams.clock.now())
+    end = start + timedelta(seconds=length)
+    plan = streams.plan(initialPosition=text(start), endingPosition=text(end))
+    during_the_read(streams, *(partial(step.do, streams) for step in during))
+
+    found = defaultdict(list)
+    for task in plan.tasks:
+        for batch in shard_batches(task, streams.reading(plan, maxRecordsPerFetch=str(page))):
+            for row in batch.to_pylist():
+                found[row["shardId"]].append(row["sequenceNumber"])
+
+    stored = streams.engine.stored("clicks")
+    wanted = {
+        shard: [record["SequenceNumber"] for record in records if start <= record["ApproximateArrivalTimestamp"] < end]
+        for shard, records in stored.items()
+    }
+    assert found == {shard: numbers for shard, numbers in wanted.items() if numbers}

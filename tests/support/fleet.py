@@ -260,7 +260,7 @@ class Fleet:
     def without_spark(self) -> Iterator[None]:
         """Read and land in this process; entered once for all jobs that run side by side."""
 
-        def in_process(spark: object, plans: Sequence[ReadPlan], options: LandingOptions) -> list[Landed]:
+        def in_process(spark: object, plans: Sequence[ReadPlan], options: LandingOptions, *_: object) -> list[Landed]:
             return [land_shard(None, options, plan) for plan in plans]
 
         with ExitStack() as stack:

@@ -290,7 +290,7 @@ class History:
 
     @contextmanager
     def without_spark(self) -> Iterator[None]:
-        def land(spark: object, plans: Sequence[ReadPlan], options: LandingOptions) -> list[Landed]:
+        def land(spark: object, plans: Sequence[ReadPlan], options: LandingOptions, *_: object) -> list[Landed]:
             return [land_shard(self.client, options, plan, clock=self.clock, sleep=self.clock.sleep) for plan in plans]
 
         self.entered += 1

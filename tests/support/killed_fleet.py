@@ -177,7 +177,9 @@ class NamedSource:
         return f"memory:{item['name']}"
 
 
-def land(spark: object, plans: Sequence[ItemPlan], reader: Any, options: ItemLandingOptions) -> list[LandedItems]:
+def land(
+    spark: object, plans: Sequence[ItemPlan], reader: Any, options: ItemLandingOptions, *_: object
+) -> list[LandedItems]:
     """Do in this process what Spark's tasks do."""
     clock = SystemClock()
     until = clock.monotonic() + options.seconds

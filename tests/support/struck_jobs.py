@@ -519,7 +519,7 @@ class ShardLife(Life):
 
     @contextmanager
     def _in_process(self) -> Iterator[None]:
-        def land(spark: object, plans: Sequence[Any], options: Any) -> list[Any]:
+        def land(spark: object, plans: Sequence[Any], options: Any, *_: object) -> list[Any]:
             client = self._client(counts=acting.get() != "")
             return [land_shard(client, options, plan, clock=self.clock, sleep=self.clock.sleep) for plan in plans]
 
@@ -563,7 +563,7 @@ class ItemLife(Life):
 
     @contextmanager
     def _in_process(self) -> Iterator[None]:
-        def land(spark: object, plans: Sequence[Any], reader: Any, options: Any) -> list[Any]:
+        def land(spark: object, plans: Sequence[Any], reader: Any, options: Any, *_: object) -> list[Any]:
             return [land_partition(reader, options, plan, clock=self.clock) for plan in plans]
 
         with super()._in_process(), patch.object(item_reading, "land_items", land):

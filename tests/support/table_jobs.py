@@ -164,7 +164,7 @@ class FilesIntoTables:
 
     @contextmanager
     def _without_spark(self) -> Iterator[None]:
-        def land(spark: object, plans: Sequence[ItemPlan], reader: Any, options: ItemLandingOptions) -> Any:
+        def land(spark: object, plans: Sequence[ItemPlan], reader: Any, options: ItemLandingOptions, *_: object) -> Any:
             until = self.clock.monotonic() + options.seconds
             rows = [land_partition(reader, options, plan, until=until, clock=self.clock) for plan in plans]
             return [read_settings(LandedItems, "row", json.loads(json.dumps(write_settings(row)))) for row in rows]

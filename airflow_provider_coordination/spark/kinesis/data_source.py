@@ -1,20 +1,21 @@
 """A Spark data source: a batch read of Kinesis streams, without leases, a store or Airflow.
 
-It reads as the jobs do. What is read is fixed when the read is planned; a notebook, a backfill by hand or a check of
-what was delivered sees the same records however often it is run, as long as the stream keeps them.
+It reads as the jobs do. What is read is fixed when the frame is made; a notebook, a backfill by hand or a check of what
+was delivered sees the same records in every query on it, as long as the stream keeps them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: TID253
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.spark.kinesis.data_source_options import FORMAT, ReadOptions, read_options
@@ -39,6 +40,7 @@ class CoordinatedKinesis(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
         self._options = read_options(options)
+        self._begun_at = SystemClock().now()
 
     @classmethod
     def name(cls) -> str:
@@ -64,21 +66,22 @@ class CoordinatedKinesis(DataSource):
                 f"{FORMAT}: schema ({', '.join(wanted)}) is not that of the data source, which is ({self.schema()}): "
                 "leave schema(...) out, and select what you want"
             )
-        return KinesisReader(self._options)
+        return KinesisReader(self._options, self._begun_at)
 
 
 class KinesisReader(DataSourceReader):
     """One read: planned on the driver, done by tasks.
 
     :param options: of the read.
+    :param begun_at: when the frame was made (aware).
     """
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, begun_at: datetime) -> None:
         from airflow_provider_coordination.spark.kinesis.data_source_plan import read_plan
 
         self._options = options
         # Here, and not in `partitions`: what a reader finds out there never gets to the tasks.
-        self._plan = read_plan(options, kinesis_client(options.kinesis), datetime.now(UTC))
+        self._plan = read_plan(options, kinesis_client(options.kinesis), begun_at, SystemClock())
 
     def partitions(self) -> list[InputPartition]:
         """Return the shards of each task."""

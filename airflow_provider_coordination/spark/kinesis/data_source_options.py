@@ -80,7 +80,7 @@ class ReadOptions:
     :param kinesis: how to reach Kinesis.
     :param start: read what arrived at this instant (aware) or later; `TRIM_HORIZON` for all that is kept, `LATEST` for
         what arrives after the read has begun.
-    :param end: read what arrived before this instant (aware); None for what is there when the read begins.
+    :param end: read what arrived before this instant (aware); None for what is there when the frame is made.
     :param shard_ids: the only shards to read; none for all.
     :param ranges: what is read of each shard; none where instants say so.
     :param consumer_name: the consumer to read as by enhanced fan-out; None polls.

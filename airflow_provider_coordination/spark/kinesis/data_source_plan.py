@@ -1,6 +1,7 @@
 """Which part of which shards a read of the data source consists of; fixed before anything is read.
 
-So a task that is tried again reads what its first try read, and every action on a frame reads the same.
+Spark plans each query on a frame anew. What "now" means was fixed when the frame was made, so every query reads the
+same, and so does a task that is tried again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
 from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
@@ -81,22 +83,26 @@ class ReadPlan:
     listed: Mapping[str, frozenset[str]]
 
 
-def read_plan(options: ReadOptions, client: KinesisClient, now: datetime) -> ReadPlan:
+def read_plan(options: ReadOptions, client: KinesisClient, begun_at: datetime, clock: Clock) -> ReadPlan:
     """Return what is to be read.
 
     :param options: of the read.
     :param client: as `kinesis_client` returns it.
-    :param now: the present instant (aware), by our own clock.
+    :param begun_at: when the read began (aware), by our own clock.
+    :param clock: the same one.
     :raises ConfigurationError: if an option does not fit the streams as they are.
     :raises CoordinationError: if a stream cannot be described.
     """
-    streams = [describe_stream(client, name) for name in options.streams]
-    # The service dates its answers in whole seconds: all that was there is from before the next one.
-    begun = max(stream.described_at or now for stream in streams) + DATE_RESOLUTION
+    streams, begins = [], []
+    for name in options.streams:
+        asked_at = clock.now()
+        streams.append(describe_stream(client, name))
+        begins.append(_after(begun_at, streams[-1], asked_at, clock.now()))
+    begun = max(begins)
     if options.end is not None and options.end > begun + FARTHEST_END:
         raise ConfigurationError(
-            f"{FORMAT}: option 'endingPosition' is {options.end.isoformat()}, and it is {now.isoformat()}: "
-            f"a read waits for its end, so give one no more than {FARTHEST_END.days * 24} hours ahead"
+            f"{FORMAT}: option 'endingPosition' is {options.end.isoformat()}, and the read began at "
+            f"{begun.isoformat()}: it waits for its end, so give one no more than {FARTHEST_END.days * 24} hours ahead"
         )
     end = options.end or begun
     start = begun if options.start == LATEST else options.start
@@ -108,11 +114,27 @@ def read_plan(options: ReadOptions, client: KinesisClient, now: datetime) -> Rea
     ranges: list[ShardRange] = []
     listed: dict[str, frozenset[str]] = {}
     for stream in streams:
-        planning = _Planning(options, client, stream, None if isinstance(start, str) else start, end, begun)
+        planning = _Planning(options, client, stream, None if isinstance(start, str) else start, end, clock)
         listed[stream.name] = frozenset(planning.shards)
         ranges += planning.ranges()
     tasks = dealt(ranges, math.ceil(len(ranges) / options.shards_per_task), lambda each: 1.0)
     return ReadPlan(tasks=tasks, listed=listed)
+
+
+def _after(begun_at: datetime, stream: StreamDescription, asked_at: datetime, answered_at: datetime) -> datetime:
+    """Return an instant by the service's clock that lies after all that was in a stream when the read began.
+
+    The service dates its answers in whole seconds. Where our own clock agrees with them it is right to the second.
+
+    :param begun_at: when the read began (aware), by our own clock.
+    :param stream: as the service described it.
+    :param asked_at: when it was asked (aware), by our own clock.
+    :param answered_at: when its answer was there (aware), by our own clock.
+    """
+    described_at = stream.described_at
+    if described_at is None or asked_at - DATE_RESOLUTION < described_at <= answered_at:
+        return begun_at + DATE_RESOLUTION
+    return begun_at + (described_at - asked_at) + DATE_RESOLUTION
 
 
 class _Planning:
@@ -125,17 +147,17 @@ class _Planning:
         stream: StreamDescription,
         start: datetime | None,
         end: datetime,
-        begun: datetime,
+        clock: Clock,
     ) -> None:
         if options.stream_arn is not None and stream.arn and stream.arn != options.stream_arn:
             raise ConfigurationError(
                 f"{FORMAT}: option 'streamARN' is {options.stream_arn!r}, and the credentials lead to {stream.arn!r}: "
                 "give roleArn, or keys, of the account that the stream belongs to"
             )
-        self._options, self._stream, self._start, self._end, self._begun = options, stream, start, end, begun
+        self._options, self._stream, self._start, self._end, self._clock = options, stream, start, end, clock
         kept = None
         if start is not None and not (options.shard_ids or options.ranges):
-            kept = {"Type": "FROM_TIMESTAMP", "Timestamp": min(start, begun - DATE_RESOLUTION)}
+            kept = {"Type": "FROM_TIMESTAMP", "Timestamp": min(start, stream.described_at or clock.now())}
         self.shards: Mapping[str, Shard] = {
             shard.shard_id: shard for shard in shard_listing(client, stream.name, shard_filter=kept).shards
         }
@@ -208,5 +230,5 @@ class _Planning:
         whole = replace(self._whole(shard), end=wanted.end)
         if wanted.start is None:
             return whole
-        position, since = beginning_at(self._stream, self.shards, shard, wanted.start, datetime.now(UTC))
+        position, since = beginning_at(self._stream, self.shards, shard, wanted.start, self._clock.now())
         return replace(whole, start=replace(whole.start, position=position, delivered_until=since))

@@ -38,6 +38,7 @@ from airflow_provider_coordination.sources.kinesis.user_records import user_reco
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.kinesis.landed_shard import LandedShard, NoRoomError, PageRoom
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
+from airflow_provider_coordination.spark.shared_place import SharedPlace
 from airflow_provider_coordination.spark.slot_memory import LEAST_ROW_GROUP_BYTES, ROW_GROUP_BYTES, SlotMemory
 from airflow_provider_coordination.spark.slots import dealt, land_in_slots, slots_to_land
 
@@ -139,14 +140,18 @@ class Landed(LandedRow):
     memory_bytes: int = 0
 
 
-def land(spark: SparkSession, plans: Sequence[ReadPlan], options: LandingOptions) -> list[Landed]:
+def land(
+    spark: SparkSession, plans: Sequence[ReadPlan], options: LandingOptions, place: SharedPlace | None = None
+) -> list[Landed]:
     """Read every shard of `plans` on the executors; return one row for each.
 
+    :param place: `options.root`, if it is to be checked whether all workers share it.
+    :raises ConfigurationError: if they do not.
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
     slots = slots_to_land(spark, leave_slot=options.leave_slot)
-    landed = land_in_slots(spark, dealt(plans, slots, _size), partial(_land_slot, options), Landed)
+    landed = land_in_slots(spark, dealt(plans, slots, _size), partial(_land_slot, options), Landed, place)
     warn_of(landed)
     return landed
 

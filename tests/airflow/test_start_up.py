@@ -1,0 +1,101 @@
+"""What the JVM of a job is given so that it begins sooner."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.start_up import LATE_OPTIMIZATION
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from tests.airflow.conftest import StubSpark
+
+Make = Callable[..., CoordinatedSparkSubmitOperator]
+ELSEWHERE = "/opt/spark/spark.jsa"
+
+
+@pytest.fixture(autouse=True)
+def stream(connect: Any, coordination: SourceCoordinator) -> None:
+    connect("aws_default", "aws", extra={"region_name": "eu-west-1"})
+    coordination.create_partitions({"p": {}})
+
+
+@pytest.fixture
+def operator(spark: StubSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+
+    def make(**arguments: Any) -> CoordinatedSparkSubmitOperator:
+        defaults = {
+            "task_id": "ingest",
+            "reads": KinesisStreams("clicks"),
+            "writes": ParquetDataset(str(tmp_path / "out")),
+            "env_vars": {"PATH": spark.path},
+        }
+        return CoordinatedSparkSubmitOperator(**defaults | arguments)
+
+    return make
+
+
+def conf_of(call: dict[str, Any]) -> dict[str, str]:
+    given = call["arguments"]
+    pairs = [given[n + 1] for n, argument in enumerate(given) if argument == "--conf"]
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def test_a_driver_on_this_machine_optimizes_late_and_the_users_options_win(
+    operator: Make, spark: StubSpark, context: Any
+) -> None:
+    operator(env_vars={"PATH": spark.path, "SPARK_SUBMIT_OPTS": "-Dmine=1"}).execute(context)
+    [call] = spark.calls
+    assert call["environment"]["SPARK_SUBMIT_OPTS"] == f"{LATE_OPTIMIZATION} -Dmine=1"
+    assert "javaoptions" not in " ".join(conf_of(call)).lower()
+
+
+def test_an_archive_that_is_not_there_is_a_warning_and_the_job_starts_without_it(
+    operator: Make, spark: StubSpark, context: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        operator(spark_archive=f"{tmp_path}/none.jsa").execute(context)
+    [call] = spark.calls
+    assert call["environment"]["SPARK_SUBMIT_OPTS"] == LATE_OPTIMIZATION
+    assert f"field 'spark_archive': the job starts without the archive: there is no file {tmp_path}" in caplog.text
+
+
+def test_executors_on_other_machines_are_given_the_archive_and_the_users_options_win(
+    operator: Make, spark: StubSpark, context: Any, connect: Any
+) -> None:
+    connect("spark_default", "spark", host="spark://master", port=7077)
+    conf = {"spark.executor.defaultJavaOptions": "-Dmine=1", "spark.executor.extraJavaOptions": "-Dmore=2"}
+    operator(spark_archive=ELSEWHERE, conf=conf).execute(context)
+    [call] = spark.calls
+    found = conf_of(call)
+    assert found["spark.executor.defaultJavaOptions"] == f"-Xshare:auto -XX:SharedArchiveFile={ELSEWHERE} -Dmine=1"
+    assert found["spark.executor.extraJavaOptions"] == "-Dmore=2"
+    assert "spark.driver.defaultJavaOptions" not in found
+
+
+def test_a_driver_in_the_cluster_is_given_the_archive_by_sparks_configuration(
+    operator: Make, spark: StubSpark, context: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect("spark_default", "spark", host="yarn", extra={"deploy-mode": "cluster"})
+    monkeypatch.setenv("PATH", spark.path)
+    operator(spark_archive=ELSEWHERE, env_vars=None).execute(context)
+    [call] = spark.calls
+    found = conf_of(call)
+    option = f"-Xshare:auto -XX:SharedArchiveFile={ELSEWHERE}"
+    assert found["spark.driver.defaultJavaOptions"] == found["spark.executor.defaultJavaOptions"] == option
+
+
+def test_a_path_that_cannot_be_part_of_an_option_fails_without_a_retry(
+    operator: Make, spark: StubSpark, context: Any
+) -> None:
+    with pytest.raises(AirflowFailException, match=r"path '/opt/my spark\.jsa' of the class archive"):
+        operator(spark_archive="/opt/my spark.jsa").execute(context)
+    assert not spark.calls

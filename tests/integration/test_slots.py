@@ -1,0 +1,104 @@
+"""Slots of a real Spark: what they land comes back, and the first of them find out whether all share the place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.shared_place import SharedPlace
+from airflow_provider_coordination.spark.slots import check_shared, land_in_slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a slot lands of a partition."""
+
+    partition: int
+    of: int
+
+
+def land(folder: Path, plans: Sequence[int]) -> list[Row]:
+    """Land partitions that are numbers."""
+    for plan in plans:
+        (folder / str(plan)).touch()
+    return [Row(plan, len(plans)) for plan in plans]
+
+
+def probing(folder: Path, plans: Sequence[int]) -> list[Row]:
+    """Return how many probes there are while a slot lands."""
+    return [Row(plan, len(list(folder.rglob("*.*")))) for plan in plans]
+
+
+def failing(plans: Sequence[int]) -> list[Row]:
+    """Fail."""
+    raise ValueError(f"partitions {plans} are cursed")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> SharedPlace:
+    return SharedPlace(str(tmp_path / "landing"))
+
+
+@pytest.fixture
+def driver_only(tmp_path: Path) -> str:
+    """A path that leads to a folder in this process alone."""
+    return f"/proc/self/fd/{os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)}/landing"
+
+
+def test_each_slot_lands_its_partitions_and_returns_a_row_for_each(spark: SparkSession, tmp_path: Path) -> None:
+    rows = land_in_slots(spark, [[1, 2], [3], []], partial(land, tmp_path), Row)
+    assert rows == [Row(1, 2), Row(2, 2), Row(3, 1)]
+
+
+def test_a_shared_place_is_checked_by_the_first_landing_and_nothing_is_left_there(
+    spark: SparkSession, place: SharedPlace, tmp_path: Path
+) -> None:
+    assert land_in_slots(spark, [[1]], partial(land, tmp_path), Row, place) == [Row(1, 1)]
+    assert place.is_checked
+    assert not list((tmp_path / "landing").rglob("*"))
+
+
+def test_a_place_that_is_checked_is_not_checked_again(spark: SparkSession, place: SharedPlace, tmp_path: Path) -> None:
+    counting = partial(probing, tmp_path)
+    [first] = land_in_slots(spark, [[1]], counting, Row, place)
+    [second] = land_in_slots(spark, [[1]], counting, Row, place)
+    assert first.of > 0
+    assert second.of == 0
+
+
+def test_a_place_that_workers_do_not_reach_fails_the_first_landing_before_anything_is_landed(
+    spark: SparkSession, driver_only: str, tmp_path: Path
+) -> None:
+    place = SharedPlace(driver_only)
+    with pytest.raises(ConfigurationError, match=r"is not shared by all workers: .*; give a path or URI that the dr"):
+        land_in_slots(spark, [[1]], partial(land, tmp_path), Row, place)
+    assert not place.is_checked
+    assert not (tmp_path / "1").exists()
+
+
+def test_slots_that_have_nothing_to_land_are_asked_as_well(spark: SparkSession, driver_only: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not shared by all workers"):
+        check_shared(spark, SharedPlace(driver_only))
+
+
+def test_a_place_is_checked_alone_where_spark_itself_makes_the_tasks(spark: SparkSession, place: SharedPlace) -> None:
+    check_shared(spark, place)
+    assert place.is_checked
+
+
+def test_what_a_slot_raises_names_what_is_wrong_and_leaves_no_probe(
+    spark: SparkSession, place: SharedPlace, tmp_path: Path
+) -> None:
+    with pytest.raises(Exception, match=r"ValueError: partitions \[1\] are cursed"):
+        land_in_slots(spark, [[1]], failing, Row, place)
+    assert not [path for path in (tmp_path / "landing").rglob("*") if len(path.suffixes) == 0 and path.is_file()]

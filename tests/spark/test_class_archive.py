@@ -1,0 +1,191 @@
+"""The archive of Spark's classes: what is checked before it is made, and what shows that a JVM would not take it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.class_archive import ArchiveError, Made, archive_option, make_archive, misfit
+from tests.support.java_home import ARCHIVING, make_java, program
+from tests.support.spark_home import make_spark_home
+
+OLD, NEW = 1_700_000_000, 1_800_000_000
+
+
+@dataclass
+class Machine:
+    """A machine with a Java, a Spark and a place for an archive."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    @property
+    def archive(self) -> Path:
+        return self.folder / "spark.jsa"
+
+    @property
+    def jar(self) -> Path:
+        [jar] = Path(self.environment["SPARK_HOME"], "jars").iterdir()
+        return jar
+
+    def make(self, submit: str = ARCHIVING) -> Made:
+        """Make the archive with a spark-submit that is a script."""
+        return make_archive(
+            self.archive, "app.py", self.environment, spark_submit=program(self.folder / "submit", submit)
+        )
+
+    def has_archive(self, content: str) -> None:
+        """Put an archive there that is newer than Spark."""
+        self.archive.write_text(content)
+        os.utime(self.jar, (OLD, OLD))
+        os.utime(self.archive, (NEW, NEW))
+
+    def left(self) -> list[str]:
+        """Return what is left of archives that were not finished."""
+        return [path.name for path in self.folder.iterdir() if path.name.endswith(".partial")]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    home = make_spark_home(tmp_path / "spark", "4.2.0")
+    java = make_java(tmp_path / "java", "17.0.15")
+    return Machine(tmp_path, {"SPARK_HOME": str(home), "JAVA_HOME": java, "PATH": os.environ["PATH"]})
+
+
+@pytest.fixture
+def fitting(machine: Machine) -> Machine:
+    """A machine with an archive that its JVM takes, as far as can be seen."""
+    machine.has_archive(f"Server VM (17.0.15+6) for linux\n{machine.jar}\n")
+    return machine
+
+
+# Its path
+
+
+@pytest.mark.parametrize("path", ["/opt/my spark.jsa", "spark.jsa", '/opt/"a".jsa', "/opt/a,b.jsa", "/opt/a\\b", ""])
+def test_a_path_that_cannot_be_part_of_an_option_is_refused(path: str) -> None:
+    with pytest.raises(ConfigurationError, match="give an absolute one without spaces"):
+        archive_option(path)
+
+
+# Making it
+
+
+def test_it_is_made_of_what_a_job_loaded_and_a_jvm_is_asked_whether_it_takes_it(machine: Machine) -> None:
+    assert machine.make() == Made(bytes=11, classes=1)
+    assert machine.archive.read_text() == "an archive\n"
+    assert not machine.left()
+
+
+@pytest.mark.parametrize(
+    ("submit", "error"),
+    [
+        ("#!/bin/sh\necho no more heap\nexit 3\n", r"exit code 3 and left no archive; its last lines: no more heap"),
+        ("#!/bin/sh\nexit 0\n", "exit code 0 and left no archive"),
+        (ARCHIVING.replace("(top)", ""), "the JVM took no class from the archive"),
+    ],
+)
+def test_one_that_could_not_be_made_leaves_the_former_one_as_it_was(machine: Machine, submit: str, error: str) -> None:
+    machine.archive.write_text("former")
+    with pytest.raises(ArchiveError, match=error):
+        machine.make(submit)
+    assert machine.archive.read_text() == "former"
+    assert not machine.left()
+
+
+def a_folder(machine: Machine) -> None:
+    machine.archive.mkdir()
+
+
+def no_java(machine: Machine) -> None:
+    machine.environment |= {"JAVA_HOME": "/nowhere"}
+
+
+def old_java(machine: Machine) -> None:
+    machine.environment |= {"JAVA_HOME": make_java(machine.folder / "old", "11.0.2")}
+
+
+def open_j9(machine: Machine) -> None:
+    machine.environment |= {"JAVA_HOME": make_java(machine.folder / "j9", "17.0.2", "Eclipse OpenJ9 VM")}
+
+
+def files_in_configuration(machine: Machine) -> None:
+    folder = Path(machine.environment["SPARK_HOME"], "conf")
+    folder.mkdir()
+    (folder / "spark-defaults.conf").touch()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (a_folder, r"spark\.jsa is a folder: name a file in it"),
+        (no_java, r"JAVA_HOME is '/nowhere', where there is no bin/java: install Java 17"),
+        (old_java, r"Java 11\.0\.2 in .* is too old for Spark 4: install Java 17"),
+        (open_j9, r"is Eclipse OpenJ9 VM \(build\): only HotSpot"),
+        (files_in_configuration, r"there are files in Spark's configuration folder .*: give the settings by"),
+    ],
+)
+def test_what_cannot_work_is_named_before_anything_is_run(
+    machine: Machine, spoil: Callable[[Machine], None], error: str
+) -> None:
+    spoil(machine)
+    with pytest.raises(ConfigurationError, match=error):
+        machine.make(f"#!/bin/sh\ntouch {machine.folder}/run\n")
+    assert not (machine.folder / "run").exists()
+
+
+def test_a_folder_that_is_not_there_is_named(machine: Machine) -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no folder /nowhere; make it, or give another path"):
+        make_archive(Path("/nowhere/spark.jsa"), "app.py", machine.environment)
+
+
+def test_a_program_that_is_not_there_is_named(machine: Machine) -> None:
+    with pytest.raises(ConfigurationError, match="/nowhere/submit cannot be run: No such file"):
+        make_archive(machine.archive, "app.py", machine.environment, spark_submit="/nowhere/submit")
+
+
+# Whether it fits
+
+
+def test_nothing_speaks_against_an_archive_of_this_java_and_this_spark(fitting: Machine) -> None:
+    assert misfit(fitting.archive, fitting.environment) is None
+
+
+def newer_jars(machine: Machine) -> None:
+    os.utime(machine.jar, (NEW + 1, NEW + 1))
+
+
+def another_spark(machine: Machine) -> None:
+    machine.environment["SPARK_HOME"] = str(make_spark_home(machine.folder / "other", "4.2.0"))
+
+
+def another_java(machine: Machine) -> None:
+    machine.environment["JAVA_HOME"] = make_java(machine.folder / "newer", "21.0.1")
+
+
+def no_archive(machine: Machine) -> None:
+    machine.archive.unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (no_archive, "there is no file"),
+        (another_java, "was made by another Java than 21.0.1+6; run `airflow-coordination spark-archive"),
+        (another_spark, "was made for another Spark than that in"),
+        (newer_jars, "is older than the Spark in"),
+        (files_in_configuration, "there are files in Spark's configuration folder"),
+    ],
+)
+def test_what_lets_a_jvm_pass_over_the_archive_is_named(
+    fitting: Machine, spoil: Callable[[Machine], None], reason: str
+) -> None:
+    spoil(fitting)
+    found = misfit(fitting.archive, fitting.environment)
+    assert found is not None
+    assert reason in found
