@@ -50,7 +50,7 @@ class Size:
 QUICK = Size(shards=2, pages=1, repetitions=1)
 
 
-def by_the_source(spark: SparkSession, aws: AwsSettings, shards: int, end: str) -> DataFrame:
+def by_the_source(spark: SparkSession, aws: AwsSettings, end: str) -> DataFrame:
     """Return what arrived before an instant."""
     options = {
         "streamName": "b",
@@ -58,7 +58,6 @@ def by_the_source(spark: SparkSession, aws: AwsSettings, shards: int, end: str) 
         "endpointUrl": str(aws.endpoint_url),
         "awsAccessKey": str(aws.access_key_id),
         "awsSecretKey": str(aws.secret_access_key),
-        "shardsPerTask": str(max(1, shards // SLOTS)),
         "endingPosition": end,
     }
     return spark.read.format("coordinated_kinesis").options(**options).load()
@@ -121,7 +120,7 @@ def backlog(spark: SparkSession, bytes_each: int, size: Size) -> dict[str, float
         end = datetime.now(UTC).isoformat()
         time.sleep(SETTLING.total_seconds() + 1)
         ways = {
-            "source": partial(by_the_source, spark, aws, size.shards, end),
+            "source": partial(by_the_source, spark, aws, end),
             "rows": partial(by_rows, spark, aws, size.shards),
         }
         for name, read in ways.items():
@@ -147,7 +146,7 @@ def idle(spark: SparkSession, repetitions: int) -> float:
         times = []
         for _ in range(repetitions):
             start = time.perf_counter()
-            assert by_the_source(spark, aws, 1, "LATEST").count() == 0
+            assert by_the_source(spark, aws, "LATEST").count() == 0
             times.append(time.perf_counter() - start)
     return round(statistics.median(times), 2)
 

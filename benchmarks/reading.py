@@ -179,10 +179,10 @@ def _land_raw(aws: AwsSettings, folder: str, shards: range) -> None:
             pace.took(records.size)
             table = pa.table(
                 {
-                    "sequence_number": pa.array(records.sequence_numbers, pa.string()),
-                    "partition_key": pa.array(records.partition_keys, pa.string()),
-                    "at": pa.array(records.arrivals, pa.int64()),
-                    "data": pa.array(records.data, pa.binary()),
+                    "sequence_number": records.sequence_numbers,
+                    "partition_key": records.partition_keys,
+                    "at": records.arrivals,
+                    "data": records.data,
                 }
             )
             writer = writer or pq.ParquetWriter(f"{folder}/{number}.parquet", table.schema, compression="zstd")

@@ -20,10 +20,9 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.sources.kinds import ReadsSettings, SourceKind
 from airflow_provider_coordination.sources.landed import LandedProgress
-from airflow_provider_coordination.sources.progress import item_batch_id
+from airflow_provider_coordination.sources.progress import new_batch_id
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.landed_row import LandedRow
-from airflow_provider_coordination.spark.shared_place import SharedPlace
 
 if TYPE_CHECKING:  # so that a DAG file imports none of what runs on Spark
     from airflow_provider_coordination.spark.reading import PartitionsToRead
@@ -104,7 +103,6 @@ class LogPlan:
     folder: str
     inode: int
     start: int
-    epoch: int
 
 
 def land_file(root: str, max_bytes: int, plan: LogPlan) -> LandedRow:
@@ -126,7 +124,7 @@ def land_file(root: str, max_bytes: int, plan: LogPlan) -> LandedRow:
         data = file.read(max_bytes)
     data = data[: data.rfind(b"\n") + 1]
     end = plan.start + len(data)
-    batch = item_batch_id(NAME, plan.source_identifier, plan.partition_key, str(plan.start), str(end), plan.epoch)
+    batch = new_batch_id(NAME)
     caught_up = None if end < path.stat().st_size and data else began
     row = LandedRow(
         partition_key=plan.partition_key, batch_id=batch, start=str(plan.start), end=str(end), read_until=caught_up
@@ -164,6 +162,8 @@ class LogReading:
         self._files = KindPartitions(partitions, coordinator.leases, LogProgress)
         self._summary = summary
         self._root = settings.landing_path
+        from airflow_provider_coordination.spark.shared_place import SharedPlace
+
         self._place = SharedPlace(settings.landing_path, settings.access)
         self._max_bytes = settings.rounds.max_batch_bytes
 
@@ -176,7 +176,7 @@ class LogReading:
 
     def land(self, *, leave_slot: bool) -> list[LandedRow]:
         """See `Reading.land`: a delivery that goes on at the same time may need one of several slots."""
-        from airflow_provider_coordination.spark.slots import dealt_evenly, land_in_slots, slots_to_land
+        from airflow_provider_coordination.spark.slots import dealt, land_in_slots, slots_to_land
 
         plans = [
             LogPlan(
@@ -186,14 +186,12 @@ class LogReading:
                 folder=progress.folder,
                 inode=progress.inode,
                 start=int(progress.landed_position),
-                epoch=progress.epoch,
             )
             for key, progress, fencing_token in self._files.to_land()
         ]
         slots = slots_to_land(self._spark, leave_slot=leave_slot)
-        dealt = dealt_evenly(plans, slots)
         land = partial(_land_slot, self._root, self._max_bytes)
-        return land_in_slots(self._spark, dealt, land, LandedRow, self._place)
+        return land_in_slots(self._spark, dealt(plans, slots), land, LandedRow, self._place)
 
     def record(self, rows: Sequence[LandedRow]) -> Any:
         """See `Reading.record`."""

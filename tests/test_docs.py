@@ -336,7 +336,6 @@ def test_every_option_of_the_data_source_is_documented_with_its_other_spellings_
         "endingPosition": LATEST,
         "consumerMode": "polling",
         "maxRecordsPerFetch": str(ReadOptions.page_records),
-        "shardsPerTask": str(ReadOptions.shards_per_task),
         "slotMemoryBytes": str(ReadOptions.slot_memory_bytes),
         "failOnDataLoss": str(ReadOptions.fail_on_data_loss).lower(),
     }

@@ -15,7 +15,6 @@ class Capacity:
     :param read_bytes_per_second: what a partition gives to a reader at most.
     :param is_shared: whether all readers of a partition share that.
     :param written_bytes_per_second: what a partition takes at most.
-    :param is_read_at_once: whether a slot reads all its partitions at the same time.
     :param reads_per_second: how often a job asks a partition at most; 0 if it is sent its data.
     """
 
@@ -24,5 +23,4 @@ class Capacity:
     read_bytes_per_second: float | None = None
     is_shared: bool = False
     written_bytes_per_second: float | None = None
-    is_read_at_once: bool = False
     reads_per_second: float | None = None

@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # a DAG file that names a source imports this: it shall not w
     from pyspark.sql import DataFrame, SparkSession
 
 Item = Mapping[str, Any]
+READS_AT_ONCE = 64
+"""How many partitions a job reads at the same time, where its reader does not say."""
 
 
 class ItemGoneError(SourceError):
@@ -87,6 +89,22 @@ class ReadsAhead(Protocol):
     def reading(self, items: Sequence[Item]) -> AbstractContextManager[ItemReader]:
         """Return what reads these items, in this order, while its context lasts."""
         ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A reader that says how much its source bears."""
+
+    @property
+    def reads_at_once(self) -> int | None:
+        """How many partitions all slots of a job together read at the same time; None for as many as have room in their
+        memory."""
+        ...
+
+
+def reads_at_once(reader: object) -> int | None:
+    """Return how many partitions a job reads at the same time at most; see `Bounded`."""
+    return reader.reads_at_once if isinstance(reader, Bounded) else READS_AT_ONCE
 
 
 @runtime_checkable

@@ -18,19 +18,15 @@ MAX_WITHIN_BYTES = 8 * 1024
 """The longest position within an item that a reader may give, as JSON: a progress holds a few of them, in 64 KB."""
 
 
-def item_batch_id(kind: str, source_identifier: str, partition_key: str, start: str, end: str, epoch: int) -> str:
-    """Return the name of a batch: the same for the same range of the same partition, whoever lands it and when.
+def new_batch_id(kind: str) -> str:
+    """Return a name for a batch of items that is about to be landed; no other landing has it.
+
+    It cannot say where the batch ends, which is not known until it is read, and has to be in the file from its first
+    row on.
 
     :param kind: the kind of source, with which the name begins.
-    :param source_identifier: the source's identifier, prefix included.
-    :param partition_key: the partition.
-    :param start: the position before the batch.
-    :param end: the position at its end.
-    :param epoch: of the partition's progress: what is read again because a person, or an interval, said so is another
-        batch.
     """
-    identity = "\n".join((source_identifier, partition_key, start, end, str(epoch))).encode()
-    return f"{kind}-{hashlib.sha256(identity).hexdigest()[:24]}"
+    return f"{kind}-{secrets.token_hex(12)}"
 
 
 @dataclass(frozen=True, kw_only=True)

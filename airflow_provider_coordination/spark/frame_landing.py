@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import CoordinationError, SourceError
-from airflow_provider_coordination.sources.items import FrameReader, SourceUnavailableError
-from airflow_provider_coordination.sources.progress import ItemPosition, item_batch_id
+from airflow_provider_coordination.sources.items import FrameReader, SourceUnavailableError, reads_at_once
+from airflow_provider_coordination.sources.progress import ItemPosition, new_batch_id
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.item_landing import (
     ItemLandingOptions,
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+TURNS = 4
+"""How many items each core reads in one Spark action, one after the other: an action costs, and what it gives is
+recorded at its end."""
 CANCELLED = "SPARK_JOB_CANCELLED"
 """What Spark calls a job that was cancelled: nobody's fault."""
 AWAY = re.compile(
@@ -55,14 +58,16 @@ def land_frames(
 ) -> list[LandedItems]:
     """Read the next item of each partition; return one row for each.
 
-    As many are read in one Spark action as the slots may read in a few turns, and no action begins once the time is
-    over: what is landed is recorded before too much is.
+    As many are read in one Spark action as the cores read in a few turns, but no more than the source bears at the same
+    time; and no action begins once the time is over: what is landed is recorded before too much is.
 
     :raises Exception: what Spark raises if its job is cancelled; nothing is recorded then, so nothing is lost.
     """
     left = [plan for plan in plans if plan.left]
-    rows = [_row(plan, records=0, size=0, file="") for plan in plans if not plan.left]
-    at_once = spark.sparkContext.defaultParallelism * options.partitions_per_slot
+    rows = [_row(plan) for plan in plans if not plan.left]
+    at_once = spark.sparkContext.defaultParallelism * TURNS
+    if (most := reads_at_once(reader)) is not None:
+        at_once = min(at_once, most)
     until = time.monotonic() + options.seconds
     for first in range(0, len(left), at_once):
         if first and time.monotonic() >= until:
@@ -116,7 +121,7 @@ def _land(
     origins = [reader.origin(item) for item in items]
     rows = collected(frame.mapInArrow(partial(_write, plans, origins, options), MANIFEST), LandedItems)
     landed = {row.partition_key: row for row in rows}
-    return [landed.get(plan.partition_key) or _row(plan, records=0, size=0, file="") for plan in plans]
+    return [landed.get(plan.partition_key) or _row(plan) for plan in plans]
 
 
 def _write(
@@ -127,29 +132,28 @@ def _write(
     context = TaskContext.get()
     assert context is not None
     plan, origin = plans[context.partitionId()], origins[context.partitionId()]
-    batch_id = _row(plan, records=0, size=0, file="").batch_id
+    landed = _row(plan)
     file, records, size = plan.new_file(options.root), 0, 0
     with TableWriter(file, options.access) as writer:
         for portion in portions_of(batches):
             table = with_origin(portion, origin, records)
-            writer.write(as_landed(table.append_column(BATCH_ID, pa.repeat(batch_id, table.num_rows)), batch_id))
+            named = table.append_column(BATCH_ID, pa.repeat(landed.batch_id, table.num_rows))
+            writer.write(as_landed(named, landed.batch_id))
             records, size = records + table.num_rows, size + table.nbytes
-    landed = _row(plan, records=records, size=size, file=file if records else "")
-    yield manifest([replace(landed, file_bytes=writer.size)])
+    if records:
+        landed = replace(landed, file=file, file_bytes=writer.size, records=records, bytes=size)
+    yield manifest([landed])
 
 
-def _row(plan: ItemPlan, *, records: int, size: int, file: str) -> LandedItems:
-    """Return the row of a partition of which one item was read, to its end."""
+def _row(plan: ItemPlan) -> LandedItems:
+    """Return the row of a partition of which one item was read, to its end, and gave nothing."""
     item = len(plan.items) - len(plan.left) + 1
     end = str(ItemPosition(item)) if plan.left else plan.start
     return LandedItems(
         partition_key=plan.partition_key,
-        batch_id=item_batch_id(plan.kind, plan.source_identifier, plan.partition_key, plan.start, end, plan.epoch),
+        batch_id=new_batch_id(plan.kind),
         start=plan.start,
         end=end,
-        file=file,
-        records=records,
-        bytes=size,
         is_last=item >= len(plan.items),
     )
 

@@ -1,7 +1,8 @@
 """Landing items, on executors: slots read them and write Parquet files themselves.
 
-A slot reads several partitions, and each partition's items one after the other; small items share a file, a large one
-is cut into several batches where its reader says that it may go on. An item that cannot be read never stops the others.
+A slot reads many partitions at the same time, and each partition's items one after the other; small items share a file,
+a large one is cut into several batches where its reader says that it may go on. An item that cannot be read never stops
+the others.
 """
 
 from __future__ import annotations
@@ -28,22 +29,25 @@ from airflow_provider_coordination.sources.items import (
     ItemUnreadableError,
     ReadsAhead,
     SourceUnavailableError,
+    reads_at_once,
 )
-from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, FailedItem, ItemPosition, item_batch_id
+from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, FailedItem, ItemPosition
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
+from airflow_provider_coordination.spark.item_file import ItemFile, ItemRoom, NotWrittenError
+from airflow_provider_coordination.spark.landed_identity import landed_file
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
-from airflow_provider_coordination.spark.layout import BATCH_ID
-from airflow_provider_coordination.spark.records import Records, with_origin
+from airflow_provider_coordination.spark.records import with_origin
 from airflow_provider_coordination.spark.shared_place import SharedPlace
-from airflow_provider_coordination.spark.slots import land_in_slots, slots_to_land
-from airflow_provider_coordination.spark.storage import write_table
+from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
+from airflow_provider_coordination.spark.slots import dealt, land_in_slots, slots_to_land
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
+READS_AT_ONCE_OF_SLOT = 32
+"""How many partitions a slot reads at the same time at most: more threads of one process gain nothing."""
 GONE_NAMED = 20
 MAX_FAILED_ITEMS = 50
 """How many items of a partition may be put aside; more, and it is taken to be unreadable as a whole."""
@@ -61,7 +65,6 @@ class ItemPlan:
     :param fencing_token: of its lease.
     :param items: all its items.
     :param start: the position to go on at.
-    :param epoch: of its progress.
     """
 
     source_identifier: str
@@ -70,7 +73,6 @@ class ItemPlan:
     fencing_token: int
     items: tuple[dict[str, Any], ...]
     start: str
-    epoch: int
 
     @property
     def left(self) -> tuple[dict[str, Any], ...]:
@@ -97,14 +99,14 @@ class ItemLandingOptions:
     :param access: how that place is reached.
     :param seconds: begin no partition, and go on with none that may be cut here, later than this.
     :param max_bytes: cut a batch once it has this many bytes, where that may be done.
-    :param partitions_per_slot: how many partitions a slot reads at the same time.
+    :param slot_memory_bytes: how much of what it reads a slot holds at most.
     :param leave_slot: whether a slot is left to a delivery that goes on meanwhile.
     """
 
     root: str
     seconds: float
     max_bytes: int
-    partitions_per_slot: int
+    slot_memory_bytes: int
     leave_slot: bool = False
     access: Access = DEFAULT_ACCESS
 
@@ -116,11 +118,13 @@ class LandedItems(LandedRow):
     :param failed: the items that could not be read.
     :param gone: the first items that were not there any more.
     :param gone_count: how many these were.
+    :param memory_bytes: how much the slot held at most, of all its partitions.
     """
 
     failed: tuple[FailedItem, ...] = ()
     gone: tuple[str, ...] = ()
     gone_count: int = 0
+    memory_bytes: int = 0
 
     @property
     def items(self) -> int:
@@ -142,28 +146,23 @@ def land_items(
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
-    slots = slots_to_land(spark, leave_slot=options.leave_slot)
-    at_once = -(-options.partitions_per_slot * spark.sparkContext.defaultParallelism // slots)
-    land = partial(_land_slot, reader, replace(options, partitions_per_slot=at_once))
-    return land_in_slots(spark, deal(plans, slots), land, LandedItems, place)
+    slots, most = slots_to_land(spark, leave_slot=options.leave_slot), reads_at_once(reader)
+    at_once = READS_AT_ONCE_OF_SLOT
+    if most is not None:
+        slots = min(slots, most)
+        at_once = min(at_once, most // slots)
+    land = partial(_land_slot, reader, options, at_once)
+    return land_in_slots(spark, dealt(plans, slots, lambda plan: plan.size), land, LandedItems, place)
 
 
-def deal(plans: Sequence[ItemPlan], slots: int) -> list[list[ItemPlan]]:
-    """Deal partitions to at most this many slots, so that each gets about as much to read: the largest first, each to
-    the slot that has the least."""
-    dealt: list[list[ItemPlan]] = [[] for _ in range(min(slots, len(plans)))]
-    sizes = [0] * len(dealt)
-    for plan in sorted(plans, key=lambda plan: plan.size, reverse=True):
-        least = sizes.index(min(sizes))
-        dealt[least].append(plan)
-        sizes[least] += plan.size
-    return dealt
-
-
-def _land_slot(reader: ItemReader, options: ItemLandingOptions, plans: Sequence[ItemPlan]) -> list[LandedItems]:
+def _land_slot(
+    reader: ItemReader, options: ItemLandingOptions, at_once: int, plans: Sequence[ItemPlan]
+) -> list[LandedItems]:
     until = time.monotonic() + options.seconds
-    with ThreadPoolExecutor(options.partitions_per_slot) as pool:
-        return list(pool.map(partial(land_partition, reader, options, until=until), plans))
+    room = ItemRoom(options.slot_memory_bytes)
+    with ThreadPoolExecutor(min(at_once, len(plans))) as pool:
+        rows = list(pool.map(partial(land_partition, reader, options, until=until, room=room), plans))
+    return [replace(row, memory_bytes=room.memory.largest) for row in rows]
 
 
 def land_partition(
@@ -172,6 +171,8 @@ def land_partition(
     plan: ItemPlan,
     *,
     until: float = float("inf"),
+    room: ItemRoom | None = None,
+    row_group_bytes: int = ROW_GROUP_BYTES,
     clock: Clock | None = None,
 ) -> LandedItems:
     """Read one partition for a while and write what it gave to one file.
@@ -179,31 +180,35 @@ def land_partition(
     An error becomes part of the row: one partition never stops the others.
 
     :param until: when to begin or go on no more, by the clock's monotonic time.
+    :param room: of the slot; by default it has one of its own.
+    :param row_group_bytes: how much of the partition is held until it is written.
     :param clock: measures how long to read.
     """
     timer = clock or SystemClock()
+    room = room or ItemRoom(options.slot_memory_bytes)
     begun = timer.monotonic()
-    if begun >= until:
+    if begun >= until or not room.enter(None if until == float("inf") else until - begun):
         return LandedItems(partition_key=plan.partition_key, start=plan.start, end=plan.start)
     try:
-        with _reading(reader, plan.left) as opened:
-            row = _Landing(opened, options, plan, lambda: timer.monotonic() >= until).land()
-    except OSError as error:
-        return LandedItems(
-            partition_key=plan.partition_key,
-            error=f"landing in {options.root} failed: {error}",
-            passing=True,
-            failure=Failure.of(error),
-        )
-    except SourceUnavailableError as error:
-        return LandedItems(partition_key=plan.partition_key, error=str(error), passing=True, failure=Failure.of(error))
-    except Exception as error:  # of what cannot be stored, or of a reader's `origin`
-        return LandedItems(
-            partition_key=plan.partition_key,
-            error=f"it cannot be landed: {_text_of(error)}",
-            failure=Failure.of(error),
-        )
+        with ItemFile(plan, options, room, row_group_bytes) as file, _reading(reader, plan.left) as opened:
+            row = _Landing(opened, options, plan, file, lambda: timer.monotonic() >= until).land()
+    except Exception as error:
+        return _refused(plan, options, error.cause if isinstance(error, NotWrittenError) else error)
+    finally:
+        room.leave()
     return replace(row, seconds=timer.monotonic() - begun)
+
+
+def _refused(plan: ItemPlan, options: ItemLandingOptions, error: Exception) -> LandedItems:
+    """Return the row of a partition of which nothing is landed."""
+    failure, passing = Failure.of(error), isinstance(error, OSError | SourceUnavailableError)
+    if isinstance(error, OSError):
+        reason = f"landing in {options.root} failed: {error}"
+    elif isinstance(error, _UnreadableError | SourceUnavailableError):
+        reason = str(error)
+    else:  # of what cannot be stored, or of a reader's `origin`
+        reason = f"it cannot be landed: {_text_of(error)}"
+    return LandedItems(partition_key=plan.partition_key, error=reason, passing=passing, failure=failure)
 
 
 def _reading(reader: ItemReader, items: Sequence[Item]) -> AbstractContextManager[ItemReader]:
@@ -217,20 +222,24 @@ class _CutError(Exception):
 class _Landing:
     """One partition on its way into a file.
 
-    What was read is kept in memory until the batch is cut, so that what does not belong to it can be dropped: the part
-    of an item after the last position at which reading may go on.
+    What does not belong to the batch is dropped: the part of an item after the last position at which reading may go
+    on.
     """
 
     def __init__(
-        self, reader: ItemReader, options: ItemLandingOptions, plan: ItemPlan, is_over: Callable[[], bool]
+        self,
+        reader: ItemReader,
+        options: ItemLandingOptions,
+        plan: ItemPlan,
+        file: ItemFile,
+        is_over: Callable[[], bool],
     ) -> None:
         self._reader = reader
         self._options = options
         self._plan = plan
+        self._file = file
         self._is_over = is_over
         self._position = ItemPosition.parse(plan.start)
-        self._kept = Records()  # before the position
-        self._read = Records()  # these, and what is after it
         self._bytes = 0
         self._rows: dict[str, int] = {}
         self._failed: list[FailedItem] = []
@@ -238,26 +247,28 @@ class _Landing:
         self._gone: list[str] = []
 
     def land(self) -> LandedItems:
-        """Read until the partition ends or the batch is full, and write what was read."""
+        """Read until the partition ends or the batch is full, and write what was read.
+
+        :raises _UnreadableError: if the partition cannot be read.
+        :raises SourceUnavailableError: if the source does not answer, and nothing was read.
+        :raises NotWrittenError: if what was read cannot be written.
+        """
         items = self._plan.items
         try:
             while self._position.item < len(items) and not (self._has_moved and self._is_full):
                 self._read_item(items[self._position.item])
         except _CutError:
             pass
-        except _UnreadableError as error:
-            return self._refused(str(error), Failure.of(error))
         except SourceUnavailableError as error:
             if not self._has_moved:
-                return self._refused(str(error), Failure.of(error), passing=True)
+                raise
             # An executor's log hides no secrets, and an error may hold some: its text is for the driver's alone.
             log.warning(
                 "partition %s: what was read is landed, and the rest left to the next round: %s",
                 self._plan.partition_key, type(error).__name__,
             )  # fmt: skip
         if self._failed and len(self._failed) == len(items):
-            reason = f"none of its {len(items)} items can be read; the first: {self._first_reason}"
-            return self._refused(reason, Failure("UnreadableItems"))
+            raise _UnreadableError(f"none of its {len(items)} items can be read; the first: {self._first_reason}")
         return self._landed()
 
     @property
@@ -275,7 +286,7 @@ class _Landing:
         """
         try:
             self._read_pages(item)
-        except (_CutError, SourceUnavailableError):
+        except (_CutError, SourceUnavailableError, NotWrittenError):
             raise
         except ItemGoneError:
             log.warning("partition %s: gone is %s", self._plan.partition_key, self._reader.origin(item))
@@ -284,7 +295,7 @@ class _Landing:
             if is_passing(error):
                 raise SourceUnavailableError(f"{self._reader.origin(item)}: {_text_of(error)}") from error
             self._set_aside(item, _text_of(error))
-        self._drop()
+        self._file.drop()
         self._position = ItemPosition(self._position.item + 1)
 
     def _read_pages(self, item: Item) -> None:
@@ -293,12 +304,14 @@ class _Landing:
                 self._add(page.records, self._reader.origin(item))
             if page.position:
                 self._position = ItemPosition(self._position.item, _checked(page.position))
-                self._keep()
+                self._file.keep(write=self._has_moved)
                 if self._is_full and self._has_moved:
                     raise _CutError
-            elif self._bytes >= self._options.max_bytes and self._kept.tables and self._has_moved:
+            elif self._bytes >= self._options.max_bytes and not self._file.is_empty and self._has_moved:
                 raise _CutError  # before this item, which the next batch begins with
-        self._keep()
+            else:
+                self._file.wait_for_room()
+        self._file.keep(write=self._has_moved)
 
     def _add(self, records: pa.Table, origin: str) -> None:
         """Add records of the item in hand.
@@ -308,7 +321,7 @@ class _Landing:
         """
         first = self._rows.get(origin, 0)
         try:
-            self._read.add(with_origin(records, origin, first))
+            self._file.add(with_origin(records, origin, first))
         except pa.ArrowException as error:
             if self._has_moved:
                 raise _CutError from None
@@ -318,12 +331,6 @@ class _Landing:
             ) from None
         self._rows[origin] = first + records.num_rows
         self._bytes += records.nbytes
-
-    def _keep(self) -> None:
-        self._kept = self._read.copy()
-
-    def _drop(self) -> None:
-        self._read = self._kept.copy()
 
     def _set_aside(self, item: Item, error: str) -> None:
         origin = self._reader.origin(item)
@@ -344,31 +351,21 @@ class _Landing:
             )
 
     def _landed(self) -> LandedItems:
-        plan, end, kept = self._plan, str(self._position), self._kept.tables
-        batch = item_batch_id(plan.kind, plan.source_identifier, plan.partition_key, plan.start, end, plan.epoch)
-        file, file_bytes = "", 0
-        if kept:
-            table = pa.concat_tables(kept)
-            file = plan.new_file(self._options.root)
-            landed = table.append_column(BATCH_ID, pa.repeat(batch, table.num_rows))
-            file_bytes = write_table(as_landed(landed, batch), file, self._options.access)
+        file, file_bytes = self._file.close()
         return LandedItems(
-            partition_key=plan.partition_key,
-            batch_id=batch,
-            start=plan.start,
-            end=end,
+            partition_key=self._plan.partition_key,
+            batch_id=self._file.batch_id,
+            start=self._plan.start,
+            end=str(self._position),
             file=file,
             file_bytes=file_bytes,
-            records=sum(table.num_rows for table in kept),
-            bytes=sum(table.nbytes for table in kept),
-            is_last=self._position.item >= len(plan.items),
+            records=self._file.records,
+            bytes=self._file.bytes,
+            is_last=self._position.item >= len(self._plan.items),
             failed=tuple(self._failed),
             gone=tuple(self._gone[:GONE_NAMED]),
             gone_count=len(self._gone),
         )
-
-    def _refused(self, error: str, failure: Failure, *, passing: bool = False) -> LandedItems:
-        return LandedItems(partition_key=self._plan.partition_key, error=error, passing=passing, failure=failure)
 
 
 class _UnreadableError(Exception):

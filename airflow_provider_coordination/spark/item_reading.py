@@ -71,7 +71,7 @@ class ItemReading:
             access=settings.access,
             seconds=settings.rounds.round_duration.total_seconds(),
             max_bytes=settings.rounds.max_batch_bytes,
-            partitions_per_slot=settings.rounds.partitions_per_slot,
+            slot_memory_bytes=settings.rounds.slot_memory_bytes,
         )
         self._place = SharedPlace(settings.landing_path, settings.access)
         self._item_partitions = KindPartitions(partitions, coordinator.leases, PartitionProgress)
@@ -138,11 +138,12 @@ class ItemReading:
             fencing_token=fencing_token,
             items=progress.items,
             start=progress.landed_position,
-            epoch=progress.epoch,
         )
 
     def record(self, rows: Sequence[LandedItems]) -> RoundRead:
         """See `Reading.record`."""
+        held = max((row.memory_bytes for row in rows), default=0)
+        self._summary.slot_memory_bytes = max(self._summary.slot_memory_bytes, held)
         for row in rows:
             with self._partitions.recording(row.partition_key):
                 self._record(self._without_secrets(row))

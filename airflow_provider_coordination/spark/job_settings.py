@@ -31,12 +31,10 @@ class RoundSettings:
         it may be cut; timedelta or seconds. (templated)
     :param idle_duration: the pause after a round without a record; timedelta or seconds. (templated)
     :param max_batch_bytes: about how many bytes are read of one partition in one round; more where an item's reader
-        says nowhere that it may be cut. Of items, a slot keeps as much in memory for each partition that it reads at
-        the same time. (templated)
-    :param slot_memory_bytes: how many bytes one Spark task holds at most of what it reads of all its shards, at least
-        32 MiB; it reads as many at the same time as that lets it. (templated)
-    :param partitions_per_slot: how many partitions of items one Spark task reads at the same time; more while one is
-        left to a delivery. (templated)
+        says nowhere that it may be cut. (templated)
+    :param slot_memory_bytes: how many bytes one Spark task holds at most of what it reads, at least 32 MiB; it reads as
+        many of its partitions at the same time as that lets it. Of an item whose reader says nowhere that it may be
+        cut, it holds all. (templated)
     :param until_caught_up: stop when everything that was in the source at the start is delivered; of partitions that
         come to an end, when none is left. (templated)
     :param max_duration: start no round later than this after the job's start; timedelta or seconds; None for any time.
@@ -49,7 +47,6 @@ class RoundSettings:
         "idle_duration",
         "max_batch_bytes",
         "slot_memory_bytes",
-        "partitions_per_slot",
         "until_caught_up",
         "max_duration",
         "max_idle_rounds",
@@ -59,7 +56,6 @@ class RoundSettings:
     idle_duration: timedelta = timedelta(seconds=2)
     max_batch_bytes: int = 32 * 1024 * 1024
     slot_memory_bytes: int = 512 * 1024 * 1024
-    partitions_per_slot: int = 4
     until_caught_up: bool = True
     max_duration: timedelta | None = None
     max_idle_rounds: int | None = None
@@ -69,7 +65,7 @@ class RoundSettings:
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        for name in ("round_duration", "max_batch_bytes", "partitions_per_slot", "max_duration", "max_idle_rounds"):
+        for name in ("round_duration", "max_batch_bytes", "max_duration", "max_idle_rounds"):
             _check_positive(self, name)
         if self.slot_memory_bytes < LEAST_SLOT_MEMORY_BYTES:
             raise ConfigurationError(

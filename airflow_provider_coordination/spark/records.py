@@ -10,37 +10,86 @@ import pyarrow.compute as pc
 from airflow_provider_coordination.sources.items import ItemUnreadableError
 from airflow_provider_coordination.spark.layout import BATCH_ID, ORIGIN, ROW
 
+SMALL_TABLES = 64
+"""As many tables become one: a table of a few rows takes several times the memory of its columns."""
+SMALL_BYTES = 16 * 2**20
+"""How large what becomes one is at most."""
+
 
 class Records:
-    """Records in the order in which they were read, for a file: all with the columns of all of them."""
+    """Records in the order in which they were read, for a file: all with the columns of all of them.
+
+    What was added since the last `keep` can be dropped. Once some were taken, the columns stay as they are.
+    """
 
     def __init__(self) -> None:
-        self.tables: list[pa.Table] = []
         self.schema = pa.schema([])
+        self.bytes = 0
+        """How many bytes their columns take."""
+        self._kept: list[pa.Table] = []
+        self._added: list[pa.Table] = []
+        self._before = self.schema, self._kept  # what `drop` returns to
+        self._whole = 0  # how many of the kept tables are put together
+        self._is_begun = False
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether some are kept, taken or not."""
+        return self._is_begun or bool(self._kept)
 
     def add(self, records: pa.Table) -> None:
         """Add records.
 
-        :raises pa.ArrowException: if their columns do not go together with those that are there without a loss.
+        :raises pa.ArrowException: if their columns do not go together with those that are there without a loss, or are
+            more or wider than those of what was taken.
         """
-        unified = self.schema
-        if not records.schema.equals(unified):
-            unified = pa.unify_schemas([unified, records.schema], promote_options="permissive")
+        if not records.schema.equals(self.schema):
+            unified = pa.unify_schemas([self.schema, records.schema], promote_options="permissive")
             _check_case(unified.names)
             for schema in (self.schema, records.schema):
                 if lossy := [field.name for field in schema if _loses(field.type, unified.field(field.name).type)]:
                     raise pa.ArrowInvalid(f"column {lossy[0]!r} has decimals and floating-point numbers")
             records = _widened([records], unified)
-        if self.tables and not unified.equals(self.schema):
-            self.tables = [_widened(self.tables, unified)]
-        self.schema = unified
-        self.tables.append(records)
+            if not unified.equals(self.schema):
+                self._widen(unified)
+        self._added.append(records)
+        self.bytes += records.nbytes
 
-    def copy(self) -> Records:
-        """Return the same, to be gone on with apart."""
-        other = Records()
-        other.tables, other.schema = list(self.tables), self.schema
-        return other
+    def _widen(self, schema: pa.Schema) -> None:
+        if self._is_begun:
+            raise pa.ArrowInvalid("the file is begun without them")
+        kept, added = ([_widened(tables, schema)] if tables else [] for tables in (self._kept, self._added))
+        self.schema, self._kept, self._added, self._whole = schema, kept, added, len(kept)
+        self._count()
+
+    def keep(self) -> None:
+        """Keep what was added."""
+        self._kept += self._added
+        self._added = []
+        if len(few := self._kept[self._whole :]) >= SMALL_TABLES:
+            if sum(table.nbytes for table in few) <= SMALL_BYTES:
+                self._kept[self._whole :] = [pa.concat_tables(few).combine_chunks()]
+            self._whole = len(self._kept)
+        self._before = self.schema, self._kept
+
+    def drop(self) -> None:
+        """Drop what was added since the last `keep`, with the columns that it alone has."""
+        self.schema, self._kept = self._before
+        self._added = []
+        self._count()
+
+    def take(self) -> pa.Table | None:
+        """Return what is kept, which is here no more; None if it is nothing. Nothing may be added to it."""
+        if not self._kept:
+            return None
+        taken = pa.concat_tables(self._kept)
+        self._kept, self._whole, self._is_begun = [], 0, True
+        self._before = self.schema, self._kept
+        self._count()
+        return taken
+
+    def _count(self) -> None:
+        self.bytes = sum(table.nbytes for table in (*self._kept, *self._added))
 
 
 def _widened(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:

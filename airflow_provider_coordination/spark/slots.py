@@ -74,11 +74,11 @@ def slots_to_land(spark: SparkSession, *, leave_slot: bool) -> int:
     return max(1, spark.sparkContext.defaultParallelism - leave_slot)
 
 
-def dealt(plans: Sequence[P], slots: int, size: Callable[[P], float]) -> list[list[P]]:
+def dealt(plans: Sequence[P], slots: int, size: Callable[[P], float] = lambda plan: 1.0) -> list[list[P]]:
     """Deal partitions to at most this many slots, so that each gets about as much to read: the largest first, each to
     the slot that has the least. No slot is empty.
 
-    :param size: how much a partition has to read, above 0.
+    :param size: how much a partition has to read, above 0; by default all have as much.
     """
     dealt: list[list[P]] = [[] for _ in range(min(slots, len(plans)))]
     sizes = [0.0] * len(dealt)

@@ -14,6 +14,7 @@ import re
 import secrets
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -100,14 +101,23 @@ class TableWriter:
 
     def __exit__(self, kind: object, *error: object) -> None:
         """Close it."""
-        if self._writer is not None and self._stream is not None:
-            self._writer.close()
-            self.size = int(self._stream.tell())
-            self._stream.close()
-            if kind is None:
-                self._files.make_durable(self._path)
-            else:
-                self._files.delete(self._path)
+        if self._stream is None:
+            return
+        if kind is not None or self._writer is None:
+            self._discard(self._stream)
+            return
+        self._writer.close()
+        self.size = int(self._stream.tell())
+        self._stream.close()
+        self._files.make_durable(self._path)
+
+    def _discard(self, stream: pa.NativeFile) -> None:
+        """Delete what is written, whether or not it can be brought to an end: a disk may be full."""
+        for part in (self._writer, stream):
+            with suppress(OSError, pa.ArrowException):
+                if part is not None:
+                    part.close()
+        self._files.delete(self._path)
 
 
 def read_table(uri: str, columns: Sequence[str] | None = None, access: Access = DEFAULT_ACCESS) -> pa.Table:

@@ -53,7 +53,7 @@ class Summary:
     :param data_loss: what was gone before it was read, by partition; the latest range of each.
     :param pending_acknowledgments: how many batches it delivered that others have yet to acknowledge.
     :param acknowledgment_sets: the names of their sets, the first 1,000.
-    :param slot_memory_bytes: how much a Spark task held at most of what it read of shards.
+    :param slot_memory_bytes: how much a Spark task held at most of what it read.
     :param seconds: how long it ran.
     :param stopped_because: the condition that ended it.
     :param metrics: the totals of what the job counted, zeros left out.

@@ -228,14 +228,10 @@ class _Planner:
         self._jobs = min(_most_jobs(spec.supervise), load.partitions)
         self._per_job = math.ceil(load.partitions / self._jobs)
         self._given = cores_given(spec.tuning.spark)
-        self._needed = max(self._cores_to_read(), self._cores_to_work())
+        self._needed = self._cores_to_work()
         self._cores = self._given or self._needed
 
     # What it needs
-
-    def _cores_to_read(self) -> int:
-        """Return how many cores let a job read all its partitions at the same time."""
-        return 1 if self._capacity.is_read_at_once else math.ceil(self._per_job / self._rounds.partitions_per_slot)
 
     def _cores_to_work(self) -> int:
         """Return how many cores of a job are as busy as is planned."""
@@ -264,18 +260,13 @@ class _Planner:
     def _at_once(self) -> int:
         """How many partitions a slot reads at the same time, while one of several is left to a delivery."""
         used = max(self._cores - 1, 1)
-        share = math.ceil(self._per_job / min(used, self._per_job))
-        if self._capacity.is_read_at_once:
-            return share
-        return min(math.ceil(self._rounds.partitions_per_slot * self._cores / used), share)
+        return math.ceil(self._per_job / min(used, self._per_job))
 
     @property
     def _reading_mib(self) -> float:
         """What a slot holds of what it reads."""
-        held, most = self._batch_bytes, math.inf
-        if self._capacity.is_read_at_once:
-            held, most = min(held, ROW_GROUP_BYTES), self._rounds.slot_memory_bytes / MIB
-        return min(self._at_once * (held * self._assumed.memory_factor / MIB + self._assumed.page_mib), most)
+        held = min(self._batch_bytes, ROW_GROUP_BYTES) * self._assumed.memory_factor / MIB
+        return min(self._at_once * (held + self._assumed.page_mib), self._rounds.slot_memory_bytes / MIB)
 
     def needs(self) -> Needs:
         """Return what it needs."""
@@ -322,10 +313,9 @@ class _Planner:
 
     def speed(self) -> Speed:
         """Return how fast it is."""
-        waves = math.ceil(self._per_job / (self._slots * self._at_once))
         of_round = self._batch_bytes * self._per_job
         records = of_round / self._load.record_bytes
-        reading = waves * self._batch_bytes / self._read_bytes_per_second
+        reading = self._batch_bytes / self._read_bytes_per_second
         landing = records * self._landing_seconds / self._cores
         transforming = records * self._transforming_seconds / self._cores
         seconds = max(reading, landing) + transforming + self._assumed.round_overhead_s

@@ -55,7 +55,6 @@ def plan(name: str, *, items: int = 1, start: str = "") -> ItemPlan:
         fencing_token=3,
         items=tuple({"of": name, "rows": n + 1} for n in range(items)),
         start=start,
-        epoch=0,
     )
 
 
@@ -70,7 +69,7 @@ def as_many_as_told(number: int, item: Item) -> Any:
 
 @pytest.fixture
 def options(tmp_path: Path) -> ItemLandingOptions:
-    return ItemLandingOptions(root=str(tmp_path), seconds=60.0, max_bytes=2**20, partitions_per_slot=4)
+    return ItemLandingOptions(root=str(tmp_path), seconds=60.0, max_bytes=2**20, slot_memory_bytes=2**25)
 
 
 def rows_of(landed: LandedItems) -> list[dict[str, Any]]:
@@ -218,10 +217,12 @@ def test_a_frame_with_another_number_of_partitions_is_refused(spark: SparkSessio
 
 
 def test_no_more_is_begun_once_the_time_is_over(spark: SparkSession, options: ItemLandingOptions) -> None:
+    class Few(Frames):
+        reads_at_once = 2
+
     plans = [plan(str(n)) for n in range(5)]
-    short = replace(options, seconds=0.0, partitions_per_slot=1)
-    landed = land_frames(spark, plans, Frames(as_many_as_told), short)
-    assert [row.is_batch for row in landed] == [True, True, False, False, False], "as many as there are slots"
+    landed = land_frames(spark, plans, Few(as_many_as_told), replace(options, seconds=0.0))
+    assert [row.is_batch for row in landed] == [True, True, False, False, False], "as many as the source bears"
     assert [row.partition_key for row in landed] == [str(n) for n in range(5)]
 
 

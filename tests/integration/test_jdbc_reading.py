@@ -89,10 +89,9 @@ class Source:
                     fencing_token=1,
                     items=progress.items,
                     start="",
-                    epoch=0,
                 )
             )
-        options = ItemLandingOptions(root=str(self.root), seconds=60, max_bytes=2**20, partitions_per_slot=8)
+        options = ItemLandingOptions(root=str(self.root), seconds=60, max_bytes=2**20, slot_memory_bytes=2**25)
         return land_frames(spark, plans, RangeReader(self.settings), options)
 
     def rows(self, landed: Sequence[LandedItems]) -> list[dict[str, Any]]:

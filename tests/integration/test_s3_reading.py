@@ -151,7 +151,7 @@ def test_what_is_landed_piece_by_piece_is_every_record_once(bucket: Bucket, tmp_
     bucket.client.put_object(Bucket=bucket.name, Key="a.gz", Body=gzip.compress(large, 1))
     bucket.client.put_object(Bucket=bucket.name, Key="b", Body=large)
     bucket.client.put_object(Bucket=bucket.name, Key="c", Body=b"last")
-    options = ItemLandingOptions(root=str(tmp_path), seconds=100, max_bytes=2**22, partitions_per_slot=1)
+    options = ItemLandingOptions(root=str(tmp_path), seconds=100, max_bytes=2**22, slot_memory_bytes=2**25)
     found: list[bytes] = []
     start, batches, is_last = "", 0, False
     while not is_last:
@@ -162,7 +162,6 @@ def test_what_is_landed_piece_by_piece_is_every_record_once(bucket: Bucket, tmp_
             fencing_token=1,
             items=tuple(dict(item) for item in bucket.items()),
             start=start,
-            epoch=0,
         )
         row = land_partition(bucket.reader(), options, plan)
         assert row.error is None

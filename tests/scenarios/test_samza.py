@@ -53,7 +53,7 @@ def test_56_more_shards_than_slots_are_dealt_to_the_slots_there_are() -> None:
         )
         for n in range(3)
     ]
-    slots = dealt(plans, 2, lambda plan: 1.0)
+    slots = dealt(plans, 2)
     assert [len(slot) for slot in slots] == [2, 1]
     assert sorted(plan.shard_id for slot in slots for plan in slot) == ["shardId-0", "shardId-1", "shardId-2"]
 

@@ -25,7 +25,7 @@ from airflow_provider_coordination.sources.progress import (
     FailedItem,
     ItemPosition,
     PartitionProgress,
-    item_batch_id,
+    new_batch_id,
     split_key,
 )
 from tests.support.batches import NOON, a_batch
@@ -70,16 +70,9 @@ def test_what_is_no_position_is_refused(text: str) -> None:
         ItemPosition.parse(text)
 
 
-@settings(max_examples=examples(20))
-@given(POSITIONS, POSITIONS)
-def test_two_ranges_have_two_names(one: ItemPosition, other: ItemPosition) -> None:
-    names = {item_batch_id("s3", "s", "p", "", str(end), 0) for end in (one, other)}
-    assert len(names) == (1 if one == other else 2)
-
-
-def test_the_name_of_a_batch_tells_source_partition_and_epoch_apart() -> None:
-    names = {item_batch_id("s3", source, key, "", "1", epoch) for source in "st" for key in "pq" for epoch in range(2)}
-    assert len(names) == 8
+def test_no_two_landings_give_a_batch_the_same_name() -> None:
+    one, other = (new_batch_id("s3") for _ in range(2))
+    assert one != other and one.startswith("s3-")
 
 
 # Progress

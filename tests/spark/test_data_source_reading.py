@@ -52,9 +52,9 @@ class Streams:
     def split(self, shard_id: str = FIRST, at: str = MIDDLE) -> None:
         self.client.split_shard(StreamName="clicks", ShardToSplit=shard_id, NewStartingHashKey=at)
 
-    def plan(self, begun_at: datetime | None = None, **options: str) -> ReadPlan:
+    def plan(self, begun_at: datetime | None = None, processors: int = 1, **options: str) -> ReadPlan:
         given = read_options({"streamName": "clicks", **options})
-        return read_plan(given, self.client, begun_at or self.clock.now(), self.clock)
+        return read_plan(given, self.client, begun_at or self.clock.now(), self.clock, processors)
 
     def read(self, plan: ReadPlan | None = None, **options: str) -> dict[str, list[bytes]]:
         """Return the data that is read, by shard."""
@@ -189,7 +189,7 @@ def test_a_wrong_clock_of_the_driver_changes_nothing(streams: Streams, wrong_by:
     streams.clock.advance(30.1)
     streams.put(b"2")
     wrong = VirtualClock(streams.clock.now() + wrong_by)
-    plan = read_plan(read_options({"streamName": "clicks"}), streams.client, begun_at, wrong)
+    plan = read_plan(read_options({"streamName": "clicks"}), streams.client, begun_at, wrong, 1)
 
     assert streams.read(plan) == {FIRST: [b"1"]}
 
@@ -283,10 +283,20 @@ def test_only_the_shards_that_are_named_are_read(streams: Streams) -> None:
     assert streams.read(shardIds=SECOND) == {SECOND: [b"2"]}
 
 
-def test_shards_are_dealt_to_tasks(streams: Streams) -> None:
+def test_each_task_has_as_many_shards_as_it_may(streams: Streams) -> None:
     streams.create(shards=5)
 
     assert sorted(len(task) for task in streams.plan(shardsPerTask="2").tasks) == [1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("shards", "processors", "tasks"),
+    [(5, 8, [1] * 5), (5, 2, [2, 3]), (130, 1, [43, 43, 44]), (130, 4, [32, 32, 33, 33])],
+)
+def test_processors_share_the_shards(streams: Streams, shards: int, processors: int, tasks: list[int]) -> None:
+    streams.create(shards=shards)
+
+    assert sorted(len(task) for task in streams.plan(processors=processors).tasks) == tasks
 
 
 # Ranges of sequence numbers

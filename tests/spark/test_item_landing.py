@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import tempfile
+import threading
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -11,24 +13,31 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from airflow_provider_coordination.sources.items import (
     Item,
     ItemGoneError,
     ItemUnreadableError,
+    ReadPage,
     SourceUnavailableError,
 )
 from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, ItemPosition
+from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemRoom
 from airflow_provider_coordination.spark.item_landing import (
     GONE_NAMED,
     MAX_FAILED_ITEMS,
     ItemLandingOptions,
     ItemPlan,
     LandedItems,
-    deal,
+    _land_slot,
     is_passing,
     land_partition,
 )
+from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
+from airflow_provider_coordination.spark.slots import dealt
+from tests.support.depth import examples
 from tests.support.items import FakeItem, FakeSource, named
 from tests.support.kinesis_server.clock import VirtualClock
 
@@ -50,9 +59,25 @@ class Place:
         self.source.items[name] = FakeItem(pages, **changes)
         self.names.append(name)
 
-    def land(self, start: str = "", *, max_bytes: int = 2**30, until: float = float("inf")) -> LandedItems:
-        options = ItemLandingOptions(root=str(self.folder), seconds=1, max_bytes=max_bytes, partitions_per_slot=1)
-        return land_partition(self.source, options, self.plan(start), until=until, clock=self.clock)
+    def land(
+        self,
+        start: str = "",
+        *,
+        max_bytes: int = 2**30,
+        until: float = float("inf"),
+        row_group_bytes: int = ROW_GROUP_BYTES,
+        room: ItemRoom | None = None,
+    ) -> LandedItems:
+        options = ItemLandingOptions(root=str(self.folder), seconds=1, max_bytes=max_bytes, slot_memory_bytes=2**25)
+        return land_partition(
+            self.source,
+            options,
+            self.plan(start),
+            until=until,
+            room=room,
+            row_group_bytes=row_group_bytes,
+            clock=self.clock,
+        )
 
     def plan(self, start: str = "") -> ItemPlan:
         return ItemPlan(
@@ -62,7 +87,6 @@ class Place:
             fencing_token=7,
             items=named(*self.names),
             start=start,
-            epoch=0,
         )
 
     def land_all(self, start: str = "", **bounds: Any) -> list[LandedItems]:
@@ -123,11 +147,11 @@ def test_a_partition_without_items_ends_at_once(place: Place) -> None:
     assert (row.end, row.is_last, row.is_batch, row.error) == ("", True, True, None)
 
 
-def test_the_same_range_has_the_same_name_and_another_one_has_another(place: Place) -> None:
+def test_each_landing_is_a_batch_of_its_own_in_a_file_of_its_own(place: Place) -> None:
     place.add("a", ["1"], ["2"], positions=True)
-    whole, again, first = place.land(), place.land(), place.land(max_bytes=1)
-    assert whole.batch_id == again.batch_id != first.batch_id
-    assert whole.file != again.file, "each landing writes a file of its own"
+    one, other = place.land(), place.land()
+    assert one.batch_id != other.batch_id and one.file != other.file
+    assert one.batch_id.startswith("memory-")
 
 
 def test_what_is_read_goes_on_at_a_position(place: Place) -> None:
@@ -479,7 +503,140 @@ def test_partitions_are_dealt_so_that_slots_get_about_as_much(place: Place) -> N
         return replace(place.plan(), partition_key=key, items=tuple({"size": size} for size in sizes))
 
     plans = [plan("a", 10), plan("b", 90), plan("c", 50, 50), plan("d", 80), plan("e", "large", None, -5, True)]
-    dealt = deal(plans, 2)
-    assert [[p.partition_key for p in slot] for slot in dealt] == [["c", "a", "e"], ["b", "d"]]
-    assert deal(plans[:1], 4) == [[plans[0]]]
+    slots = dealt(plans, 2, lambda plan: plan.size)
+    assert [[p.partition_key for p in slot] for slot in slots] == [["c", "a", "e"], ["b", "d"]]
+    assert dealt(plans[:1], 4, lambda plan: plan.size) == [[plans[0]]]
     assert replace(plans[2], start=str(ItemPosition(1))).size == 51, "what is read already does not count"
+
+
+# Memory
+
+
+class Lazy(FakeSource):
+    """Items of so many pages of one MiB; a page is made when it is asked for, and what Arrow has is noted."""
+
+    def __init__(self, pages: int, *, positions: bool) -> None:
+        super().__init__()
+        self.pages, self.positions, self.most = pages, positions, 0
+
+    def read(self, item: Item, position: str) -> Any:
+        for page in range(int(position or 0), self.pages):
+            self.most = max(self.most, pa.total_allocated_bytes())
+            text = pa.array([f"{item['name']}/{page}/{'x' * 2**10}" for _ in range(2**10)])
+            yield ReadPage(pa.table({"data": text}), str(page + 1) if self.positions else "")
+
+
+def test_memory_does_not_grow_with_a_batch_of_an_item_that_may_be_cut(place: Place) -> None:
+    place.source, room = Lazy(100, positions=True), ItemRoom(READING_BYTES)
+    place.names.append("large")
+    before = pa.total_allocated_bytes()
+    row = place.land(room=room)
+    assert (row.records, row.is_last, row.bytes > 100 * 2**20) == (100 * 2**10, True, True)
+    assert pq.read_metadata(row.file).num_row_groups > 4
+    assert place.source.most - before < READING_BYTES
+    assert room.memory.largest <= READING_BYTES + 2 * 2**20, "a row group and the page that made it one"
+
+
+def test_an_item_that_may_not_be_cut_is_held_whole_and_counted(place: Place) -> None:
+    place.source, room = Lazy(40, positions=False), ItemRoom(READING_BYTES)
+    place.names.append("large")
+    row = place.land(room=room)
+    assert (row.records, pq.read_metadata(row.file).num_rows) == (40 * 2**10, 40 * 2**10)
+    assert room.memory.largest > 40 * 2**20
+    assert room.memory._held == 0
+
+
+def test_a_page_that_is_larger_than_the_memory_of_the_slot_is_landed(place: Place) -> None:
+    place.add("a", pa.table({"data": ["x" * 2**20] * 40}), ["next"], positions=True)
+    row = place.land(room=ItemRoom(READING_BYTES))
+    assert (row.records, row.is_last, row.error) == (41, True, None)
+
+
+def slot(place: Place, source: Any, partitions: int, memory: int, at_once: int = 32) -> list[LandedItems]:
+    options = ItemLandingOptions(root=str(place.folder), seconds=60, max_bytes=2**30, slot_memory_bytes=memory)
+    plans = [replace(place.plan(), partition_key=f"p{n}", items=named(f"i{n}")) for n in range(partitions)]
+    return _land_slot(source, options, at_once, plans)
+
+
+@pytest.mark.parametrize(("memory", "at_once", "expected"), [(16, 32, 16), (3, 32, 3), (16, 2, 2), (1, 32, 1)])
+def test_a_slot_reads_as_many_partitions_at_once_as_have_room_and_the_source_bears(
+    place: Place, memory: int, at_once: int, expected: int
+) -> None:
+    together = threading.Barrier(expected, timeout=30)
+    lock, now, most = threading.Lock(), 0, 0
+
+    class Counting(FakeSource):
+        def read(self, item: Item, position: str) -> Any:
+            nonlocal now, most
+            with lock:
+                now += 1
+                most = max(most, now)
+            together.wait()
+            yield ReadPage(pa.table({"data": [item["name"]]}))
+            with lock:
+                now -= 1
+
+    rows = slot(place, Counting(), 2 * expected, memory * READING_BYTES, at_once)
+    assert [row.error for row in rows] == [None] * len(rows)
+    assert sorted(text for row in rows for text in data(row)) == sorted(f"i{n}" for n in range(2 * expected))
+    assert most == expected
+    assert {row.memory_bytes for row in rows} == {expected * READING_BYTES}
+
+
+def test_large_items_that_may_not_be_cut_grow_one_after_the_other(place: Place) -> None:
+    rows = slot(place, Lazy(40, positions=False), 4, 4 * READING_BYTES)
+    assert [row.records for row in rows] == [40 * 2**10] * 4
+    shares, one = 4 * READING_BYTES, 41 * 2**20 - ROW_GROUP_BYTES
+    assert rows[0].memory_bytes < shares + one + 4 * 2 * 2**20, "beyond its share only one has more than two pages"
+
+
+def test_a_partition_that_finds_no_room_before_the_time_is_over_is_left_alone(place: Place) -> None:
+    place.add("a", ["0"])
+    room = ItemRoom(READING_BYTES)
+    room.enter(None)
+    row = place.land(until=place.clock.monotonic() + 0.01, room=room)
+    assert (row.is_batch, row.error, place.source.reads) == (False, None, [])
+
+
+TEXTS = st.lists(st.text("ab", min_size=1, max_size=30), max_size=3)
+PAGES = TEXTS | st.sampled_from([rows_of(1), rows_of(1.5), rows_of("x"), rows_of(1, kind=pa.int8())])
+ITEMS = st.lists(
+    st.tuples(
+        st.lists(PAGES, max_size=4),
+        st.sampled_from([False, True, frozenset([0, 2])]),
+        st.sampled_from([None, None, None, DAMAGED, GONE]),
+        st.integers(0, 4),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def value_of(record: dict[str, Any]) -> Any:
+    """Return what a record holds: the same number where a file is cut before or after its column became wider."""
+    text, number = record.get("data"), record.get("n")
+    return text if text is not None else float(number) if isinstance(number, int) else number
+
+
+def landed(
+    items: list[Any], max_bytes: int, row_group_bytes: int
+) -> tuple[list[tuple[str, Any]], list[int], str | None]:
+    """Return what is landed of a partition, which items are not, and why the rest is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(Path(folder))
+        for number, (pages, positions, error, at) in enumerate(items):
+            place.add(f"i{number}", *pages, positions=positions, error=error, fails_at=min(at, len(pages)))
+        if len(items) > 1:  # of a batch of which none can be read nothing is landed, and that depends on its cut
+            place.add("readable", ["end"])
+        rows = place.land_all(max_bytes=max_bytes, row_group_bytes=row_group_bytes)
+        found = [record for row in rows if row.file for record in table(row).to_pylist()]
+        records = [(record["_origin"], value_of(record)) for record in found]
+        return records, [failed.item for row in rows for failed in row.failed], rows[-1].error
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(ITEMS, st.sampled_from([1, 100, 2**30]), st.sampled_from([1, 60, 200]))
+def test_the_dataset_is_the_same_however_much_is_in_memory(
+    items: list[Any], max_bytes: int, row_group_bytes: int
+) -> None:
+    assert landed(items, max_bytes, row_group_bytes) == landed(items, max_bytes, ROW_GROUP_BYTES)

@@ -130,7 +130,6 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"streams": ("a", "a")}, r"KinesisStreams: field 'streams' must name at least .*; got \['a', 'a'\]"),
         ({"streams": ("",)}, r"KinesisStreams: field 'streams' must name at least .*; got \[''\]"),
         ({"workers": 0}, "'workers' must be positive; got 0"),
-        ({"partitions_per_slot": 0}, "RoundSettings: field 'partitions_per_slot' must be positive; got 0"),
         ({"reads": ReadsSettings(kind="")}, "field 'kind' of what is read must not be empty"),
         ({"reads": ReadsSettings(kind="k", settings={"reader": "m"})}, "'reader' must be of the form 'module:class'"),
         ({"reads": ReadsSettings(kind="ftp")}, "kind of source 'ftp' is not known; known are .*'s3'"),

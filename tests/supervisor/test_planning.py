@@ -84,13 +84,13 @@ def test_where_the_count_follows_the_lag_the_most_jobs_are_planned_for() -> None
     assert planned(spec).needs.jobs == 4
 
 
-def test_a_job_needs_the_cores_that_read_its_partitions_at_the_same_time() -> None:
+def test_one_core_reads_all_partitions_of_a_job_at_the_same_time() -> None:
     needs = planned(a_spec(task_count=2), a_load(34, 0.1)).needs
-    assert (needs.partitions_per_job, needs.cores_per_job, needs.slots_per_job) == (17, 5, 5), "four to a slot"
-    assert (needs.cores, needs.cores_at_handover) == (10, 20)
+    assert (needs.partitions_per_job, needs.cores_per_job, needs.slots_per_job) == (17, 1, 1)
+    assert (needs.cores, needs.cores_at_handover) == (2, 4)
 
 
-def test_or_the_cores_that_its_records_keep_busy_as_long_as_is_planned() -> None:
+def test_a_job_needs_the_cores_that_its_records_keep_busy_as_long_as_is_planned() -> None:
     load = a_load(4, 13, 1000)  # 13,000 records a second, 1.3 seconds of a core each second, at 0.7
     assert planned(load=load, assumptions=COSTLY).needs.cores_per_job == 2
     transformed = planned(a_spec(schema="id STRING"), load, assumptions=COSTLY)
@@ -102,10 +102,12 @@ def test_memory_is_what_a_slot_reads_at_the_same_time_beside_the_machines() -> N
         python_mib=100, page_mib=5, memory_factor=2, executor_memory_mib=1000, driver_memory_mib=500, round_overhead_s=1
     )
     needs = planned(a_spec(), a_load(8, 0.1), assumptions=assumptions).needs
-    assert needs.python_mib_per_core == 100 + 8 * (20 * 2 + 5), "ten seconds of 2 MiB, of eight: one core delivers"
-    assert needs.memory_mib_per_core == 460 + 1000
-    assert needs.memory_mib == 2 * 1460 + 500
+    assert needs.python_mib_per_core == 100 + 8 * (16 * 2 + 5), "a row group of eight"
+    assert needs.memory_mib_per_core == 396 + 1000
+    assert needs.memory_mib == 1396 + 500
     assert needs.memory_mib_at_handover == 2 * needs.memory_mib
+    many = planned(a_spec(), a_load(100, 0.1), assumptions=assumptions).needs
+    assert many.python_mib_per_core == 100 + 512, "and no more than a slot may hold"
 
 
 def test_memory_that_the_spec_gives_is_planned_for() -> None:
@@ -131,10 +133,12 @@ def test_the_cores_that_a_spec_gives_a_job_are_found(spark: dict[str, Any], core
 
 
 def test_fewer_cores_than_are_needed_are_a_warning_and_make_it_slower() -> None:
-    few = planned(a_spec(tuning={"spark": {"total_executor_cores": 1}}), a_load(16, 4))
-    assert any("the spec gives a job 1 cores, and it needs 4" in warning for warning in few.warnings)
-    assert few.speed.round_seconds > planned(load=a_load(16, 4)).speed.round_seconds
-    assert few.speed.busy > planned(load=a_load(16, 4)).speed.busy
+    load, spec = a_load(4, 13), a_spec(schema="id STRING", tuning={"spark": {"total_executor_cores": 1}})
+    few = planned(spec, load, assumptions=COSTLY)
+    assert any("the spec gives a job 1 cores, and it needs 8" in warning for warning in few.warnings)
+    enough = planned(a_spec(schema="id STRING"), load, assumptions=COSTLY)
+    assert few.speed.round_seconds > enough.speed.round_seconds
+    assert few.speed.busy > enough.speed.busy
 
 
 # How fast it is

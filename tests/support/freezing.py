@@ -107,6 +107,12 @@ class Calls:
         """The numbers of the calls that change something."""
         return [number for number, what in enumerate(self.made, 1) if what.startswith(CHANGING)]
 
+    def is_latest(self, what: str) -> bool:
+        """Return whether this is the latest call of the worker that makes it, if that one counts."""
+        if acting.get() != self.worker:
+            return self.others is None or self.others.is_latest(what)
+        return bool(self.made) and self.made[-1] == what and not self.dead
+
     def make(self, what: str, call: Callable[[], T], error: Callable[[], Exception]) -> T:
         """Make a call, whoever it is.
 
@@ -293,6 +299,11 @@ class CountedFiles(fs.FileSystemHandler):  # type: ignore[misc]
             return pa.PythonFile(_Output(self, path, self._make("create", path, lambda: Path(path).open("wb"))), "w")
         return pa.PythonFile(_Upload(self, path), "w")
 
+    def _begin_writing(self, path: str) -> None:
+        """Count what is written in one go, such as a row group, as one call; it is never made twice."""
+        if not self._calls.is_latest(what := f"files.write {path}"):
+            self._calls.make(what, lambda: None, lambda: OSError(28, "no space left"))
+
     def open_append_stream(self, path: str, metadata: Any) -> Any:
         raise AssertionError("nothing of ours appends")
 
@@ -305,6 +316,7 @@ class _Output:
         self.closed = False
 
     def write(self, data: Any) -> int:
+        self._counted._begin_writing(self._path)
         return int(self._content.write(data))
 
     def tell(self) -> int:

@@ -29,7 +29,7 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.items import Item, ReadPage, Wait
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.sources.progress import PartitionProgress, item_batch_id
+from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.resetting import Resets
 from airflow_provider_coordination.sources.targets import target_of
 from airflow_provider_coordination.spark import item_reading
@@ -124,6 +124,8 @@ class ItemHistory:
         self.entered = 0
         self.abandoned: set[tuple[str, int]] = set()
         self.gone: set[str] = set()
+        self.landed_in: dict[str, int] = {}
+        """By batch: the epoch of the progress under which it was landed."""
         self.look = self.coordinator("look", self.store)
         self.sets = AcknowledgmentSets(self.look, SourceBatches())
 
@@ -269,7 +271,12 @@ class ItemHistory:
     def without_spark(self) -> Iterator[None]:
         def land(spark: object, plans: Sequence[ItemPlan], reader: Any, options: ItemLandingOptions, *_: object) -> Any:
             until = self.clock.monotonic() + options.seconds
-            rows = [land_partition(reader, options, plan, until=until, clock=self.clock) for plan in plans]
+            # Each page becomes a row group, if reading may go on after it.
+            rows = [
+                land_partition(reader, options, plan, until=until, row_group_bytes=1, clock=self.clock)
+                for plan in plans
+            ]
+            self.landed_in |= {row.batch_id: self.progresses[row.partition_key].epoch for row in rows if row.is_batch}
             return [read_settings(LandedItems, "row", json.loads(json.dumps(write_settings(row)))) for row in rows]
 
         self.entered += 1
@@ -319,18 +326,13 @@ class ItemHistory:
             assert self.sink.batches[batch.batch_id] == events, "a batch never changes"
             return
         self.sink.batches[batch.batch_id] = events
-        self.sink.read[self._read_for(folder, batch)].update(events)
+        self.sink.read[self._root_in(folder), self.landed_in[batch.batch_id]].update(events)
 
-    def _read_for(self, folder: str, batch: LandedBatch) -> tuple[str, int]:
-        """Return the partition that was created and the epoch that a batch belongs to, as its name tells."""
+    def _root_in(self, folder: str) -> str:
+        """Return the partition that was created, of which a folder holds what is landed."""
         family = self.look.view.source_identifier
-        epochs = {epoch for _, epoch in self.sink.read} | {p.epoch for p in self.progresses.values()}
-        for key, progress in self.progresses.items():
-            for epoch in epochs:
-                if item_batch_id(KIND, family, key, batch.start, batch.end, epoch) == batch.batch_id:
-                    assert folder == partition_folder(family, key)
-                    return progress.split_of or key, epoch
-        raise AssertionError(f"batch {batch} is none of any partition")
+        [key] = [key for key in self.progresses if partition_folder(family, key) == folder]
+        return self.root_of(key)
 
     def check(self) -> None:
         """Check what holds at any time."""

@@ -564,7 +564,8 @@ class ItemLife(Life):
     @contextmanager
     def _in_process(self) -> Iterator[None]:
         def land(spark: object, plans: Sequence[Any], reader: Any, options: Any, *_: object) -> list[Any]:
-            return [land_partition(reader, options, plan, clock=self.clock) for plan in plans]
+            # Each page becomes a row group: files are begun, and written, while the source is read.
+            return [land_partition(reader, options, plan, row_group_bytes=1, clock=self.clock) for plan in plans]
 
         with super()._in_process(), patch.object(item_reading, "land_items", land):
             yield

@@ -32,6 +32,8 @@ class SegmentReader:
     :param sleep: waits so many seconds.
     """
 
+    reads_at_once: int | None = None
+
     def __init__(self, settings: DynamoDBSettings, sleep: Callable[[float], None] = time.sleep) -> None:
         self._settings = settings
         self._sleep = sleep

@@ -32,6 +32,8 @@ class ExportReader:
     :param page_bytes: about how many plain bytes make a page.
     """
 
+    reads_at_once: int | None = None
+
     def __init__(self, settings: DynamoDBExportSettings, page_bytes: int = PAGE_BYTES) -> None:
         self._settings = settings
         self._lines = JsonDataFormat(AUTO, page_bytes)

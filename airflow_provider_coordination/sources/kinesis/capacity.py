@@ -23,7 +23,6 @@ def capacity_of(settings: Mapping[str, Any]) -> Capacity:
         retention=LEAST_RETENTION,
         read_bytes_per_second=READ_BYTES_PER_SECOND,
         is_shared=not is_sent,
-        is_read_at_once=True,
         written_bytes_per_second=WRITTEN_BYTES_PER_SECOND,
         reads_per_second=0.0 if is_sent else 1 / READ_INTERVAL_SECONDS,
     )

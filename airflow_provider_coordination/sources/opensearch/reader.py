@@ -28,6 +28,8 @@ RECORD_SCHEMA = pa.schema(
     ]
 )
 """`data` holds the document's `_source`, JSON as the server has it."""
+READS_AT_ONCE = 32
+"""How many slices a job reads at the same time: a server keeps a view for each, and some 300 of everybody's."""
 EVERYTHING = -1
 """The sequence number before the first."""
 
@@ -43,6 +45,8 @@ class SliceReader:
     :param settings: what is read.
     :param sleep: waits so many seconds.
     """
+
+    reads_at_once: int | None = READS_AT_ONCE
 
     def __init__(self, settings: OpenSearchSettings, sleep: Callable[[float], None] = time.sleep) -> None:
         self._settings = settings

@@ -27,7 +27,7 @@ HAS_POINT_IN_TIME = (2, 4)
 ORDER = [{"_seq_no": "asc"}]
 FIRST_PAGE_DOCUMENTS = 100
 """How many documents the first page has: how large they are is not known yet."""
-PAGE_BYTES = 16 * 1024 * 1024
+PAGE_BYTES = 4 * 2**20
 """How large later pages are at most, where documents are like those before."""
 
 

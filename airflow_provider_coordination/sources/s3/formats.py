@@ -13,7 +13,7 @@ from airflow_provider_coordination.sources.s3.lines import JsonDataFormat, JsonF
 from airflow_provider_coordination.sources.s3.opening import ReadableObject
 from airflow_provider_coordination.sources.s3.parquet_format import ParquetFormat
 
-PAGE_BYTES = 4 * 2**20
+PAGE_BYTES = 2**20
 """About how many plain bytes make a page."""
 
 

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.columns import Columns
 from airflow_provider_coordination.sources.s3.opening import ReadableObject
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+WHOLE_BYTES = 32 * 2**20
+"""A row group up to this size is fetched by few requests, before it is parsed; of a larger one each column in parts."""
+PARTS_BYTES = 16 * 2**20
+"""How large the parts of all columns are together."""
+LEAST_PART_BYTES = 64 * 2**10
 
 
 @dataclass(frozen=True)
@@ -25,11 +35,9 @@ class ParquetFormat:
 
     def pages(self, source: ReadableObject, position: str) -> Iterator[ReadPage]:
         """See `Format.pages`."""
-        from pyarrow.parquet import ParquetFile
-
         read, skipped = int(position or 0), 0
         try:
-            with ParquetFile(source.file(), pre_buffer=True) as file:
+            with _opened(source.file()) as file:
                 self._check(file.schema_arrow)
                 for number in range(file.num_row_groups):
                     group = file.metadata.row_group(number)
@@ -71,6 +79,18 @@ class ParquetFormat:
         return table.cast(
             pa.schema([field.with_type(_known_to_spark(field.type)) for field in table.schema]), safe=False
         )
+
+
+def _opened(source: Any) -> ParquetFile:
+    """Open a file so that what is read of it at the same time does not grow with its row groups."""
+    from pyarrow.parquet import ParquetFile, read_metadata
+
+    metadata = read_metadata(source)
+    largest = max((metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)), default=0)
+    if largest <= WHOLE_BYTES:
+        return ParquetFile(source, metadata=metadata, pre_buffer=True)
+    part = max(LEAST_PART_BYTES, PARTS_BYTES // max(1, metadata.num_columns))
+    return ParquetFile(source, metadata=metadata, pre_buffer=False, buffer_size=part)
 
 
 def _known_to_spark(kind: pa.DataType) -> pa.DataType:

@@ -23,6 +23,8 @@ class ObjectReader:
     :param settings: of the source.
     """
 
+    reads_at_once: int | None = None
+
     def __init__(self, settings: S3Settings) -> None:
         self._settings = settings
 

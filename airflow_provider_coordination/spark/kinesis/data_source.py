@@ -6,7 +6,7 @@ was delivered sees the same records in every query on it, as long as the stream 
 
 from __future__ import annotations
 
-import logging
+import os
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import cache
@@ -23,8 +23,6 @@ from airflow_provider_coordination.spark.kinesis.data_source_options import FORM
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-log = logging.getLogger(__name__)
 
 
 class CoordinatedKinesis(DataSource):
@@ -81,7 +79,9 @@ class KinesisReader(DataSourceReader):
 
         self._options = options
         # Here, and not in `partitions`: what a reader finds out there never gets to the tasks.
-        self._plan = read_plan(options, kinesis_client(options.kinesis), begun_at, SystemClock())
+        # Of the cluster, Spark lets a data source know nothing; a notebook's Spark is mostly the driver's own machine.
+        processors = len(os.sched_getaffinity(0))
+        self._plan = read_plan(options, kinesis_client(options.kinesis), begun_at, SystemClock(), processors)
 
     def partitions(self) -> list[InputPartition]:
         """Return the shards of each task."""

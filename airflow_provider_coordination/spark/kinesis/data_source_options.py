@@ -85,7 +85,7 @@ class ReadOptions:
     :param ranges: what is read of each shard; none where instants say so.
     :param consumer_name: the consumer to read as by enhanced fan-out; None polls.
     :param page_records: how many records are asked for at once.
-    :param shards_per_task: how many shards one task reads at the same time.
+    :param shards_per_task: how many shards one task reads at the same time; None to give each processor a task.
     :param slot_memory_bytes: how much of what it reads a task holds at most.
     :param fail_on_data_loss: whether records that are gone fail the read.
     """
@@ -99,7 +99,7 @@ class ReadOptions:
     ranges: tuple[ShardNumbers, ...] = ()
     consumer_name: str | None = None
     page_records: int = MOST_RECORDS_PER_FETCH
-    shards_per_task: int = 16
+    shards_per_task: int | None = None
     slot_memory_bytes: int = RoundSettings.slot_memory_bytes
     fail_on_data_loss: bool = True
 
@@ -138,7 +138,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         ranges=ranges,
         consumer_name=consumer,
         page_records=options.number("maxRecordsPerFetch", ReadOptions.page_records, 1, MOST_RECORDS_PER_FETCH),
-        shards_per_task=options.number("shardsPerTask", ReadOptions.shards_per_task, 1),
+        shards_per_task=options.number("shardsPerTask", 0, 1) or None,
         slot_memory_bytes=options.number("slotMemoryBytes", ReadOptions.slot_memory_bytes, LEAST_SLOT_MEMORY_BYTES),
         fail_on_data_loss=options.one_of("failOnDataLoss", {"true": "true", "false": "false"}) != "false",
     )

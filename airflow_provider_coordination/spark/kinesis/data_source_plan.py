@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 FARTHEST_END = timedelta(days=1)
 """How far ahead a read may end: it waits for that."""
 DATE_RESOLUTION = timedelta(seconds=1)
+MOST_SHARDS_PER_TASK = 64
+"""About as many as one processor can read at the rate that Kinesis allows each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +85,16 @@ class ReadPlan:
     listed: Mapping[str, frozenset[str]]
 
 
-def read_plan(options: ReadOptions, client: KinesisClient, begun_at: datetime, clock: Clock) -> ReadPlan:
+def read_plan(
+    options: ReadOptions, client: KinesisClient, begun_at: datetime, clock: Clock, processors: int
+) -> ReadPlan:
     """Return what is to be read.
 
     :param options: of the read.
     :param client: as `kinesis_client` returns it.
     :param begun_at: when the read began (aware), by our own clock.
     :param clock: the same one.
+    :param processors: how many tasks are worth it, where the options do not say how many shards each has.
     :raises ConfigurationError: if an option does not fit the streams as they are.
     :raises CoordinationError: if a stream cannot be described.
     """
@@ -117,7 +122,8 @@ def read_plan(options: ReadOptions, client: KinesisClient, begun_at: datetime, c
         planning = _Planning(options, client, stream, None if isinstance(start, str) else start, end, clock)
         listed[stream.name] = frozenset(planning.shards)
         ranges += planning.ranges()
-    tasks = dealt(ranges, math.ceil(len(ranges) / options.shards_per_task), lambda each: 1.0)
+    each_task = options.shards_per_task or min(MOST_SHARDS_PER_TASK, math.ceil(len(ranges) / processors))
+    tasks = dealt(ranges, math.ceil(len(ranges) / each_task)) if ranges else []
     return ReadPlan(tasks=tasks, listed=listed)
 
 

@@ -210,4 +210,4 @@ def test_pages_are_as_large_as_the_documents_allow(node: Node) -> None:
     with Views(client(node.url), settings).of(ITEM, -1) as view:
         list(view.pages())
     sizes = [json.loads(content)["size"] for _, path, _, content in node.requests if path.startswith("/_search?")]
-    assert sizes == [100, 199]
+    assert sizes == [100, 49]

@@ -8,6 +8,7 @@ import dataclasses
 import gzip
 import io
 import json
+import random
 import re
 import struct
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from airflow_provider_coordination.sources.s3.columns import columns_of
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.formats import format_of
 from airflow_provider_coordination.sources.s3.opening import FetchedObject
+from airflow_provider_coordination.sources.s3.parquet_format import PARTS_BYTES, WHOLE_BYTES, ParquetFormat
 from tests.conftest import REPOSITORY
 from tests.support.depth import examples
 
@@ -425,6 +427,27 @@ def test_nanoseconds_become_microseconds_however_deep_they_are() -> None:
         "map": [("k", datetime(1970, 1, 1, 0, 0, 0, 1))],
     }
     assert nulls == {"list": None, "map": None}
+
+
+def test_a_large_row_group_of_parquet_is_fetched_in_parts() -> None:
+    class Counted(io.BytesIO):
+        largest = 0
+
+        def read(self, size: int | None = -1) -> bytes:
+            data = super().read(size)
+            self.largest = max(self.largest, len(data))
+            return data
+
+    numbers = pa.Array.from_buffers(pa.int64(), 5 * 2**20, [None, pa.py_buffer(random.Random(1).randbytes(40 * 2**20))])
+    opened = Counted(as_parquet(pa.table({"n": numbers}), row_group_size=len(numbers)))
+
+    class Large(FetchedObject):
+        def file(self) -> Any:
+            return pa.PythonFile(opened, mode="r")
+
+    found = list(ParquetFormat(None, 4 * 2**20).pages(Large("s3://bucket/large", b""), ""))
+    assert pa.concat_tables([page.records for page in found])["n"].combine_chunks().equals(numbers)
+    assert len(opened.getvalue()) > WHOLE_BYTES and opened.largest <= PARTS_BYTES + 2**20
 
 
 def test_what_is_no_parquet_is_refused() -> None:

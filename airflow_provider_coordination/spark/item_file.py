@@ -1,0 +1,170 @@
+"""The landed file of a batch of items: row groups as records come, as far as reading may go on after them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from airflow_provider_coordination.sources.progress import new_batch_id
+from airflow_provider_coordination.spark.job_settings import LEAST_SLOT_MEMORY_BYTES as READING_BYTES
+from airflow_provider_coordination.spark.landed_identity import as_landed
+from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.records import Records
+from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES, SlotMemory
+from airflow_provider_coordination.spark.storage import TableWriter
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan
+
+
+class ItemRoom:
+    """The memory that the partitions of a slot share: each has enough for a row group and for what its reader has on
+    the way. One at a time goes on reading with more.
+
+    :param limit: how many bytes there are.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.memory = SlotMemory(limit)
+        self.beyond = threading.Lock()
+        """Had by who reads on with more than its share."""
+
+    def enter(self, timeout: float | None) -> bool:
+        """Take a share, once there is one.
+
+        :param timeout: how many seconds to wait at most; None for as long as it takes.
+        :returns: whether it came in time.
+        """
+        return self.memory.hold(READING_BYTES, timeout)
+
+    def leave(self) -> None:
+        """Give a share back."""
+        self.memory.let_go(READING_BYTES)
+
+
+class NotWrittenError(Exception):
+    """Records cannot be written.
+
+    :param cause: why.
+    """
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class ItemFile:
+    """The file of a batch, as a context manager: left by an error, there is none.
+
+    A row group that is written cannot be taken back. So what was read after the last position at which reading may go
+    on is kept in memory, and apart.
+
+    :param plan: what is read.
+    :param options: what holds for every partition.
+    :param room: of the slot; this partition has its share of it.
+    :param row_group_bytes: how much is held until it is written.
+    """
+
+    def __init__(
+        self, plan: ItemPlan, options: ItemLandingOptions, room: ItemRoom, row_group_bytes: int = ROW_GROUP_BYTES
+    ) -> None:
+        self.batch_id = new_batch_id(plan.kind)
+        self.records = 0
+        """How many records are written."""
+        self.bytes = 0
+        """How many bytes their columns had in memory."""
+        self._room = room
+        self._row_group_bytes = row_group_bytes
+        self._uri = plan.new_file(options.root)
+        self._access = options.access
+        self._held = Records()
+        self._beyond = 0
+        self._is_alone = False
+        self._stack = ExitStack()
+        self._writer: TableWriter | None = None
+
+    def __enter__(self) -> ItemFile:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the memory back; a file that is not closed goes."""
+        self._hold(0)
+        self._stack.__exit__(kind, error, trace)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is kept."""
+        return not self._held.are_kept
+
+    def add(self, records: pa.Table) -> None:
+        """Add records of the item in hand.
+
+        :raises pa.ArrowException: see `Records.add`.
+        """
+        self._held.add(records)
+        self._hold(self._held.bytes)
+
+    def wait_for_room(self) -> None:
+        """Wait until there may be more, if it is more than a share already: others that have as much are done first."""
+        if self._beyond and not self._is_alone:
+            self._room.beyond.acquire()
+            self._is_alone = True
+
+    def keep(self, *, write: bool) -> None:
+        """Keep what was added.
+
+        :param write: whether what is worth a row group may be written.
+        :raises NotWrittenError: if it cannot be.
+        """
+        self._held.keep()
+        if write and self._held.bytes >= self._row_group_bytes:
+            self._write_out()
+
+    def drop(self) -> None:
+        """Drop what was added since it was kept."""
+        self._held.drop()
+        self._hold(self._held.bytes)
+
+    def close(self) -> tuple[str, int]:
+        """Make what is kept durable; return where it is, and its size. Without records there is no file.
+
+        :raises NotWrittenError: if it cannot be written.
+        """
+        self.drop()
+        self._write_out()
+        try:
+            self._stack.close()
+        except Exception as error:
+            raise NotWrittenError(error) from error
+        return ("", 0) if self._writer is None else (self._uri, self._writer.size)
+
+    def _write_out(self) -> None:
+        table = self._held.take()
+        if table is None:
+            return
+        self.records += table.num_rows
+        self.bytes += table.nbytes
+        try:
+            if self._writer is None:
+                self._writer = self._stack.enter_context(TableWriter(self._uri, self._access))
+            landed = table.append_column(BATCH_ID, pa.repeat(self.batch_id, table.num_rows))
+            self._writer.write(as_landed(landed, self.batch_id))
+        except Exception as error:
+            raise NotWrittenError(error) from error
+        self._hold(self._held.bytes)
+
+    def _hold(self, size: int) -> None:
+        """Hold what is more than a share, and nothing of it that is there no more."""
+        beyond = max(0, size - self._row_group_bytes)
+        self._room.memory.let_go(self._beyond, for_those=beyond)
+        self._beyond = beyond
+        if self._is_alone and not beyond:
+            self._is_alone = False
+            self._room.beyond.release()

@@ -1,0 +1,255 @@
+"""How fast a slot reads items, and how much memory it takes, beside reading them one after the other.
+
+- `small`: many objects of S3 of 1 KB, four to a partition: landed by a slot as a job does it; by the same with one
+  partition at a time, and with four, as many as a slot once read; and by a plain loop of boto3 that writes a Parquet
+  file for each partition, without making it durable.
+- `large`: a few objects of S3 with lines of text, a partition each, in the same ways.
+- `memory`: how much a worker takes at most for these, and for objects four times as large, in batches without a limit.
+
+The objects are on a SeaweedFS on this machine, behind what delays each request by some milliseconds. Each figure is of
+a process of its own, as each Spark task's is.
+
+Usage: python -m benchmarks.items [--quick] [--latency-ms N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import resource
+import shutil
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
+from airflow_provider_coordination.sources.s3.places import bucket_and_key, s3_client
+from airflow_provider_coordination.sources.s3.reader import ObjectReader
+from airflow_provider_coordination.sources.s3.settings import S3Settings
+from airflow_provider_coordination.spark.item_landing import (
+    READS_AT_ONCE_OF_SLOT,
+    ItemLandingOptions,
+    ItemPlan,
+    LandedItems,
+    _land_slot,
+)
+from demo.server_process import free_ports
+from tests.support.s3_server import S3Server
+
+BUCKET = "benchmark"
+LINE = b'{"id": %09d, "name": "somebody", "price": 12.50, "text": "%s"}\n'
+SMALL_LINES = 5
+OBJECTS_OF_PARTITION = 4
+SLOT_MEMORY_BYTES = 512 * 2**20
+WAYS = {"many at once": READS_AT_ONCE_OF_SLOT, "four at once": 4, "one by one": 1}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured.
+
+    :param small: how many small objects.
+    :param large: how many large ones.
+    :param megabytes: of each of these.
+    :param repetitions: of each.
+    """
+
+    small: int = 10_000
+    large: int = 16
+    megabytes: int = 32
+    repetitions: int = 3
+
+
+QUICK = Size(small=1000, large=8, megabytes=8, repetitions=1)
+
+
+# The objects
+
+
+def upload(aws: AwsSettings, folder: str, count: int, size: int) -> None:
+    """Put objects of lines of about so many bytes into a folder."""
+    client = s3_client(aws)
+    line = LINE % (7, b"x" * 130)
+    body = line * max(1, size // len(line))
+
+    def put(number: int) -> None:
+        client.put_object(Bucket=BUCKET, Key=f"{folder}/{number:06d}.json", Body=body)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(put, range(count)))
+
+
+def plans_of(aws: AwsSettings, folder: str, objects: int) -> list[ItemPlan]:
+    """Return plans of partitions of so many objects."""
+    pages = s3_client(aws).get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{folder}/")
+    items = [
+        {"uri": f"s3://{BUCKET}/{each['Key']}", "size": each["Size"], "version": each["ETag"]}
+        for page in pages
+        for each in page["Contents"]
+    ]
+    return [
+        ItemPlan(
+            source_identifier="b|PARTITION",
+            partition_key=f"p{first}",
+            kind="s3",
+            fencing_token=1,
+            items=tuple(items[first : first + objects]),
+            start="",
+        )
+        for first in range(0, len(items), objects)
+    ]
+
+
+async def _delay(port: int, address: str, seconds: float) -> None:
+    async def pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter, seconds: float) -> None:
+        while data := await source.read(2**18):
+            if seconds:
+                await asyncio.sleep(seconds)
+            sink.write(data)
+            await sink.drain()
+        sink.close()
+
+    async def connected(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        host, _, number = address.partition(":")
+        answers, requests = await asyncio.open_connection(host, int(number))
+        await asyncio.gather(pass_on(source, requests, seconds), pass_on(answers, sink, 0), return_exceptions=True)
+
+    server = await asyncio.start_server(connected, "127.0.0.1", port)
+    await server.serve_forever()
+
+
+def _delayed(port: int, address: str, seconds: float) -> None:
+    asyncio.run(_delay(port, address, seconds))
+
+
+@contextmanager
+def behind(server: S3Server, seconds: float) -> Iterator[AwsSettings]:
+    """Give what reaches a server so that each request takes some seconds more."""
+    [port] = free_ports(1)
+    arguments = (port, urlsplit(server.endpoint_url).netloc, seconds)
+    process = multiprocessing.get_context("spawn").Process(target=_delayed, args=arguments, daemon=True)
+    process.start()
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    yield replace(server.settings, endpoint_url=f"http://127.0.0.1:{port}")
+    process.terminate()
+
+
+# What is measured
+
+
+def by_slot(reader: ObjectReader, options: ItemLandingOptions, at_once: int, plans: Sequence[ItemPlan]) -> int:
+    """Land partitions as a slot does; return how many records these had."""
+    rows: list[LandedItems] = _land_slot(reader, options, at_once, plans)
+    assert not (errors := [row.error for row in rows if row.error]), errors[0]
+    assert all(row.is_last for row in rows)
+    return sum(row.records for row in rows)
+
+
+def by_boto3(aws: AwsSettings, root: str, plans: Sequence[ItemPlan]) -> int:
+    """Do the same as a plain loop does."""
+    client, records = s3_client(aws), 0
+    for plan in plans:
+        lines: list[bytes] = []
+        for item in plan.items:
+            bucket, key = bucket_and_key(item["uri"])
+            lines += client.get_object(Bucket=bucket, Key=key)["Body"].read().splitlines()
+        pq.write_table(pa.table({"data": lines}), f"{root}/{plan.partition_key}.parquet", compression="zstd")
+        records += len(lines)
+    return records
+
+
+def _measured(act: Callable[[], int], answer: Any) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    start = time.perf_counter()
+    records = act()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    answer.send(
+        {
+            "seconds": time.perf_counter() - start,
+            "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+            "MiB": after.ru_maxrss / 1024,
+            "records": records,
+        }
+    )
+
+
+def in_a_process(act: Callable[[], int]) -> dict[str, float]:
+    """Return what doing something took, in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    ours, its = context.Pipe()
+    process = context.Process(target=_measured, args=(act, its))
+    process.start()
+    its.close()
+    found: dict[str, float] = ours.recv()
+    process.join()
+    return found
+
+
+def ways(aws: AwsSettings, folder: str, objects: int, repetitions: int) -> dict[str, Any]:
+    """Return what landing a folder of objects takes in each way, the median of seconds."""
+    plans = plans_of(aws, folder, objects)
+    reader = ObjectReader(S3Settings(paths=[f"s3://{BUCKET}/{folder}/"], format=FormatSettings(name="json"), aws=aws))
+    found: dict[str, list[dict[str, float]]] = {}
+    for _ in range(repetitions):
+        root = tempfile.mkdtemp()
+        options = ItemLandingOptions(root=root, seconds=3600, max_bytes=2**40, slot_memory_bytes=SLOT_MEMORY_BYTES)
+        acts = {name: partial(by_slot, reader, options, at_once, plans) for name, at_once in WAYS.items()}
+        for name, act in {**acts, "boto3": partial(by_boto3, aws, root, plans)}.items():
+            found.setdefault(name, []).append(in_a_process(act))
+        shutil.rmtree(root)
+    assert len({each["records"] for runs in found.values() for each in runs}) == 1
+    figures: dict[str, Any] = {
+        name: {what: round(statistics.median(run[what] for run in runs), 2) for what in ("seconds", "cpu", "MiB")}
+        for name, runs in found.items()
+    }
+    for name in ("four at once", "one by one", "boto3"):
+        figures[f"times as fast as {name}"] = round(figures[name]["seconds"] / figures["many at once"]["seconds"], 2)
+    return figures
+
+
+def main() -> None:
+    """Measure, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the objects, once")
+    parser.add_argument("--latency-ms", type=float, default=5.0, help="what each request is delayed by")
+    given = parser.parse_args()
+    size = QUICK if given.quick else Size()
+    with S3Server() as server, behind(server, given.latency_ms / 1000) as aws:
+        server.client().create_bucket(Bucket=BUCKET)
+        upload(server.settings, "small", size.small, SMALL_LINES * len(LINE % (7, b"x" * 130)))
+        upload(server.settings, "large", size.large, size.megabytes * 2**20)
+        upload(server.settings, "larger", size.large, 4 * size.megabytes * 2**20)
+        figures: dict[str, Any] = {
+            "small": ways(aws, "small", OBJECTS_OF_PARTITION, size.repetitions),
+            "large": ways(aws, "large", 1, size.repetitions),
+        }
+        larger = ways(aws, "larger", 1, 1)
+    figures["memory of a round four times as large"] = round(
+        larger["many at once"]["MiB"] / figures["large"]["many at once"]["MiB"], 2
+    )
+    for name, found in figures.items():
+        print(f"{name}: {found}")
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

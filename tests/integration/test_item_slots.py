@@ -1,0 +1,98 @@
+"""Landing items by Spark tasks: how many partitions they read at the same time, and what memory that takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_provider_coordination.sources.items import Item, ReadPage
+from airflow_provider_coordination.spark.item_file import READING_BYTES
+from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, land_items
+from airflow_provider_coordination.spark.storage import row_count
+from tests.support.items import named
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+PAGES = 100
+"""Of one MiB each."""
+
+
+def plans(count: int) -> list[ItemPlan]:
+    return [
+        ItemPlan(
+            source_identifier="s|PARTITION",
+            partition_key=f"p{n}",
+            kind="memory",
+            fencing_token=1,
+            items=named(f"i{n}"),
+            start="",
+        )
+        for n in range(count)
+    ]
+
+
+def options(folder: Path, memory: int) -> ItemLandingOptions:
+    return ItemLandingOptions(root=f"{folder}/landed", seconds=600, max_bytes=2**40, slot_memory_bytes=memory)
+
+
+@dataclass
+class Large:
+    """Items of 100 MiB, whose readers note how large their process is."""
+
+    folder: Path
+
+    def read(self, item: Item, position: str) -> Iterator[ReadPage]:
+        sizes = []
+        for page in range(int(position or 0), PAGES):
+            text = pa.array([f"{item['name']}/{page}/{'x' * 2**10}" for _ in range(2**10)])
+            sizes.append(self._resident())
+            yield ReadPage(pa.table({"data": text}), str(page + 1))
+        (self.folder / f"{os.getpid()}.{item['name']}").write_text(f"{min(sizes)} {max(sizes)}")
+
+    def origin(self, item: Item) -> str:
+        return str(item["name"])
+
+    @staticmethod
+    def _resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_memory_of_a_worker_does_not_grow_with_what_it_reads(spark: SparkSession, tmp_path: Path) -> None:
+    rows = land_items(spark, plans(8), Large(tmp_path), options(tmp_path, 2 * READING_BYTES))
+    assert [(row.records, row.error) for row in rows] == [(PAGES * 2**10, None)] * 8
+    assert sum(row_count(row.file) for row in rows) == 8 * PAGES * 2**10
+    assert max(row.memory_bytes for row in rows) <= 2 * READING_BYTES + 4 * 2**20, "two shares, and a page of each"
+    noted = [file.name.split(".")[0] for file in tmp_path.iterdir() if file.is_file()]
+    for worker in set(noted):
+        sizes = [list(map(int, file.read_text().split())) for file in tmp_path.glob(f"{worker}.*")]
+        grown = max(most for _, most in sizes) - min(least for least, _ in sizes)
+        assert grown < 4 * READING_BYTES, f"{grown / 2**20:.0f} MiB, of {len(sizes) * PAGES} that it read"
+
+
+@dataclass
+class Fragile:
+    """Items of which the source bears one at a time."""
+
+    folder: Path
+    reads_at_once: int | None = 1
+
+    def read(self, item: Item, position: str) -> Iterator[ReadPage]:
+        with (self.folder / "reading").open("x"):  # fails if there is one
+            yield ReadPage(pa.table({"data": [item["name"]]}))
+        (self.folder / "reading").unlink()
+
+    def origin(self, item: Item) -> str:
+        return str(item["name"])
+
+
+def test_all_slots_together_read_no_more_than_the_source_bears(spark: SparkSession, tmp_path: Path) -> None:
+    rows: list[Any] = land_items(spark, plans(20), Fragile(tmp_path), options(tmp_path, 16 * READING_BYTES))
+    assert [(row.records, row.error) for row in rows] == [(1, None)] * 20
