@@ -1,8 +1,8 @@
 """How fast a slot reads items, and how much memory it takes, beside reading them one after the other.
 
-- `small`: many objects of S3 of 1 KB, four to a partition: landed by a slot as a job does it; by the same with one
-  partition at a time, and with four, as many as a slot once read; and by a plain loop of boto3 that writes a Parquet
-  file for each partition, without making it durable.
+- `small`: many objects of S3 of 1 KB, four or one to a partition: landed by a slot as a job does it; by the same with
+  one partition at a time, and with four, as many as a slot once read; and by a plain loop of boto3 that writes a
+  Parquet file for each partition, without making it durable.
 - `large`: a few objects of S3 with lines of text, a partition each, in the same ways.
 - `memory`: how much a worker takes at most for these, and for objects four times as large, in batches without a limit.
 
@@ -19,7 +19,6 @@ import asyncio
 import json
 import multiprocessing
 import resource
-import shutil
 import socket
 import statistics
 import tempfile
@@ -68,13 +67,13 @@ class Size:
     :param repetitions: of each.
     """
 
-    small: int = 10_000
+    small: int = 1000
     large: int = 16
-    megabytes: int = 32
-    repetitions: int = 3
+    megabytes: int = 16
+    repetitions: int = 2
 
 
-QUICK = Size(small=1000, large=8, megabytes=8, repetitions=1)
+QUICK = Size(small=400, large=8, megabytes=16, repetitions=1)
 
 
 # The objects
@@ -204,33 +203,37 @@ def in_a_process(act: Callable[[], int]) -> dict[str, float]:
     return found
 
 
-def ways(aws: AwsSettings, folder: str, objects: int, repetitions: int) -> dict[str, Any]:
-    """Return what landing a folder of objects takes in each way, the median of seconds."""
+def measured(aws: AwsSettings, folder: str, objects: int, ways: Sequence[str], repetitions: int) -> dict[str, Any]:
+    """Return what landing a folder of objects takes in some ways, medians."""
     plans = plans_of(aws, folder, objects)
     reader = ObjectReader(S3Settings(paths=[f"s3://{BUCKET}/{folder}/"], format=FormatSettings(name="json"), aws=aws))
     found: dict[str, list[dict[str, float]]] = {}
-    for _ in range(repetitions):
-        root = tempfile.mkdtemp()
-        options = ItemLandingOptions(root=root, seconds=3600, max_bytes=2**40, slot_memory_bytes=SLOT_MEMORY_BYTES)
-        acts = {name: partial(by_slot, reader, options, at_once, plans) for name, at_once in WAYS.items()}
-        for name, act in {**acts, "boto3": partial(by_boto3, aws, root, plans)}.items():
-            found.setdefault(name, []).append(in_a_process(act))
-        shutil.rmtree(root)
+    for way in list(ways) * repetitions:
+        with tempfile.TemporaryDirectory() as root:
+            options = ItemLandingOptions(root=root, seconds=3600, max_bytes=2**40, slot_memory_bytes=SLOT_MEMORY_BYTES)
+            act = partial(by_boto3, aws, root, plans)
+            if way in WAYS:
+                act = partial(by_slot, reader, options, WAYS[way], plans)
+            found.setdefault(way, []).append(in_a_process(act))
     assert len({each["records"] for runs in found.values() for each in runs}) == 1
-    figures: dict[str, Any] = {
-        name: {what: round(statistics.median(run[what] for run in runs), 2) for what in ("seconds", "cpu", "MiB")}
-        for name, runs in found.items()
+    return {
+        way: {what: round(statistics.median(run[what] for run in runs), 2) for what in ("seconds", "cpu", "MiB")}
+        for way, runs in found.items()
     }
-    for name in ("four at once", "one by one", "boto3"):
-        figures[f"times as fast as {name}"] = round(figures[name]["seconds"] / figures["many at once"]["seconds"], 2)
-    return figures
+
+
+def beside(figures: dict[str, Any]) -> dict[str, Any]:
+    """Return figures with how many times as fast the first way is as the others."""
+    first, *others = figures
+    ratios = {way: round(figures[way]["seconds"] / figures[first]["seconds"], 2) for way in others}
+    return {**figures, f"{first}, times as fast": ratios}
 
 
 def main() -> None:
     """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the objects, once")
-    parser.add_argument("--latency-ms", type=float, default=5.0, help="what each request is delayed by")
+    parser.add_argument("--quick", action="store_true", help="a fraction of the objects, once")
+    parser.add_argument("--latency-ms", type=float, default=20.0, help="by what each request is delayed")
     given = parser.parse_args()
     size = QUICK if given.quick else Size()
     with S3Server() as server, behind(server, given.latency_ms / 1000) as aws:
@@ -238,14 +241,15 @@ def main() -> None:
         upload(server.settings, "small", size.small, SMALL_LINES * len(LINE % (7, b"x" * 130)))
         upload(server.settings, "large", size.large, size.megabytes * 2**20)
         upload(server.settings, "larger", size.large, 4 * size.megabytes * 2**20)
+        every = (*WAYS, "boto3")
         figures: dict[str, Any] = {
-            "small": ways(aws, "small", OBJECTS_OF_PARTITION, size.repetitions),
-            "large": ways(aws, "large", 1, size.repetitions),
+            "small": beside(measured(aws, "small", OBJECTS_OF_PARTITION, every, size.repetitions)),
+            "small, one to a partition": beside(measured(aws, "small", 1, every, size.repetitions)),
+            "large": beside(measured(aws, "large", 1, every, size.repetitions)),
         }
-        larger = ways(aws, "larger", 1, 1)
-    figures["memory of a round four times as large"] = round(
-        larger["many at once"]["MiB"] / figures["large"]["many at once"]["MiB"], 2
-    )
+        [(first, larger)] = measured(aws, "larger", 1, [*WAYS][:1], size.repetitions).items()
+    memory = figures["large"][first]["MiB"]
+    figures["memory"] = {"MiB": memory, "four times as much": larger["MiB"], "ratio": round(larger["MiB"] / memory, 2)}
     for name, found in figures.items():
         print(f"{name}: {found}")
     print(json.dumps(figures))

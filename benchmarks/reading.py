@@ -3,6 +3,7 @@
 - `backlog`: landing 64 shards, each with about 20 MB, by Spark tasks, beside the ceiling: as many processes that sign,
   ask, decode and write Parquet and do nothing else, within the same limits of a shard.
 - `full`: the same with 256 shards of 10 MB, which may give more than two cores can take.
+- `memory`: what a worker takes that lands 16 shards at full speed for ten minutes, its last minute beside its first.
 - `many`: a job's first round over 1,000 shards with ten small records each, part by part, and the round behind it that
   finds nothing, beside those over 10 shards.
 
@@ -31,6 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -45,7 +47,7 @@ from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.application import delivery_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land
+from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, _land_slot, land
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STREAM = "clicks"
+FULL_SPEED_SHARDS = 16
 PAGE_RECORDS = {1024: 2_000, 200: 10_000}
 """By the size of a record, how many are on a page: as many as a shard gives in a second."""
 
@@ -76,6 +79,7 @@ class Size:
     :param full_pages: of each of these.
     :param many: shards with little.
     :param repetitions: of each.
+    :param seconds: how long a worker is watched.
     """
 
     shards: int = 64
@@ -84,9 +88,10 @@ class Size:
     full_pages: int = 5
     many: int = 1000
     repetitions: int = 3
+    seconds: float = 600.0
 
 
-QUICK = Size(shards=8, pages=3, full=64, full_pages=2, many=100, repetitions=1)
+QUICK = Size(shards=8, pages=3, full=64, full_pages=2, many=100, repetitions=1, seconds=20.0)
 
 
 @contextmanager
@@ -290,6 +295,21 @@ def first_rounds(spark: SparkSession, shards: int, repetitions: int) -> dict[str
     return {name: round(statistics.median(each[name] for each in found[1:]), 2) for name in found[0]}
 
 
+def memory(seconds: float) -> dict[str, float]:
+    """Return the MiB that a worker takes after a tenth of the time at full speed, and at the end of it."""
+    records = PAGE_RECORDS[200]
+    with served(FULL_SPEED_SHARDS, records, 200, 5) as aws, tempfile.TemporaryDirectory() as folder:
+        options = LandingOptions(kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20)
+        until, plans, taken = time.monotonic() + seconds, plans_of(FULL_SPEED_SHARDS), []
+        while time.monotonic() < until:
+            for row in _land_slot(options, plans):
+                Path(row.file).unlink()
+            taken.append(psutil.Process().memory_info().rss / 2**20)
+    tenth = len(taken) // 10 + 1
+    first, last = taken[:tenth], taken[-tenth:]
+    return {"first MiB": round(max(first)), "last MiB": round(max(last)), "ratio": round(max(last) / max(first), 2)}
+
+
 def main() -> None:
     """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -302,6 +322,7 @@ def main() -> None:
         figures[f"full, {each} B"] = backlog(spark, each, size.full, size.full_pages, size.repetitions)
     figures["many"] = {str(shards): first_rounds(spark, shards, size.repetitions) for shards in (10, size.many)}
     spark.stop()
+    figures["memory"] = memory(size.seconds)
     for name, found in figures.items():
         print(f"{name}: {found}")
     print(json.dumps(figures))

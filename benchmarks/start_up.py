@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -169,12 +169,12 @@ def job(aws: AwsSettings, archive: Path | None, folder: Path) -> Start:
     return timed(["spark-submit", *arguments], environment(archive, is_job=True), folder, reached)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print what was found; the last line is JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="once each")
     parser.add_argument("--archive", type=Path, help="one that `airflow-coordination spark-archive` made")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="start-up-") as name, kinesis() as aws:
         root = Path(name)
         archive = given.archive
@@ -187,12 +187,12 @@ def main() -> None:
             "job, archive": lambda folder: job(aws, archive, folder),
         }
         starts: dict[str, list[Start]] = {way: [] for way in ways}
-        for repetition in range(1 if given.quick else 5):
+        for repetition in range(1 if given.quick else 3):
             for way, run in ways.items():
                 folder = root / f"{way.replace(', ', '-')}-{repetition}"
                 folder.mkdir()
                 starts[way].append(run(folder))
-    print(json.dumps(report(starts)))
+    print(json.dumps({"benchmark": "start_up", **report(starts)}))
 
 
 def report(starts: dict[str, list[Start]]) -> dict[str, float]:

@@ -248,7 +248,7 @@ class Balancer:
         }
         for key, listed in self._listing.items():
             # Handed over, and this worker had given up asking.
-            if listed.owner == self._me and key not in self._coordinator.leases.held:
+            if listed.owner == self._me and not self._coordinator.leases.holds(key):
                 self._coordinator.handover.adopt(key)
 
     # Inside: handing over

@@ -334,7 +334,7 @@ class JobRecord:
         return self._write(lambda item: _ended(item.with_progress({**item.progress, **last}), outcome, now))
 
     def _write(self, change: Change) -> bool:
-        while self._key in self._leases.held:
+        while self._leases.holds(self._key):
             with suppress(*LOST):  # it is lost, or somebody asked for a stop in between: then once more
                 self._leases.change(self._key, change, needs_trust=False)
                 return True

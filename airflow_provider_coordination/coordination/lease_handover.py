@@ -57,7 +57,7 @@ class LeaseHandover:
 
         :returns: the partition; None if it is not this owner's.
         """
-        if partition_key in self._leases.held or (adopted := self._leases.adopt(partition_key)) is None:
+        if self._leases.holds(partition_key) or (adopted := self._leases.adopt(partition_key)) is None:
             return None
         self._events.acquired([adopted])
         return adopted

@@ -130,6 +130,16 @@ class Leases:
         with self._lock:
             return {key: lease.partition for key, lease in self._leases.items()}
 
+    def holds(self, partition_key: str) -> bool:
+        """Return whether a partition is leased to this owner."""
+        return self.find(partition_key) is not None
+
+    def find(self, partition_key: str) -> Partition | None:
+        """Return a partition that is leased to this owner, as last written; None if it is not."""
+        with self._lock:
+            lease = self._leases.get(partition_key)
+            return None if lease is None else lease.partition
+
     def owns(self, partition_key: str) -> bool:
         """Return whether the owner may act for the partition right now, by its own monotonic clock alone."""
         with self._lock:

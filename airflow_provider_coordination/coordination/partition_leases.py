@@ -52,6 +52,14 @@ class PartitionLeases:
         """The partitions leased to this owner, by key, each as last written."""
         return self._leases.held
 
+    def holds(self, partition_key: str) -> bool:
+        """Return whether a partition is leased to this owner."""
+        return self._leases.holds(partition_key)
+
+    def find(self, partition_key: str) -> Partition | None:
+        """Return a partition that is leased to this owner, as last written; None if it is not."""
+        return self._leases.find(partition_key)
+
     def owns(self, partition_key: str) -> bool:
         """Return whether this owner may act for the partition right now, by its own monotonic clock alone."""
         return self._leases.owns(partition_key)

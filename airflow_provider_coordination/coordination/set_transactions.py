@@ -182,7 +182,7 @@ class SetTransactions:
         partition = self._coordinator.leases.leased(key) if owned else self._coordinator.settling.current(key)
         if partition is None or self._waits_for(partition, acknowledgment_set):
             return partition, partition is not None
-        if key in self._coordinator.leases.held:
+        if self._coordinator.leases.holds(key):
             # What this owner knows may be behind: an answer may be missing, or the lease lost. A renewal finds out.
             partition = self._coordinator.leases.renew(key)
         return partition, self._waits_for(partition, acknowledgment_set)

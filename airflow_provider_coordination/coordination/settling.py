@@ -42,7 +42,7 @@ class Settling:
 
     def current(self, partition_key: str) -> Partition | None:
         """Return a partition as this owner last wrote it, if it holds it, or as the store holds it now."""
-        held = self._leases.held.get(partition_key)
+        held = self._leases.find(partition_key)
         return held if held is not None else self._view.get(partition_key)
 
     def settle(
@@ -89,7 +89,7 @@ class Settling:
         :raises PartitionNotOwnedError: if this owner held the lease, and has lost it.
         """
         key = seen.partition_key
-        if not needs_trust and key not in self._leases.held:
+        if not needs_trust and not self._leases.holds(key):
             return self._view.store.transact(update=[change(seen), *update], create=create, unchanged=unchanged)[0]
         self._view.require_initialized()
         with self._events.counting_errors():

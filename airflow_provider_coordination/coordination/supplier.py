@@ -219,7 +219,7 @@ class GlobalState:
 
     def release(self) -> None:
         """Give the lease back, if it is held; never raises, since an error may be on its way already."""
-        if GLOBAL_STATE_KEY not in self._leases.held:
+        if not self._leases.holds(GLOBAL_STATE_KEY):
             return
         now = self._clock.now()
         try:

@@ -130,7 +130,7 @@ class Workers:
     @property
     def is_registered(self) -> bool:
         """Whether this worker is registered, as far as it knows."""
-        return self._key in self._leases.held
+        return self._leases.holds(self._key)
 
     def register(self, *, max_leases: int | None = None, wishes: Sequence[Wish] = ()) -> None:
         """Register this worker, or write what is new about it; writes nothing where nothing is.
@@ -144,7 +144,7 @@ class Workers:
         for _ in range(3):
             if not self.is_registered:
                 self._create(said)
-            held = self._leases.held.get(self._key)
+            held = self._leases.find(self._key)
             if held is not None and held.progress == said and self._leases.owns(self._key) and not self._in_doubt:
                 return
             self._in_doubt = True

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 
 if TYPE_CHECKING:  # a DAG file that names a source imports this: it shall not wait for either of them
     import pyarrow as pa
@@ -103,8 +103,17 @@ class Bounded(Protocol):
 
 
 def reads_at_once(reader: object) -> int | None:
-    """Return how many partitions a job reads at the same time at most; see `Bounded`."""
-    return reader.reads_at_once if isinstance(reader, Bounded) else READS_AT_ONCE
+    """Return how many partitions a job reads at the same time at most; see `Bounded`.
+
+    :raises ConfigurationError: if the reader says what is no number of partitions.
+    """
+    most = reader.reads_at_once if isinstance(reader, Bounded) else READS_AT_ONCE
+    if most is not None and (type(most) is not int or most < 1):
+        raise ConfigurationError(
+            f"reader {type(reader).__name__!r}: attribute 'reads_at_once' must be a positive number, or None for no "
+            f"limit; got {most!r}"
+        )
+    return most
 
 
 @runtime_checkable

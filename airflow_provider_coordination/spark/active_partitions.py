@@ -107,7 +107,7 @@ class ActivePartitions:
 
     def is_paused(self, key: str) -> bool:
         """Return whether a partition is read further only once others have acknowledged what is landed."""
-        held = self._coordinator.leases.held.get(key)
+        held = self._coordinator.leases.find(key)
         if held is None:
             return False
         progress = progress_of(held)
@@ -186,7 +186,7 @@ class ActivePartitions:
 
     def delete_delivered(self, key: str) -> None:
         """Delete the landed files that are not needed any more."""
-        if (held := self._coordinator.leases.held.get(key)) is None:
+        if (held := self._coordinator.leases.find(key)) is None:
             self.notice_gone()
             return
         self._files.keep(key, progress_of(held).landed)

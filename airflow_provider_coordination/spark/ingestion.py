@@ -470,7 +470,7 @@ class Ingestion:
         self._partitions.delete_delivered(key)
 
     def _reject(self, key: str, batch: LandedBatch, reason: str, failure: Failure) -> None:
-        if key not in self._coordinator.leases.held:  # handed over as it stood; its next owner swept the files
+        if not self._coordinator.leases.holds(key):  # handed over as it stood; its next owner swept the files
             log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, reason)
             return
         self._refused.add(batch.batch_id)

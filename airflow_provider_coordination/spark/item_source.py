@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.item_kind import reader_of
-from airflow_provider_coordination.sources.items import Checking
+from airflow_provider_coordination.sources.items import Checking, reads_at_once
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
@@ -44,6 +44,7 @@ class ItemSource:
     def opened(self, coordinator: SourceCoordinator) -> Callable[[SparkSession], MakeReading]:
         """See `JobSource.opened`: the reader is made."""
         kind, reader = self._reads.kind, reader_of(self._reads)
+        reads_at_once(reader)  # what is wrong with it is refused before any lease is taken
 
         def make(spark: SparkSession) -> MakeReading:
             if isinstance(reader, Checking):

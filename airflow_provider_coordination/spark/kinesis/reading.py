@@ -158,7 +158,7 @@ class ShardReading:
                         self._partitions.park(
                             key, reason, with_loss(progress, gap).to_mapping(), Failure(StreamGoneError.__name__, True)
                         )
-            if key not in self._coordinator.leases.held:
+            if not self._coordinator.leases.holds(key):
                 self._gone.pop(key, None)
 
     # Beginning

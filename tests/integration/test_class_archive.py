@@ -1,0 +1,25 @@
+"""The archive of classes, made by a real Spark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from airflow_provider_coordination.operators.shipping import local_environment, packaged_application
+from airflow_provider_coordination.spark.class_archive import make_archive, misfit
+
+OF_TESTS = ("JAVA_TOOL_OPTIONS", "SPARK_HOME")
+
+
+def test_a_jvm_takes_thousands_of_classes_from_the_archive_that_a_short_job_left(java: str, tmp_path: Path) -> None:
+    given = {name: value for name, value in os.environ.items() if name not in OF_TESTS}
+    environment = {**given, **local_environment(given)}
+    said: list[str] = []
+    made = make_archive(tmp_path / "spark.jsa", packaged_application("rehearse.py"), environment, report=said.append)
+    assert made.classes > 1000
+    assert [path.name for path in tmp_path.iterdir()] == ["spark.jsa"]
+    assert said[-2:] == [
+        "the job is done; archiving the classes that it loaded",
+        "checking that a JVM takes the archive",
+    ]
+    assert misfit(tmp_path / "spark.jsa", environment) is None

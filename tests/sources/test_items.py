@@ -1,0 +1,27 @@
+"""What a reader of items says of its source, beside reading it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.items import READS_AT_ONCE, reads_at_once
+from tests.support.items import FakeSource
+
+
+class Reader(FakeSource):
+    def __init__(self, most: Any) -> None:
+        super().__init__()
+        self.reads_at_once = most
+
+
+def test_a_reader_may_say_how_many_reads_at_once_its_source_bears() -> None:
+    assert [reads_at_once(reader) for reader in (FakeSource(), Reader(1), Reader(None))] == [READS_AT_ONCE, 1, None]
+
+
+@pytest.mark.parametrize("most", [0, -1, "8", 2.0, True])
+def test_what_is_no_number_of_reads_is_refused(most: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"reader 'Reader': attribute 'reads_at_once' must be a positive"):
+        reads_at_once(Reader(most))

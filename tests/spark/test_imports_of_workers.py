@@ -1,0 +1,48 @@
+"""What the Python workers of a job import to land: every process of every executor does so before its first record."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+NEEDLESS = (
+    "airflow",
+    "alembic",
+    "boto3",  # where a client is made, and nowhere else
+    "deltalake",
+    "fastapi",
+    "opentelemetry",
+    "pandas",
+    "pyarrow.dataset",
+    "pyiceberg",
+    "pyspark",
+    "rich",
+    "sqlalchemy",
+    "typer",
+)
+
+
+def imported_by(module: str) -> set[str]:
+    """Return the modules that a new Python has once it has imported one."""
+    program = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "airflow_provider_coordination.spark.kinesis.landing",
+        "airflow_provider_coordination.spark.item_landing",
+        "airflow_provider_coordination.spark.slots",
+    ],
+)
+def test_landing_imports_nothing_that_it_does_not_need(module: str) -> None:
+    assert not imported_by(module) & set(NEEDLESS)
+
+
+def test_a_driver_imports_nothing_of_sinks_stores_and_sources_that_the_job_does_not_have() -> None:
+    assert not imported_by("airflow_provider_coordination.spark.application") & set(NEEDLESS)
