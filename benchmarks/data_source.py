@@ -23,11 +23,13 @@ from functools import partial
 from typing import Any
 
 import psutil
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.batch_reading import SETTLING
 from benchmarks.landing import SLOTS, session
+from benchmarks.plain_loop import plain_pages
 from benchmarks.reading import PAGE_RECORDS, served
 
 ROWS = "partitionKey STRING, data BINARY, sequenceNumber STRING, approximateArrivalTimestamp TIMESTAMP"
@@ -70,37 +72,20 @@ def by_rows(spark: SparkSession, aws: AwsSettings, shards: int) -> DataFrame:
 
 
 def plain_loop(aws: AwsSettings, shards: Iterable[int]) -> Iterator[tuple[Any, ...]]:
-    """Yield the records of shards, as the first example in any tutorial does."""
-    import boto3
-
-    client = boto3.client(
-        "kinesis",
-        region_name=aws.region,
-        endpoint_url=aws.endpoint_url,
-        aws_access_key_id=aws.access_key_id,
-        aws_secret_access_key=aws.secret_access_key,
-    )
-    for shard in shards:
-        iterator = client.get_shard_iterator(
-            StreamName="b", ShardId=f"shardId-{shard:012d}", ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        while True:
-            page = client.get_records(ShardIterator=iterator, Limit=10_000)
-            if not page["Records"]:
-                break
-            for record in page["Records"]:
-                yield (
-                    record["PartitionKey"],
-                    record["Data"],
-                    record["SequenceNumber"],
-                    record["ApproximateArrivalTimestamp"],
-                )
-            iterator = page["NextShardIterator"]
+    """Yield the records of shards as rows."""
+    for page in plain_pages(aws, shards):
+        for record in page:
+            yield (
+                record["PartitionKey"],
+                record["Data"],
+                record["SequenceNumber"],
+                record["ApproximateArrivalTimestamp"],
+            )
 
 
 def processor_seconds() -> float:
     """Return what Spark has used: its JVM, and the Python processes below that."""
-    [jvm] = [child for child in psutil.Process().children() if child.name() == "java"]
+    jvm = psutil.Process(SparkContext._gateway.proc.pid)  # type: ignore[union-attr]
     return sum(sum(process.cpu_times()[:4]) for process in (jvm, *jvm.children(recursive=True)))
 
 

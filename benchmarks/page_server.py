@@ -1,8 +1,11 @@
 """A Kinesis endpoint of pages that are rendered before anybody asks: it costs next to nothing beside who reads.
 
 Each shard of its stream has the same pages, with sequence numbers that grow from page to page, and an end after which
-it is idle. Usage: python -m benchmarks.page_server <shards> <records a page> <bytes a record> <pages>; it prints its
-port, and ends with its standard input.
+it is idle. Where each Kinesis record is an aggregate of user records, each shard has pages of its own, whose partition
+keys belong to it: readers leave out what belongs to another shard.
+
+Usage: python -m benchmarks.page_server <shards> <records a page> <bytes a record> <pages> [user records an aggregate];
+records and bytes are those of user records. It prints its port, and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -13,12 +16,17 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
+
+from airflow_provider_coordination.sources.kinesis.aggregation import HASH_KEYS, aggregate, hash_key_of
 
 PARTITION_KEY_CHARACTERS = 32
 FIRST = 49590338271490256608559692538361571095921575989136588898
 """The first sequence number of each shard."""
 SEQUENCE_NUMBERS_A_PAGE = 10**6
+KEYS_A_SHARD = 1000
+"""How many partition keys the user records of a shard have."""
 
 
 def event(number: int, size: int) -> bytes:
@@ -27,18 +35,35 @@ def event(number: int, size: int) -> bytes:
     return f'{head}{os.urandom(size // 2).hex()[: size - len(head) - 2]}"}}'.encode()
 
 
-def rendered(page: int, records: int, size: int) -> bytes:
-    """Return the records of a page as JSON."""
+def keys_of(shards: int) -> list[list[str]]:
+    """Return partition keys of each shard."""
+    found: list[list[str]] = [[] for _ in range(shards)]
+    number = 0
+    while any(len(keys) < KEYS_A_SHARD for keys in found):
+        key = f"{number:0{PARTITION_KEY_CHARACTERS}d}"
+        found[min(hash_key_of(key) // (HASH_KEYS // shards), shards - 1)].append(key)
+        number += 1
+    return found
+
+
+def aggregate_of(number: int, size: int, users: int, keys: Sequence[str]) -> bytes:
+    """Return an aggregate of events of a size in bytes."""
+    numbers = range(number * users, (number + 1) * users)
+    return aggregate([(keys[each % len(keys)], event(each, size)) for each in numbers])
+
+
+def rendered(page: int, records: int, size: int, users: int = 1, keys: Sequence[str] = ()) -> bytes:
+    """Return the records of a page as JSON: aggregates if keys are given."""
     at = datetime.now(UTC).timestamp()
     first = FIRST + page * SEQUENCE_NUMBERS_A_PAGE
     made = [
         {
             "SequenceNumber": str(first + number),
             "ApproximateArrivalTimestamp": round(at, 3),
-            "Data": base64.b64encode(event(number, size)).decode(),
+            "Data": base64.b64encode(aggregate_of(number, size, users, keys) if keys else event(number, size)).decode(),
             "PartitionKey": f"{number:0{PARTITION_KEY_CHARACTERS}d}",
         }
-        for number in range(records)
+        for number in range(records // users)
     ]
     return json.dumps(made).encode()
 
@@ -46,7 +71,7 @@ def rendered(page: int, records: int, size: int) -> bytes:
 class Shards(asyncio.Protocol):
     """One connection."""
 
-    pages: list[bytes]
+    pages: list[list[bytes]]
     shards: int
 
     def __init__(self) -> None:
@@ -82,9 +107,10 @@ class Shards(asyncio.Protocol):
         else:
             shard, _, text = str(request["ShardIterator"]).partition(":")
             page = int(text)
-            left = len(self.pages) - page
-            after = min(page + 1, len(self.pages))
-            records = self.pages[page] if left > 0 else b"[]"
+            pages = self.pages[int(shard.rpartition("-")[2])]
+            left = len(pages) - page
+            after = min(page + 1, len(pages))
+            records = pages[page] if left > 0 else b"[]"
             behind = max(left - 1, 0) * 1000
             tail = f',"NextShardIterator":"{shard}:{after}","MillisBehindLatest":{behind}}}'.encode()
             parts = [b'{"Records":', records, tail]
@@ -95,14 +121,14 @@ class Shards(asyncio.Protocol):
         self._transport.writelines([("\r\n".join(head) + "\r\n\r\n").encode(), *parts])  # type: ignore[attr-defined]
 
     def _listed(self) -> dict[str, object]:
-        step = 2**128 // self.shards
+        step = HASH_KEYS // self.shards
         return {
             "Shards": [
                 {
                     "ShardId": f"shardId-{number:012d}",
                     "HashKeyRange": {
                         "StartingHashKey": str(number * step),
-                        "EndingHashKey": str(2**128 - 1 if number == self.shards - 1 else (number + 1) * step - 1),
+                        "EndingHashKey": str(HASH_KEYS - 1 if number == self.shards - 1 else (number + 1) * step - 1),
                     },
                     "SequenceNumberRange": {"StartingSequenceNumber": str(FIRST)},
                 }
@@ -123,9 +149,14 @@ class Shards(asyncio.Protocol):
         return {"StreamDescriptionSummary": summary}
 
 
-async def serve(shards: int, records: int, size: int, pages: int) -> None:
+async def serve(shards: int, records: int, size: int, pages: int, users: int = 1) -> None:
     """Serve until the standard input ends."""
-    Shards.pages = [rendered(page, records, size) for page in range(pages)]
+    if users > 1:
+        Shards.pages = [
+            [rendered(page, records, size, users, keys) for page in range(pages)] for keys in keys_of(shards)
+        ]
+    else:
+        Shards.pages = [[rendered(page, records, size) for page in range(pages)]] * shards
     Shards.shards = shards
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Shards, "127.0.0.1", 0, backlog=2048)

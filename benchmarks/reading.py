@@ -95,9 +95,9 @@ QUICK = Size(shards=8, pages=3, full=64, full_pages=2, many=100, repetitions=1, 
 
 
 @contextmanager
-def served(shards: int, records: int, size: int, pages: int) -> Iterator[AwsSettings]:
+def served(shards: int, records: int, size: int, pages: int, users: int = 1) -> Iterator[AwsSettings]:
     """Run a server of pages; give what reaches it."""
-    command = [sys.executable, "-m", "benchmarks.page_server", *map(str, (shards, records, size, pages))]
+    command = [sys.executable, "-m", "benchmarks.page_server", *map(str, (shards, records, size, pages, users))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None and server.stdin is not None
         port = server.stdout.readline().strip()

@@ -86,20 +86,22 @@ def kinesis() -> Iterator[AwsSettings]:
     """Run a Kinesis server with a stream that has records in every shard."""
     command = [sys.executable, "-m", "tests.support.kinesis_server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        aws = AwsSettings(
-            region="us-east-1",
-            endpoint_url=server.stdout.readline().strip(),
-            access_key_id="000000000001",
-            secret_access_key="secret",
-        )
-        client = kinesis_client(aws)
-        client.create_stream(StreamName=STREAM, ShardCount=SHARDS)
-        client.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
-        records = [{"PartitionKey": f"key-{number}", "Data": b"%06d" % number * 30} for number in range(RECORDS)]
-        assert not client.put_records(StreamName=STREAM, Records=records)["FailedRecordCount"]
-        yield aws
-        server.terminate()
+        try:
+            assert server.stdout is not None
+            aws = AwsSettings(
+                region="us-east-1",
+                endpoint_url=server.stdout.readline().strip(),
+                access_key_id="000000000001",
+                secret_access_key="secret",
+            )
+            client = kinesis_client(aws)
+            client.create_stream(StreamName=STREAM, ShardCount=SHARDS)
+            client.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
+            records = [{"PartitionKey": f"key-{number}", "Data": b"%06d" % number * 30} for number in range(RECORDS)]
+            assert not client.put_records(StreamName=STREAM, Records=records)["FailedRecordCount"]
+            yield aws
+        finally:
+            server.terminate()
 
 
 def environment(archive: Path | None, *, is_job: bool) -> dict[str, str]:
@@ -205,6 +207,7 @@ def report(starts: dict[str, list[Start]]) -> dict[str, float]:
     for way in ("job", "job, archive"):
         for beside in ("bare", "bare, RDD"):
             found[f"{way} / {beside}"] = round(seconds[way] / seconds[beside], 3)
+            found[f"{way} / {beside}, processors"] = round(used[way] / used[beside], 3)
     return found
 
 

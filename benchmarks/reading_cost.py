@@ -1,0 +1,212 @@
+"""What reading Kinesis costs in processor time, beside what others read it with.
+
+User and system time of the processes that read, not of the server, whose pages are rendered beforehand; every way has
+read all before, so that what only a start costs does not count. User records of 200 bytes and 1 KiB, plain, and a
+hundred to an aggregate:
+
+- `landing`: a slot's landing in one process, into Parquet.
+- `loop`: boto3 in one process, one shard after another; dictionaries become tables, and these Parquet.
+  Aggregates are taken apart by `aws_kinesis_agg`.
+- `rows`: the same loop hands rows to Spark, which writes Parquet: the JVM and its workers.
+- `KCL`: the Kinesis Client Library for Java, which counts bytes and keeps none; left out where `python -m
+  benchmarks.kcl` has not fetched it.
+
+Usage: python -m benchmarks.reading_cost [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import json
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.pool import Pool
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.sources.kinesis.aggregation import HASH_KEYS
+from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, _land_slot
+from benchmarks import kcl
+from benchmarks.data_source import ROWS, processor_seconds
+from benchmarks.landing import SLOTS, session
+from benchmarks.plain_loop import plain_pages
+from benchmarks.reading import PAGE_RECORDS, plans_of, served
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+USERS = 100
+"""How many user records an aggregate has."""
+Way = Callable[[AwsSettings, str], tuple[int, float]]
+"""Reads all of a server into a folder; returns how many user records that were, and the processor seconds."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured.
+
+    :param shards: of the stream.
+    :param pages: of each.
+    :param repetitions: of each way.
+    """
+
+    shards: int = 8
+    pages: int = 3
+    repetitions: int = 3
+
+    def records(self, bytes_each: int) -> int:
+        """Return how many user records there are."""
+        return self.shards * self.pages * PAGE_RECORDS[bytes_each]
+
+
+QUICK = Size(shards=1, pages=1, repetitions=1)
+
+
+def landing(shards: int, aws: AwsSettings, folder: str) -> tuple[int, float]:
+    """Land as a Spark task does, in this process."""
+    options = LandingOptions(kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20)
+    step = HASH_KEYS // shards
+    plans = [
+        replace(plan, starting_hash_key=str(number * step), ending_hash_key=str((number + 1) * step - 1))
+        for number, plan in enumerate(plans_of(shards))
+    ]
+    start = time.process_time()
+    landed = _land_slot(options, plans)
+    spent = time.process_time() - start
+    assert not any(row.error for row in landed), landed
+    return sum(row.records for row in landed), spent
+
+
+def loop(shards: int, aggregated: bool, aws: AwsSettings, folder: str) -> tuple[int, float]:
+    """Read with boto3 and write with pyarrow, in this process."""
+    start = time.process_time()
+    written, writer = 0, None
+    for records in user_records(aws, range(shards), aggregated=aggregated):
+        table = pa.Table.from_pylist(records)
+        writer = writer or pq.ParquetWriter(f"{folder}/loop.parquet", table.schema, compression="zstd")
+        writer.write_table(table)
+        written += len(table)
+    assert writer is not None
+    writer.close()
+    return written, time.process_time() - start
+
+
+def user_records(aws: AwsSettings, shards: Iterable[int], *, aggregated: bool) -> Iterator[list[dict[str, Any]]]:
+    """Yield the user records of each page as dictionaries, as a plain loop has them."""
+    if not aggregated:
+        yield from plain_pages(aws, shards)
+        return
+    from aws_kinesis_agg.deaggregator import iter_deaggregate_records
+
+    for page in plain_pages(aws, shards):
+        yield [
+            {
+                "PartitionKey": user["partitionKey"],
+                "Data": base64.b64decode(user["data"]),
+                "SequenceNumber": user["sequenceNumber"],
+                "ApproximateArrivalTimestamp": user["approximateArrivalTimestamp"],
+            }
+            for user in (record["kinesis"] for record in iter_deaggregate_records(page, data_format="Boto3"))
+        ]
+
+
+def rows(spark: SparkSession, shards: int, aggregated: bool, aws: AwsSettings, folder: str) -> tuple[int, float]:
+    """Read with boto3 in Spark's workers and write with Spark."""
+    start = processor_seconds()
+    rdd = spark.sparkContext.parallelize(range(shards), SLOTS).mapPartitions(partial(rows_of, aws, aggregated))
+    spark.createDataFrame(rdd, ROWS, verifySchema=False).write.parquet(f"{folder}/rows", compression="zstd")
+    spent = processor_seconds() - start
+    return spark.read.parquet(f"{folder}/rows").count(), spent
+
+
+def rows_of(aws: AwsSettings, aggregated: bool, shards: Iterable[int]) -> Iterator[tuple[Any, ...]]:
+    """Yield user records as rows."""
+    for records in user_records(aws, shards, aggregated=aggregated):
+        for record in records:
+            yield (
+                record["PartitionKey"],
+                record["Data"],
+                record["SequenceNumber"],
+                record["ApproximateArrivalTimestamp"],
+            )
+
+
+def measured(ways: Mapping[str, Way], bytes_each: int, users: int, size: Size) -> dict[str, float]:
+    """Return the milliseconds a MB of each way and, of each but `landing`, the median of its ratios to that."""
+    records = size.records(bytes_each)
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    with served(size.shards, PAGE_RECORDS[bytes_each], bytes_each, size.pages, users) as aws:
+        for repetition in range(size.repetitions + 1):
+            for name, way in ways.items():
+                with tempfile.TemporaryDirectory() as folder:
+                    read, seconds = way(aws, folder)
+                assert read == records, f"{name} read {read} of {records} records"
+                print(f"  {name}: {seconds:.2f} s", file=sys.stderr, flush=True)
+                if repetition:
+                    spent[name].append(seconds)
+    milliseconds = {name: statistics.median(each) * 1e9 / (records * bytes_each) for name, each in spent.items()}
+    ratios = {
+        name: statistics.median(theirs / ours for theirs, ours in zip(each, spent["landing"], strict=True))
+        for name, each in spent.items()
+    }
+    del ratios["landing"]
+    return {
+        **{f"{name} ms/MB": round(each, 2) for name, each in milliseconds.items()},
+        **{f"times {name}": round(each, 2) for name, each in ratios.items()},
+    }
+
+
+def in_a_process(pool: Pool, way: Way, aws: AwsSettings, folder: str) -> tuple[int, float]:
+    """Read in another process, which stays."""
+    return pool.apply(way, (aws, folder))
+
+
+def by_the_kcl(library: kcl.Kcl, records: int, bytes_each: int, aws: AwsSettings, folder: str) -> tuple[int, float]:
+    """Count bytes with the Kinesis Client Library."""
+    read, counted, seconds = library.read(aws, records)
+    assert counted == records * bytes_each, f"it counted {counted} bytes of {records} records of {bytes_each}"
+    return read, seconds
+
+
+def main() -> None:
+    """Measure, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a page of a shard, once, without the KCL")
+    quick = parser.parse_args().quick
+    size = QUICK if quick else Size()
+    figures: dict[str, dict[str, float]] = {}
+    spawn = multiprocessing.get_context("spawn")
+    with contextlib.ExitStack() as stack:
+        ours, plain = (stack.enter_context(spawn.Pool(1)) for _ in range(2))
+        spark = session()
+        stack.callback(spark.stop)
+        library = stack.enter_context(kcl.Kcl()) if kcl.is_there() and not quick else None
+        for bytes_each in PAGE_RECORDS:
+            for users in (1, USERS):
+                aggregated = users > 1
+                ways: dict[str, Way] = {
+                    "landing": partial(in_a_process, ours, partial(landing, size.shards)),
+                    "loop": partial(in_a_process, plain, partial(loop, size.shards, aggregated)),
+                    "rows": partial(rows, spark, size.shards, aggregated),
+                }
+                if library is not None:
+                    ways["KCL"] = partial(by_the_kcl, library, size.records(bytes_each), bytes_each)
+                name = f"{bytes_each} B{', aggregated' if aggregated else ''}"
+                figures[name] = measured(ways, bytes_each, users, size)
+                print(f"{name}: {figures[name]}", flush=True)
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
