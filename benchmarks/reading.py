@@ -177,7 +177,7 @@ def _land_raw(aws: AwsSettings, folder: str, shards: range) -> None:
         iterator = json.loads(call("GetShardIterator", {"ShardId": str(number)}))["ShardIterator"]
         while True:
             pace.wait()
-            page = decode(call("GetRecords", {"ShardIterator": iterator, "Limit": 10_000})).fields
+            page = decode(call("GetRecords", {"ShardIterator": iterator, "Limit": 10_000}))
             records, iterator = page[COLUMNS], page["NextShardIterator"]
             if not len(records):
                 break

@@ -81,3 +81,35 @@ class SlotMemory:
         self._held += size
         self.largest = max(self.largest, self._held)
         return True
+
+
+class Share:
+    """Memory that somebody holds before it knows what it needs.
+
+    :param memory: of the slot.
+    :param size: how much.
+    """
+
+    def __init__(self, memory: SlotMemory, size: int) -> None:
+        self._memory = memory
+        self._size = size
+        self._is_held = False
+
+    def hold_now(self) -> bool:
+        """Hold it if it is there; see `SlotMemory.hold_now`."""
+        self._is_held = self._memory.hold_now(self._size)
+        return self._is_held
+
+    def hold_within(self, timeout: float | None) -> bool:
+        """Hold it, once it is there; see `SlotMemory.hold`."""
+        self._is_held = self._memory.hold(self._size, timeout)
+        return self._is_held
+
+    def let_go(self) -> None:
+        """Hold it no more; nothing happens if it is not held."""
+        self._memory.let_go(self.hand_over())
+
+    def hand_over(self) -> int:
+        """Leave it to somebody else, who lets go of it; return how many bytes that is."""
+        held, self._is_held = self._size if self._is_held else 0, False
+        return held

@@ -41,7 +41,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[AilingKinesis]:
     monkeypatch.setattr(reader, "LATE_ANSWER_SECONDS", 0.5)
     with ailing_kinesis() as server:
         yield server
-    landing._client.cache_clear()
+    reader.shared_reading_client.cache_clear()
 
 
 def land(server: AilingKinesis, root: Path, shards: int = SHARDS, **options: Any) -> list[Landed]:

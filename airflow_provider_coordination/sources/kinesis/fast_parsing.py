@@ -6,21 +6,20 @@ ever, and `pages` makes the same of it.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from airflow_provider_coordination.sources.fast_answers import Decode, Decoded
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords
 
 COLUMNS = "FastRecords"
 """Under this name an answer carries the records of its page."""
-_ONE_AT_A_TIME = threading.Lock()
-"""Threads that decode take turns anyway: one after the other, they use the same memory again and again."""
 
 
-def page_decoder() -> Decode | None:
-    """Return what makes an answer of a page's JSON, or None where msgspec is not installed."""
+def page_decoder() -> Callable[[bytes], Mapping[str, Any]] | None:
+    """Return what makes an answer of a page's JSON, or None where msgspec is not installed.
+
+    It raises `ValueError` for what is no page.
+    """
     try:
         import msgspec
     except ImportError:
@@ -43,17 +42,14 @@ def page_decoder() -> Decode | None:
     )
     decoder: Any = msgspec.json.Decoder(page_of)
 
-    def decode(body: bytes) -> Decoded:
-        with _ONE_AT_A_TIME:
-            page = decoder.decode(body)
-            fields = {
-                COLUMNS: _listed(page.Records),
-                "Records": [],
-                "NextShardIterator": page.NextShardIterator,
-                "MillisBehindLatest": page.MillisBehindLatest,
-                "ChildShards": page.ChildShards,
-            }
-        return Decoded(b"{}", fields)
+    def decode(body: bytes) -> dict[str, Any]:
+        page = decoder.decode(body)
+        return {
+            COLUMNS: _listed(page.Records),
+            "NextShardIterator": page.NextShardIterator,
+            "MillisBehindLatest": page.MillisBehindLatest,
+            "ChildShards": page.ChildShards,
+        }
 
     return decode
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from airflow_provider_coordination.aws import AwsSettings, answered_at
@@ -70,6 +71,15 @@ def reading_client(settings: AwsSettings) -> KinesisClient:
     :raises ConfigurationError: if no region is known, or the endpoint is no URL.
     """
     return ShardCalls(kinesis_client(replace(settings, max_attempts=1), CONNECTIONS, SILENCE_SECONDS))
+
+
+@cache
+def shared_reading_client(settings: AwsSettings) -> KinesisClient:
+    """Return the client of this process, which keeps its connections from one task to the next; see `reading_client`.
+
+    :param settings: where Kinesis is and who asks.
+    """
+    return reading_client(settings)
 
 
 def read_shard(

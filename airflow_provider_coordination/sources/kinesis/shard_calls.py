@@ -61,7 +61,7 @@ class ShardCalls:
         answer = self._call("GetRecords", request, within)
         if self._decode is not None and answer["status_code"] == 200:
             try:
-                fields = self._decode(answer["body"]).fields
+                fields = self._decode(answer["body"])
             except ValueError:
                 pass  # the parser below says what is wrong with it
             else:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from functools import cache
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: TID253
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
+from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.spark.kinesis.data_source_options import FORMAT, ReadOptions, read_options
 
 if TYPE_CHECKING:
@@ -89,23 +87,16 @@ class KinesisReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the shards of a task."""
+        from airflow_provider_coordination.sources.kinesis.reader import shared_reading_client
         from airflow_provider_coordination.spark.kinesis.shard_batches import Reading, shard_batches
 
         if partition.value is None:  # what Spark makes of no partition
             return
         reading = Reading(
-            client=_client(self._options.kinesis),
+            client=shared_reading_client(self._options.kinesis),
             listed=self._plan.listed,
             page_records=self._options.page_records,
             memory_bytes=self._options.slot_memory_bytes,
             reads_on=not self._options.fail_on_data_loss,
         )
         yield from shard_batches(self._plan.tasks[partition.value], reading)
-
-
-@cache
-def _client(kinesis: AwsSettings) -> KinesisClient:
-    """Return the client of this process, which keeps its connections from one task to the next."""
-    from airflow_provider_coordination.sources.kinesis.reader import reading_client
-
-    return reading_client(kinesis)

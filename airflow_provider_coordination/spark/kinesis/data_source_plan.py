@@ -21,6 +21,7 @@ from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, Position, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
+from airflow_provider_coordination.sources.kinesis.reader import DATE_RESOLUTION
 from airflow_provider_coordination.sources.kinesis.shards import (
     Shard,
     StreamDescription,
@@ -34,7 +35,6 @@ log = logging.getLogger(__name__)
 
 FARTHEST_END = timedelta(days=1)
 """How far ahead a read may end: it waits for that."""
-DATE_RESOLUTION = timedelta(seconds=1)
 MOST_SHARDS_PER_TASK = 64
 """About as many as one processor can read at the rate that Kinesis allows each."""
 

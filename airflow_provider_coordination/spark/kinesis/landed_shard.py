@@ -16,7 +16,7 @@ from airflow_provider_coordination.sources.kinesis.user_records import USER_RECO
 from airflow_provider_coordination.spark.job_settings import LEAST_SLOT_MEMORY_BYTES as PAGE_BYTES
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
-from airflow_provider_coordination.spark.slot_memory import SlotMemory
+from airflow_provider_coordination.spark.slot_memory import Share, SlotMemory
 from airflow_provider_coordination.spark.storage import TableWriter
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class LandedShard:
         self._pages, self._held = [], 0
 
 
-class PageRoom:
+class PageRoom(Share):
     """The memory that the next page of a shard needs; see `Room`.
 
     :param landed: what is held of the shard is written before it waits.
@@ -125,29 +125,19 @@ class PageRoom:
     """
 
     def __init__(self, landed: LandedShard, patience: Patience) -> None:
+        super().__init__(landed.memory, PAGE_BYTES)
         self._landed = landed
         self._patience = patience
-        self._is_held = False
 
     def hold(self) -> None:
         """See `Room.hold`.
 
         :raises NoRoomError: if the time is over before there is any.
         """
-        memory = self._landed.memory
-        if not memory.hold_now(PAGE_BYTES):
-            self._landed.write_out()
-            until = self._patience.until
-            left = None if until is None else max(0.0, until - self._patience.clock.monotonic())
-            if not memory.hold(PAGE_BYTES, left):
-                raise NoRoomError
-        self._is_held = True
-
-    def let_go(self) -> None:
-        """See `Room.let_go`."""
-        self._landed.memory.let_go(self.hand_over())
-
-    def hand_over(self) -> int:
-        """Leave what is held to somebody else, who lets go of it; return how many bytes that is."""
-        held, self._is_held = PAGE_BYTES if self._is_held else 0, False
-        return held
+        if self.hold_now():
+            return
+        self._landed.write_out()
+        until = self._patience.until
+        left = None if until is None else max(0.0, until - self._patience.clock.monotonic())
+        if not self.hold_within(left):
+            raise NoRoomError

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.aws import AwsSettings
@@ -33,7 +33,7 @@ from airflow_provider_coordination.sources.kinesis.pacing import (
 from airflow_provider_coordination.sources.kinesis.pages import ShardPage
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, new_batch_id
-from airflow_provider_coordination.sources.kinesis.reader import read_shard, reading_client
+from airflow_provider_coordination.sources.kinesis.reader import read_shard, shared_reading_client
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.kinesis.landed_shard import LandedShard, NoRoomError, PageRoom
@@ -182,16 +182,10 @@ def _land_slot(options: LandingOptions, plans: Sequence[ReadPlan]) -> list[Lande
     """Read all shards of a slot at the same time, each by a thread of its own: they wait nearly all the time."""
     memory = SlotMemory(options.slot_memory_bytes)
     shared = min(ROW_GROUP_BYTES, max(LEAST_ROW_GROUP_BYTES, options.slot_memory_bytes // (2 * len(plans))))
-    rows = partial(land_shard, _client(options.kinesis), options, memory=memory, row_group_bytes=shared)
+    rows = partial(land_shard, shared_reading_client(options.kinesis), options, memory=memory, row_group_bytes=shared)
     with ThreadPoolExecutor(len(plans)) as pool:
         landed = list(pool.map(rows, plans))
     return [replace(row, memory_bytes=memory.largest) for row in landed]
-
-
-@cache
-def _client(kinesis: AwsSettings) -> KinesisClient:
-    """Return the client of this process, which keeps its connections from one round to the next."""
-    return reading_client(kinesis)
 
 
 def land_shard(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.leases import LOST
@@ -115,10 +115,10 @@ class ShardReading:
         """Look after the streams' shards, and put down those whose stream is not there any more."""
         self._at_stop.intersection_update(self._partitions.read_until)
         self._shards.forget_ended()
-        for key in self._measured_at.keys() - self._partitions.read_until.keys():
-            del self._measured_at[key]
-        for key in self._iterators.keys() - self._partitions.read_until.keys():
-            del self._iterators[key]
+        known: dict[str, Any]
+        for known in (self._measured_at, self._iterators):
+            for key in known.keys() - self._partitions.read_until.keys():
+                del known[key]
         if self._streams.look_after():
             for key, progress in list(self._shards.all()):
                 self._check_stream(key, progress)

@@ -27,7 +27,7 @@ from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
 from airflow_provider_coordination.spark.job_settings import LEAST_SLOT_MEMORY_BYTES as PAGE_BYTES
 from airflow_provider_coordination.spark.kinesis.data_source_plan import ShardRange
-from airflow_provider_coordination.spark.slot_memory import SlotMemory
+from airflow_provider_coordination.spark.slot_memory import Share, SlotMemory
 
 log = logging.getLogger(__name__)
 
@@ -122,29 +122,18 @@ class _StoppedError(Exception):
     """Nobody takes batches any more."""
 
 
-class _Room:
+class _Room(Share):
     """The memory that the next page of a shard needs; see `Room`."""
 
     def __init__(self, memory: SlotMemory, stopped: threading.Event) -> None:
-        self._memory = memory
+        super().__init__(memory, PAGE_BYTES)
         self._stopped = stopped
-        self._is_held = False
 
     def hold(self) -> None:
         """See `Room.hold`."""
-        while not self._memory.hold(PAGE_BYTES, STOP_LOOK_SECONDS):
+        while not self.hold_within(STOP_LOOK_SECONDS):
             if self._stopped.is_set():
                 raise _StoppedError
-        self._is_held = True
-
-    def let_go(self) -> None:
-        """See `Room.let_go`."""
-        self._memory.let_go(self.hand_over())
-
-    def hand_over(self) -> int:
-        """Leave what is held to somebody else, who lets go of it; return how many bytes that is."""
-        held, self._is_held = PAGE_BYTES if self._is_held else 0, False
-        return held
 
 
 def _read(
