@@ -80,7 +80,7 @@ QUICK = Size(small=400, large=8, megabytes=16, repetitions=1)
 
 
 def upload(aws: AwsSettings, folder: str, count: int, size: int) -> None:
-    """Put objects of lines of about so many bytes into a folder."""
+    """Put objects of lines into a folder, each of about this size in bytes."""
     client = s3_client(aws)
     line = LINE % (7, b"x" * 130)
     body = line * max(1, size // len(line))
@@ -93,7 +93,7 @@ def upload(aws: AwsSettings, folder: str, count: int, size: int) -> None:
 
 
 def plans_of(aws: AwsSettings, folder: str, objects: int) -> list[ItemPlan]:
-    """Return plans of partitions of so many objects."""
+    """Return plans of partitions, each of this number of objects."""
     pages = s3_client(aws).get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{folder}/")
     items = [
         {"uri": f"s3://{BUCKET}/{each['Key']}", "size": each["Size"], "version": each["ETag"]}

@@ -47,7 +47,7 @@ from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.application import delivery_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, _land_slot, land
+from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, _land_slot, land
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
@@ -59,6 +59,7 @@ from benchmarks.landing import SLOTS, session
 from tests.support.job_settings import ingest, streams_of
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
+from tests.support.read_plans import read_plans
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,28 +111,13 @@ def served(shards: int, records: int, size: int, pages: int, users: int = 1) -> 
         server.stdin.close()
 
 
-def plans_of(shards: int) -> list[ReadPlan]:
-    """Return plans that begin with the first record."""
-    return [
-        ReadPlan(
-            source_identifier="b|PARTITION",
-            partition_key=f"b:1:shardId-{number:012d}",
-            fencing_token=1,
-            stream="b",
-            shard_id=f"shardId-{number:012d}",
-            start="TRIM_HORIZON",
-        )
-        for number in range(shards)
-    ]
-
-
 def landed(spark: SparkSession, aws: AwsSettings, shards: int, folder: str) -> tuple[float, list[Landed]]:
     """Return the seconds and rows of landing all that shards have."""
     options = LandingOptions(
         kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20, on_data_loss="fail"
     )
     start = time.perf_counter()
-    rows = land(spark, plans_of(shards), options)
+    rows = land(spark, read_plans(shards), options)
     return time.perf_counter() - start, rows
 
 
@@ -300,7 +286,7 @@ def memory(seconds: float) -> dict[str, float]:
     records = PAGE_RECORDS[200]
     with served(FULL_SPEED_SHARDS, records, 200, 5) as aws, tempfile.TemporaryDirectory() as folder:
         options = LandingOptions(kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20)
-        until, plans, taken = time.monotonic() + seconds, plans_of(FULL_SPEED_SHARDS), []
+        until, plans, taken = time.monotonic() + seconds, read_plans(FULL_SPEED_SHARDS), []
         while time.monotonic() < until:
             for row in _land_slot(options, plans):
                 Path(row.file).unlink()

@@ -41,7 +41,8 @@ from benchmarks import kcl
 from benchmarks.data_source import ROWS, processor_seconds
 from benchmarks.landing import SLOTS, session
 from benchmarks.plain_loop import plain_pages
-from benchmarks.reading import PAGE_RECORDS, plans_of, served
+from benchmarks.reading import PAGE_RECORDS, served
+from tests.support.read_plans import read_plans
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +80,7 @@ def landing(shards: int, aws: AwsSettings, folder: str) -> tuple[int, float]:
     step = HASH_KEYS // shards
     plans = [
         replace(plan, starting_hash_key=str(number * step), ending_hash_key=str((number + 1) * step - 1))
-        for number, plan in enumerate(plans_of(shards))
+        for number, plan in enumerate(read_plans(shards))
     ]
     start = time.process_time()
     landed = _land_slot(options, plans)

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_coordination.sources.kinesis import reader
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan
+from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions
 from tests.support.ailing_kinesis import (
     FIRST,
     AilingKinesis,
@@ -24,6 +24,7 @@ from tests.support.ailing_kinesis import (
     record,
     trickles,
 )
+from tests.support.read_plans import read_plans
 
 SHARDS = 4
 ILL = {
@@ -45,19 +46,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[AilingKinesis]:
 
 
 def land(server: AilingKinesis, root: Path, shards: int = SHARDS, **options: Any) -> list[Landed]:
-    plans = [
-        ReadPlan(
-            source_identifier="s|PARTITION",
-            partition_key=f"s:1:shard-{number}",
-            fencing_token=1,
-            stream="s",
-            shard_id=f"shard-{number}",
-            start="TRIM_HORIZON",
-        )
-        for number in range(shards)
-    ]
     given = {"seconds": 2.0, "max_bytes": 2**30, "slot_memory_bytes": 2**29, **options}
-    return landing._land_slot(LandingOptions(kinesis=server.settings, root=str(root), **given), plans)
+    return landing._land_slot(LandingOptions(kinesis=server.settings, root=str(root), **given), read_plans(shards))
 
 
 @pytest.mark.parametrize("ill", ILL.values(), ids=ILL)
@@ -68,7 +58,7 @@ def test_a_shard_without_a_usable_answer_holds_nobody_back(server: AilingKinesis
 
     assert [row.records for row in others] == [2] * (SHARDS - 1)
     assert failed.error is not None and failed.passing and not failed.file
-    assert "stream 's' shard 'shard-0'" in failed.error
+    assert "stream 's' shard 'shardId-000000000000'" in failed.error
     assert len(list(tmp_path.rglob("*.parquet"))) == SHARDS - 1
 
 

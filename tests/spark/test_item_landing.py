@@ -513,7 +513,7 @@ def test_partitions_are_dealt_so_that_slots_get_about_as_much(place: Place) -> N
 
 
 class Lazy(FakeSource):
-    """Items of so many pages of one MiB; a page is made when it is asked for, and what Arrow has is noted."""
+    """Items of some pages of one MiB each; a page is made when it is asked for, and what Arrow has is noted."""
 
     def __init__(self, pages: int, *, positions: bool) -> None:
         super().__init__()

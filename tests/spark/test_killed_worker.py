@@ -10,8 +10,9 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 
-from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ReadPlan, land
+from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, land
 from tests.support.ailing_kinesis import FIRST, ailing_kinesis
+from tests.support.read_plans import read_plans
 
 SHARDS = 6
 
@@ -36,22 +37,11 @@ def test_the_shards_of_a_worker_that_is_killed_are_landed_by_another(spark: Any,
             server.ended.wait()
 
         server.ill = waits
-        plans = [
-            ReadPlan(
-                source_identifier="s|PARTITION",
-                partition_key=f"s:1:shard-{number}",
-                fencing_token=1,
-                stream="s",
-                shard_id=f"shard-{number}",
-                start="TRIM_HORIZON",
-            )
-            for number in range(SHARDS)
-        ]
         options = LandingOptions(
             kinesis=server.settings, root=str(tmp_path), seconds=5, max_bytes=2**30, slot_memory_bytes=2**29
         )
         with ThreadPoolExecutor(1) as pool:
-            landing = pool.submit(land, spark, plans, options)
+            landing = pool.submit(land, spark, read_plans(SHARDS), options)
             assert asked.wait(60)
             server.ill = None
             killed = workers()

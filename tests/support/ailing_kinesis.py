@@ -38,7 +38,7 @@ class AilingKinesis(ThreadingHTTPServer):
         self.page: list[dict[str, object]] = [record(1), record(2)]
         self.ill: Callable[[_Handler, bytes], None] | None = None
         """How the answer to GetRecords for `ill_shard` is sent."""
-        self.ill_shard = "shard-0"
+        self.ill_shard = "shardId-000000000000"
         self.connections = 0
         """How many were opened."""
         self.ill_after = 0

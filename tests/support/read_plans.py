@@ -1,0 +1,21 @@
+"""Plans to read a stream's shards from their first records."""
+
+from __future__ import annotations
+
+from airflow_provider_coordination.spark.kinesis.landing import ReadPlan
+
+
+def read_plans(shards: int, stream: str = "s") -> list[ReadPlan]:
+    """Return a plan for each shard, of a partition of its own."""
+    names = [f"shardId-{number:012d}" for number in range(shards)]
+    return [
+        ReadPlan(
+            source_identifier=f"{stream}|PARTITION",
+            partition_key=f"{stream}:1:{name}",
+            fencing_token=1,
+            stream=stream,
+            shard_id=name,
+            start="TRIM_HORIZON",
+        )
+        for name in names
+    ]
