@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from airflow_provider_coordination.sources.kinesis.fast_parsing import page_decoder
 
@@ -35,11 +34,13 @@ class ShardCalls:
     """
 
     def __init__(self, client: Any) -> None:
+        from botocore.auth import _host_from_url  # type: ignore[attr-defined]
+
         self._client = client
         self._session = client._endpoint.http_session
         self._parser = client._response_parser
         self._url = client.meta.endpoint_url.rstrip("/") + "/"
-        self._host = urlsplit(self._url).netloc
+        self._host = _host_from_url(self._url)  # as it is sent: without the port that the scheme has anyway
         self._agent = client.meta.config.user_agent or "airflow-provider-coordination"
         self._decode = page_decoder()
 

@@ -45,7 +45,9 @@ def client_of(sent: list[AWSPreparedRequest], **settings: Any) -> ShardCalls:
 
 
 @pytest.mark.parametrize("token", [None, "session"])
-@pytest.mark.parametrize("endpoint", [None, "http://127.0.0.1:4567", "https://kinesis.example/"])
+@pytest.mark.parametrize(
+    "endpoint", [None, "http://127.0.0.1:4567", "https://kinesis.example/", "https://kinesis.example:443"]
+)
 def test_a_request_is_signed_as_botocore_signs_it(
     sent: list[AWSPreparedRequest], token: str | None, endpoint: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
