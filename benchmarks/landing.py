@@ -35,6 +35,7 @@ from airflow_provider_coordination.sources.kinesis.user_records import user_reco
 from airflow_provider_coordination.spark.application import SPARK_CONF
 from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ReadPlan
+from airflow_provider_coordination.spark.worker_environment import set_worker_environment
 
 SLOTS = 2
 PAGES = 5
@@ -103,6 +104,7 @@ def session() -> SparkSession:
     for name, value in {**SPARK_CONF, "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    set_worker_environment(spark.sparkContext)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

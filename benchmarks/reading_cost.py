@@ -5,6 +5,7 @@ read all before, so that what only a start costs does not count. User records of
 hundred to an aggregate:
 
 - `landing`: a slot's landing in one process, into Parquet.
+- `ceiling`: signed HTTP, typed decoding and Parquet in one process, and nothing else; aggregates are written whole.
 - `loop`: boto3 in one process, one shard after another; dictionaries become tables, and these Parquet.
   Aggregates are taken apart by `aws_kinesis_agg`.
 - `rows`: the same loop hands rows to Spark, which writes Parquet: the JVM and its workers.
@@ -41,7 +42,7 @@ from benchmarks import kcl
 from benchmarks.data_source import ROWS, processor_seconds
 from benchmarks.landing import SLOTS, session
 from benchmarks.plain_loop import plain_pages
-from benchmarks.reading import PAGE_RECORDS, served
+from benchmarks.reading import PAGE_RECORDS, land_raw, served, workers
 from tests.support.read_plans import read_plans
 
 if TYPE_CHECKING:
@@ -87,6 +88,13 @@ def landing(shards: int, aws: AwsSettings, folder: str) -> tuple[int, float]:
     spent = time.process_time() - start
     assert not any(row.error for row in landed), landed
     return sum(row.records for row in landed), spent
+
+
+def ceiling(shards: int, users: int, aws: AwsSettings, folder: str) -> tuple[int, float]:
+    """Land as little as can be, in this process."""
+    start = time.process_time()
+    read = land_raw(aws, folder, range(shards))
+    return read * users, time.process_time() - start
 
 
 def loop(shards: int, aggregated: bool, aws: AwsSettings, folder: str) -> tuple[int, float]:
@@ -189,7 +197,8 @@ def main() -> None:
     figures: dict[str, dict[str, float]] = {}
     spawn = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:
-        ours, plain = (stack.enter_context(spawn.Pool(1)) for _ in range(2))
+        ours, least = (stack.enter_context(workers(1)) for _ in range(2))
+        plain = stack.enter_context(spawn.Pool(1))
         spark = session()
         stack.callback(spark.stop)
         library = stack.enter_context(kcl.Kcl()) if kcl.is_there() and not quick else None
@@ -198,6 +207,7 @@ def main() -> None:
                 aggregated = users > 1
                 ways: dict[str, Way] = {
                     "landing": partial(in_a_process, ours, partial(landing, size.shards)),
+                    "ceiling": partial(in_a_process, least, partial(ceiling, size.shards, users)),
                     "loop": partial(in_a_process, plain, partial(loop, size.shards, aggregated)),
                     "rows": partial(rows, spark, size.shards, aggregated),
                 }

@@ -90,6 +90,7 @@ from airflow_provider_coordination.spark.metrics import IngestionMetric
 from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, PROTOCOLS, SERVICE_NAME, TRACES, Signal
 from airflow_provider_coordination.spark.sql import mysql, postgresql
 from airflow_provider_coordination.spark.summary import SETS_NAMED, Summary
+from airflow_provider_coordination.spark.worker_environment import WORKER_ENVIRONMENT
 from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, DEFAULT_KIND, open_store
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
@@ -294,6 +295,8 @@ def test_the_exit_codes_are_documented() -> None:
 
 def test_the_spark_settings_are_documented() -> None:
     for name, value in application.SPARK_CONF.items():
+        assert f"`{name}={value}`" in page("operators.md")
+    for name, value in WORKER_ENVIRONMENT.items():
         assert f"`{name}={value}`" in page("operators.md")
 
 

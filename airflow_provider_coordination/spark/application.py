@@ -37,6 +37,7 @@ from airflow_provider_coordination.spark.storage import check_writable
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
+from airflow_provider_coordination.spark.worker_environment import set_worker_environment
 from airflow_provider_coordination.versions import find_installation, require_versions
 
 if TYPE_CHECKING:
@@ -252,7 +253,9 @@ def session(name: str) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     for setting, value in SPARK_CONF.items():
         builder = builder.config(setting, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    set_worker_environment(spark.sparkContext)
+    return spark
 
 
 def _stop_session(spark: SparkSession) -> None:

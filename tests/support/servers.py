@@ -254,6 +254,7 @@ def start_spark(java: str) -> Iterator[Callable[[], SparkSession]]:
     from pyspark.sql import SparkSession
 
     from airflow_provider_coordination.spark.application import SPARK_CONF
+    from airflow_provider_coordination.spark.worker_environment import set_worker_environment
 
     folder = Path(os.environ.get(SERVERS_VARIABLE) or REPOSITORY / ".venv" / "servers") / "jdbc"
     # Each task is tried twice, as on a cluster.
@@ -264,6 +265,7 @@ def start_spark(java: str) -> Iterator[Callable[[], SparkSession]]:
 
     def start() -> SparkSession:
         session = builder.getOrCreate()
+        set_worker_environment(session.sparkContext)
         session.sparkContext.setLogLevel("OFF")
         return session
 

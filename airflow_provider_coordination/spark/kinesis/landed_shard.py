@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ReadPlan
 
 UNIQUE = ("sequence_number", "data")
-"""The columns of records whose values hardly repeat."""
+"""The columns whose values hardly repeat; where records are aggregated, those of one have its sequence number."""
 
 
 class NoRoomError(Exception):
@@ -102,7 +102,8 @@ class LandedShard:
             for f in RECORD_SCHEMA
         ]
         if self._writer is None:
-            self._writer = self._stack.enter_context(TableWriter(self._uri, self._access, UNIQUE))
+            unique = UNIQUE[1:] if pc.any(pc.greater(pages.column("sub_sequence_number"), 0)).as_py() else UNIQUE
+            self._writer = self._stack.enter_context(TableWriter(self._uri, self._access, unique))
         self._writer.write(as_landed(pa.Table.from_arrays(columns, schema=RECORD_SCHEMA), self.batch_id))
         self._let_go()
 
