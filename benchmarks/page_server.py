@@ -16,10 +16,13 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 from airflow_provider_coordination.sources.kinesis.aggregation import HASH_KEYS, aggregate, hash_key_of
+from tests.support.shard_protocol import ShardProtocol
 
 PARTITION_KEY_CHARACTERS = 32
 FIRST = 49590338271490256608559692538361571095921575989136588898
@@ -68,98 +71,43 @@ def rendered(page: int, records: int, size: int, users: int = 1, keys: Sequence[
     return json.dumps(made).encode()
 
 
-class Shards(asyncio.Protocol):
-    """One connection."""
+class Connection(ShardProtocol):
+    """One connection.
 
-    pages: list[list[bytes]]
-    shards: int
+    :param pages: the records of each page of each shard.
+    """
 
-    def __init__(self) -> None:
-        self._buffer = b""
+    def __init__(self, pages: Sequence[Sequence[bytes]]) -> None:
+        super().__init__(len(pages), FIRST)
+        self._pages = pages
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep it."""
-        self._transport = transport
+    def iterator(self, request: Mapping[str, Any]) -> str:
+        """See `ShardProtocol.iterator`."""
+        number = request.get("StartingSequenceNumber")
+        page = (int(number) - FIRST) // SEQUENCE_NUMBERS_A_PAGE + 1 if number else 0
+        return f"{request['ShardId']}:{page}"
 
-    def data_received(self, data: bytes) -> None:
-        """Answer whole requests."""
-        self._buffer += data
-        while True:
-            head, found, rest = self._buffer.partition(b"\r\n\r\n")
-            if not found:
-                return
-            headers = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
-            length = int({k.lower(): v for k, v in headers.items()}[b"content-length"])
-            if len(rest) < length:
-                return
-            self._buffer = rest[length:]
-            target = {k.lower(): v for k, v in headers.items()}[b"x-amz-target"].rpartition(b".")[2]
-            self._answer(target.decode(), json.loads(rest[:length]))
-
-    def _answer(self, call: str, request: dict[str, object]) -> None:
-        parts: list[bytes]
-        if call == "GetShardIterator":
-            number = str(request.get("StartingSequenceNumber", ""))
-            page = (int(number) - FIRST) // SEQUENCE_NUMBERS_A_PAGE + 1 if number else 0
-            parts = [json.dumps({"ShardIterator": f"{request['ShardId']}:{page}"}).encode()]
-        elif call in ("DescribeStreamSummary", "ListShards"):
-            parts = [json.dumps(self._listed() if call == "ListShards" else self._described()).encode()]
-        else:
-            shard, _, text = str(request["ShardIterator"]).partition(":")
-            page = int(text)
-            pages = self.pages[int(shard.rpartition("-")[2])]
-            left = len(pages) - page
-            after = min(page + 1, len(pages))
-            records = pages[page] if left > 0 else b"[]"
-            behind = max(left - 1, 0) * 1000
-            tail = f',"NextShardIterator":"{shard}:{after}","MillisBehindLatest":{behind}}}'.encode()
-            parts = [b'{"Records":', records, tail]
-        size = sum(map(len, parts))
-        date = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
-        kind = "Content-Type: application/x-amz-json-1.1"
-        head = ["HTTP/1.1 200 OK", f"Date: {date}", kind, f"Content-Length: {size}"]
-        self._transport.writelines([("\r\n".join(head) + "\r\n\r\n").encode(), *parts])  # type: ignore[attr-defined]
-
-    def _listed(self) -> dict[str, object]:
-        step = HASH_KEYS // self.shards
-        return {
-            "Shards": [
-                {
-                    "ShardId": f"shardId-{number:012d}",
-                    "HashKeyRange": {
-                        "StartingHashKey": str(number * step),
-                        "EndingHashKey": str(HASH_KEYS - 1 if number == self.shards - 1 else (number + 1) * step - 1),
-                    },
-                    "SequenceNumberRange": {"StartingSequenceNumber": str(FIRST)},
-                }
-                for number in range(self.shards)
-            ]
-        }
-
-    def _described(self) -> dict[str, object]:
-        summary = {
-            "StreamName": "b",
-            "StreamARN": "arn:aws:kinesis:us-east-1:123456789012:stream/b",
-            "StreamStatus": "ACTIVE",
-            "RetentionPeriodHours": 24,
-            "StreamCreationTimestamp": 1_700_000_000.0,
-            "EnhancedMonitoring": [],
-            "OpenShardCount": self.shards,
-        }
-        return {"StreamDescriptionSummary": summary}
+    def page(self, request: Mapping[str, Any]) -> Sequence[bytes]:
+        """See `ShardProtocol.page`."""
+        shard, _, text = request["ShardIterator"].partition(":")
+        page = int(text)
+        pages = self._pages[int(shard.rpartition("-")[2])]
+        left = len(pages) - page
+        after = min(page + 1, len(pages))
+        records = pages[page] if left > 0 else b"[]"
+        behind = max(left - 1, 0) * 1000
+        tail = f',"NextShardIterator":"{shard}:{after}","MillisBehindLatest":{behind}}}'.encode()
+        return [b'{"Records":', records, tail]
 
 
 async def serve(shards: int, records: int, size: int, pages: int, users: int = 1) -> None:
     """Serve until the standard input ends."""
     if users > 1:
-        Shards.pages = [
-            [rendered(page, records, size, users, keys) for page in range(pages)] for keys in keys_of(shards)
-        ]
+        made = [[rendered(page, records, size, users, keys) for page in range(pages)] for keys in keys_of(shards)]
     else:
-        Shards.pages = [[rendered(page, records, size) for page in range(pages)]] * shards
-    Shards.shards = shards
+        made = [[rendered(page, records, size) for page in range(pages)]] * shards
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(Shards, "127.0.0.1", 0, backlog=2048)
+    server = await loop.create_server(partial(Connection, made), "127.0.0.1", 0, backlog=2048)
     print(server.sockets[0].getsockname()[1], flush=True)
     ended = asyncio.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(ended.set)), daemon=True).start()
