@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,14 @@ from tests.support.ailing_kinesis import (
     record,
     trickles,
 )
+from tests.support.depth import at_depth
+from tests.support.endless_kinesis import EndlessKinesis
+from tests.support.known_records import Run, runs_of, sequence_number
 from tests.support.read_plans import read_plans
 
 SHARDS = 4
+REFUSED_SECONDS = at_depth(short=4.0, deep=60.0)
+ROUND_SECONDS = at_depth(short=1.0, deep=5.0)
 ILL = {
     "trickles": trickles,
     "hangs": hangs,
@@ -103,3 +110,50 @@ def test_a_record_of_ten_mebibytes_is_landed_with_the_least_memory(server: Ailin
     assert [row.bytes for row in rows] == [10 * 2**20] * SHARDS
     assert {row.memory_bytes for row in rows} == {2**25}
     assert pq.read_table(rows[0].file).column("data")[0].as_py() == bytes(10 * 2**20)
+
+
+@pytest.mark.integration
+@pytest.mark.deep
+@pytest.mark.parametrize("status", [400, 429], ids=["by Kinesis", "by what stands before it"])
+def test_a_shard_that_is_refused_for_long_holds_nobody_back_and_catches_up(tmp_path: Path, status: int) -> None:
+    found: list[list[Run]] = [[] for _ in range(SHARDS)]
+    with EndlessKinesis(SHARDS) as server:
+
+        def land_round() -> list[Landed]:
+            after = [sequence_number(runs[-1].last) if runs else "TRIM_HORIZON" for runs in found]
+            plans = [replace(plan, start=start) for plan, start in zip(read_plans(SHARDS), after, strict=True)]
+            options = LandingOptions(
+                kinesis=server.settings,
+                root=str(tmp_path),
+                seconds=ROUND_SECONDS,
+                max_bytes=2**30,
+                slot_memory_bytes=2**29,
+            )
+            rows = landing._land_slot(options, plans)
+            for runs, row in zip(found, rows, strict=True):
+                if row.file:
+                    runs += runs_of(pq.read_table(row.file), "s", server.began_at)
+                    Path(row.file).unlink()
+            return rows
+
+        land_round()
+        server.refuse(0, REFUSED_SECONDS, status)
+        refused_until, rounds = time.monotonic() + REFUSED_SECONDS, 0
+        before = found[0][-1].last
+        while time.monotonic() < refused_until - ROUND_SECONDS:
+            refused, *others = land_round()
+            assert not refused.file and refused.passing == (refused.error is not None)
+            assert all(row.records and row.error is None for row in others)
+            rounds += 1
+        assert rounds > 1, "a round waits for the shard that is refused"
+        assert found[0][-1].last == before
+        time.sleep(max(0.0, refused_until - time.monotonic()))
+        last = max(runs[-1].last for runs in found)
+        heads = server.end(last)
+        refusals = server.refusals()
+        while any(row.end != sequence_number(last) or row.error for row in land_round()):
+            pass
+    assert refusals[0] > rounds and not any(refusals[1:])
+    for shard, runs in enumerate(found):
+        assert [run.first for run in runs] == [0, *(run.last + 1 for run in runs[:-1])]
+        assert {run.shard for run in runs} == {shard} and runs[-1].last == heads[shard]
