@@ -79,6 +79,16 @@ class Job:
         commands = ((p, p.as_dict(["cmdline"], ad_value=None)["cmdline"] or []) for p in children)
         return next(p for p, command in commands if command[1:2] and command[1].endswith("ingest.py"))
 
+    def python_workers(self) -> list[psutil.Process]:
+        """Return the Python processes that do the work of Spark tasks; none if the job ended."""
+        with suppress(psutil.NoSuchProcess):
+            children = psutil.Process(self.process.pid).children(recursive=True)
+            commands = ((p, p.as_dict(["cmdline", "ppid"], ad_value=None)) for p in children)
+            daemons = {p: known["ppid"] for p, known in commands if "pyspark.daemon" in (known["cmdline"] or ())}
+            pids = {daemon.pid for daemon in daemons}
+            return [process for process, parent in daemons.items() if parent in pids]
+        return []
+
     def wait_until_stopped(self, timeout_seconds: float = 240) -> None:
         """Return once the driver stands still, by SIGSTOP."""
         deadline = time.monotonic() + timeout_seconds
@@ -108,12 +118,14 @@ def submit(
     folder: Path,
     application: Path = APPLICATION,
     *,
+    master: str = "local[2]",
     env: dict[str, str] | None = None,
     conf: dict[str, str] | None = None,
 ) -> Job:
     """Start a job.
 
     :param folder: for its settings and its log.
+    :param master: Spark's.
     :param env: more of the environment.
     :param conf: more of Spark's configuration.
     """
@@ -122,7 +134,7 @@ def submit(
     log = folder / f"{settings.owner}.log"
     command = [
         str(Path(sys.executable).parent / "spark-submit"),
-        *("--master", "local[2]", "--driver-memory", "512m"),
+        *("--master", master, "--driver-memory", "512m"),
         *("--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=WARN"),
         *(part for name, value in (conf or {}).items() for part in ("--conf", f"{name}={value}")),
         str(application),
@@ -220,16 +232,18 @@ class Pipeline:
         self,
         application: Path = APPLICATION,
         *,
+        master: str = "local[2]",
         env: dict[str, str] | None = None,
         conf: dict[str, str] | None = None,
         **changes: Any,
     ) -> Job:
         """Start a job.
 
+        :param master: Spark's.
         :param env: more of the environment.
         :param conf: more of Spark's configuration.
         """
-        self.jobs.append(submit(self.settings(**changes), self.folder, application, env=env, conf=conf))
+        self.jobs.append(submit(self.settings(**changes), self.folder, application, master=master, env=env, conf=conf))
         return self.jobs[-1]
 
     def run(self, application: Path = APPLICATION, **changes: Any) -> Job:
