@@ -121,7 +121,7 @@ def landed(spark: SparkSession, aws: AwsSettings, shards: int, folder: str) -> t
         kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20, on_data_loss="fail"
     )
     start = time.perf_counter()
-    rows = land(spark, read_plans(shards), options)
+    rows = land(spark.sparkContext, read_plans(shards), options)
     return time.perf_counter() - start, rows
 
 
@@ -271,7 +271,7 @@ def many(spark: SparkSession, shards: int, folder: Path) -> dict[str, float]:
             settings,
             coordinator,
             delivery_of(spark, settings, SHARD_RECORDS, sinks, None, BadRecords()),
-            reading=partial(ShardReading, spark, streams_of(settings), streams),
+            reading=partial(ShardReading, spark.sparkContext, streams_of(settings), streams),
             stop=threading.Event(),
             spans=phases,
         )

@@ -43,9 +43,9 @@ from airflow_provider_coordination.sources.s3.places import s3_client
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import KIND, S3Settings
-from airflow_provider_coordination.spark.application import SPARK_CONF
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_reading import ItemReading
+from airflow_provider_coordination.spark.job_spark import SPARK_CONF, JobSpark
 from airflow_provider_coordination.spark.settings import MAIN, PARQUET, IngestSettings, SinkSettings
 from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -207,7 +207,7 @@ def deliver(spark: SparkSession, aws: AwsSettings, found: str, folder: str) -> N
         store=store_in(folder),
         reads=ReadsSettings(kind=KIND, settings=settings(aws).to_mapping()),
     )
-    reading = partial(ItemReading, spark, KIND, ObjectReader(settings(aws)))
+    reading = partial(ItemReading, JobSpark("benchmark"), KIND, ObjectReader(settings(aws)))
     delivery = PublishLanded(of_job.writes[0].location)
     summary = Ingestion(of_job, coordinator, delivery, reading=reading, stop=threading.Event()).run()
     coordinator.store.close()

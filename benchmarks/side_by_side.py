@@ -35,6 +35,7 @@ from airflow_provider_coordination.spark.application import delivery_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_reading import ItemReading
+from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.stores import StoreSettings
@@ -142,7 +143,7 @@ class Run:
             settings,
             coordinator,
             delivery_of(self.spark, settings, ITEM_RECORDS, sinks, None, BadRecords()),
-            reading=partial(ItemReading, self.spark, KIND, self.late),
+            reading=partial(ItemReading, JobSpark("benchmark"), KIND, self.late),
             stop=threading.Event(),
             is_bounded=True,
         )

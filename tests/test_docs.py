@@ -82,6 +82,7 @@ from airflow_provider_coordination.spark.job_settings import (
     RejectionSettings,
     RoundSettings,
 )
+from airflow_provider_coordination.spark.job_spark import SPARK_CONF
 from airflow_provider_coordination.spark.kinesis.data_source_options import FORMAT, OPTIONS, ReadOptions, read_options
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.shard_batches import COLUMNS
@@ -294,7 +295,7 @@ def test_the_exit_codes_are_documented() -> None:
 
 
 def test_the_spark_settings_are_documented() -> None:
-    for name, value in application.SPARK_CONF.items():
+    for name, value in SPARK_CONF.items():
         assert f"`{name}={value}`" in page("operators.md")
     for name, value in WORKER_ENVIRONMENT.items():
         assert f"`{name}={value}`" in page("operators.md")

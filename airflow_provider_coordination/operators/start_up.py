@@ -20,12 +20,16 @@ LATE_OPTIMIZATION = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
+LAUNCHER_VARIABLE = "SPARK_LAUNCHER_OPTS"
+"""The variable with options of the JVM that puts together the command of the driver, and ends."""
+LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1"
+"""It lives for a third of a second, most of which the optimizing compiler takes."""
 DEFAULT_OPTIONS = "spark.{}.defaultJavaOptions"
 """Spark puts these options before those of `extraJavaOptions`, which are left to the user."""
 
 
 def driver_options(environment: Mapping[str, str], archive: str | None) -> dict[str, str]:
-    """Return the variable with the options for a driver on this machine; those that are set already go last, and win.
+    """Return the variables with options for a driver on this machine; those that are set already go last, and win.
 
     :param environment: the variables with which the job is started.
     :param archive: of classes; one that this machine's JVM would not take is left out, with a warning.
@@ -38,7 +42,10 @@ def driver_options(environment: Mapping[str, str], archive: str | None) -> dict[
             options.append(option)
         else:
             log.warning("field 'spark_archive': the job starts without the archive: %s", reason)
-    return {JVM_OPTIONS: " ".join([*options, environment.get(JVM_OPTIONS, "")]).strip()}
+    return {
+        variable: f"{given} {environment.get(variable, '')}".strip()
+        for variable, given in ((JVM_OPTIONS, " ".join(options)), (LAUNCHER_VARIABLE, LAUNCHER_OPTIONS))
+    }
 
 
 def conf_with_archive(conf: Mapping[Any, Any] | None, archive: str | None, target: SubmissionTarget) -> dict[Any, Any]:

@@ -12,7 +12,6 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -23,10 +22,12 @@ from airflow_provider_coordination.spark.delivery import Delivery, load_transfor
 from airflow_provider_coordination.spark.event_time import bounds_of
 from airflow_provider_coordination.spark.ingestion import Ingestion, Observer
 from airflow_provider_coordination.spark.job_source import JobSource, job_source
+from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.metrics import JobMetrics
 from airflow_provider_coordination.spark.outcome import Followed, Outcome, coordinator_of, following
 from airflow_provider_coordination.spark.payload import JsonPayload
+from airflow_provider_coordination.spark.pyspark_path import import_compiled_pyspark
 from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.sinks import Sink, TakesLanded, at_least_once, make_sinks
@@ -37,11 +38,7 @@ from airflow_provider_coordination.spark.storage import check_writable
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
-from airflow_provider_coordination.spark.worker_environment import set_worker_environment
 from airflow_provider_coordination.versions import find_installation, require_versions
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -57,18 +54,6 @@ SUMMARY_MARK = "coordination-summary: "
 """Starts the line that holds the job's summary as JSON."""
 APPLICATION_MARK = "spark application: "
 """Stands before the Spark application's id and the address of its UI."""
-
-SPARK_CONF = {
-    "spark.log.level": "WARN",  # from the start: Spark's own lines would bury the job's
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",  # otherwise a task for each of many landed files
-    "spark.speculation": "false",  # a second copy of a slot would read the same twice and be thrown away
-    "spark.python.unix.domain.socket.enabled": "true",  # saves about 40 ms a Python task
-    # By default they are INT96, which most readers take for nanoseconds: those know the years from 1677 to 2262 alone.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Spark 4.2.0 hangs for ever on a Python UDF over Parquet otherwise (SPARK-58241, fixed in 4.2.1).
-    "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
-}
 
 
 def main(arguments: Sequence[str] | None = None, observer: Observer = lambda phase: None) -> int:
@@ -89,6 +74,7 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("botocore").setLevel(logging.WARNING)
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # a collector that is away is told once an interval
+    import_compiled_pyspark()
     paths = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if len(paths) != 1:
@@ -208,11 +194,13 @@ def _run(
     make_reading = read.opened(coordinator)
     if followed.is_stopped:  # before it cost anything
         return Summary(stopped_because=STOPPED)
-    spark = session(f"ingest {settings.source}")
+    # Where the job asks nothing of Spark but to land; see `JobSpark`.
+    imports = () if _taker_of_landed(settings, sinks) is None else read.worker_imports
+    spark = JobSpark(f"ingest {settings.source}", worker_imports=imports)
     stop = threading.Event()
     _stop_on_signal(spark, stop)
     try:
-        application, ui = spark.sparkContext.applicationId, spark.sparkContext.uiWebUrl
+        application, ui = spark.context.applicationId, spark.context.uiWebUrl
         log.info("%s%s ui=%s", APPLICATION_MARK, application, ui or "none")
         followed.began(application, ui)
         followed.when_stopped(partial(_stop_landing, spark, stop))
@@ -240,33 +228,11 @@ def _run(
         followed.reads(job.report)
         return job.run()
     finally:
-        _stop_session(spark)
-
-
-def session(name: str) -> SparkSession:
-    """Return the session of this process, with the settings that jobs need.
-
-    :param name: what Spark calls the application, if there is none yet.
-    """
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName(name)
-    for setting, value in SPARK_CONF.items():
-        builder = builder.config(setting, value)
-    spark = builder.getOrCreate()
-    set_worker_environment(spark.sparkContext)
-    return spark
-
-
-def _stop_session(spark: SparkSession) -> None:
-    try:
         spark.stop()
-    except Exception as error:  # the JVM may be gone already, killed from outside
-        log.warning("the Spark session could not be stopped: %s", error)
 
 
 def delivery_of(
-    spark: SparkSession,
+    spark: JobSpark,
     settings: IngestSettings,
     layout: RecordLayout,
     sinks: Sequence[Sink],
@@ -278,7 +244,7 @@ def delivery_of(
         return taker.taking_landed(keep=bool(settings.acknowledgments.handles))
     access = together(settings.access, *(sink.access for sink in sinks))
     transformation = SparkTransformation(
-        spark,
+        spark.session,
         routed(sinks),
         layout=layout,
         # Loaded with the session there already: a decorator such as udf("long") asks for it while its module is
@@ -300,7 +266,7 @@ def delivery_of(
     )
 
 
-def _stop_on_signal(spark: SparkSession, stop: threading.Event) -> None:
+def _stop_on_signal(spark: JobSpark, stop: threading.Event) -> None:
     """Let SIGTERM and SIGINT end the job: landing is abandoned, what is recorded is delivered, leases go back."""
 
     def stopping(number: int, frame: object) -> None:
@@ -311,7 +277,7 @@ def _stop_on_signal(spark: SparkSession, stop: threading.Event) -> None:
         signal.signal(number, stopping)
 
 
-def _stop_landing(spark: SparkSession, stop: threading.Event) -> None:
+def _stop_landing(spark: JobSpark, stop: threading.Event) -> None:
     stop.set()
     # From another thread: this one may be in the middle of a call to the JVM.
-    threading.Thread(target=lambda: spark.sparkContext.cancelJobGroup(JOB_GROUP), daemon=True).start()
+    threading.Thread(target=lambda: spark.context.cancelJobGroup(JOB_GROUP), daemon=True).start()

@@ -109,7 +109,7 @@ def _land_some(
 def _land(
     spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: ItemLandingOptions
 ) -> list[LandedItems]:
-    name_job(spark, len(plans))
+    name_job(spark.sparkContext, len(plans))
     items = [plan.left[0] for plan in plans]
     frame = reader.frame(spark, items)
     if (partitions := frame.rdd.getNumPartitions()) != len(items):

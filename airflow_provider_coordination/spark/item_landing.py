@@ -42,7 +42,7 @@ from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
 from airflow_provider_coordination.spark.slots import dealt, land_in_slots, slots_to_land
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from airflow_provider_coordination.spark.job_spark import JobSpark
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class LandedItems(LandedRow):
 
 
 def land_items(
-    spark: SparkSession,
+    spark: JobSpark,
     plans: Sequence[ItemPlan],
     reader: ItemReader,
     options: ItemLandingOptions,
@@ -146,13 +146,13 @@ def land_items(
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
-    slots, most = slots_to_land(spark, leave_slot=options.leave_slot), reads_at_once(reader)
+    slots, most = slots_to_land(spark.context, leave_slot=options.leave_slot), reads_at_once(reader)
     at_once = READS_AT_ONCE_OF_SLOT
     if most is not None:
         slots = min(slots, most)
         at_once = min(at_once, most // slots)
     land = partial(_land_slot, reader, options, at_once)
-    return land_in_slots(spark, dealt(plans, slots, lambda plan: plan.size), land, LandedItems, place)
+    return land_in_slots(spark.context, dealt(plans, slots, lambda plan: plan.size), land, LandedItems, place)
 
 
 def _land_slot(

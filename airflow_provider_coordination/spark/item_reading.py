@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import SourceError
@@ -22,6 +21,7 @@ from airflow_provider_coordination.spark.item_landing import (
     LandedItems,
     land_items,
 )
+from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
@@ -31,16 +31,13 @@ from airflow_provider_coordination.spark.shared_place import SharedPlace
 from airflow_provider_coordination.spark.slots import check_shared
 from airflow_provider_coordination.spark.summary import Summary
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 log = logging.getLogger(__name__)
 
 
 class ItemReading:
     """How a job reads partitions of items; a `Reading`.
 
-    :param spark: the session.
+    :param spark: the job's.
     :param kind: the kind of source; partitions of others are refused.
     :param reader: reads the items.
     :param settings: the job's.
@@ -51,7 +48,7 @@ class ItemReading:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: JobSpark,
         kind: str,
         reader: ItemReader | FrameReader,
         settings: IngestSettings,
@@ -126,8 +123,8 @@ class ItemReading:
             return []
         options = replace(self._options, leave_slot=leave_slot)
         if isinstance(self._reader, FrameReader):
-            check_shared(self._spark, self._place)
-            return land_frames(self._spark, plans, self._reader, options)
+            check_shared(self._spark.context, self._place)
+            return land_frames(self._spark.session, plans, self._reader, options)
         return land_items(self._spark, plans, self._reader, options, self._place)
 
     def _plan(self, key: str, progress: PartitionProgress, fencing_token: int) -> ItemPlan:

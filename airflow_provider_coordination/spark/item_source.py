@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.items import Checking, reads_at_once
 from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.spark.item_landing import land_items
 from airflow_provider_coordination.spark.item_reading import ItemReading
+from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.reading import MakeReading
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DEFAULT_LEASES = 64
 """How many partitions of items a job holds at a time, where it is given no number: what one round reads."""
@@ -25,6 +23,7 @@ class ItemSource:
     """The items that a job reads; a `JobSource`."""
 
     default_leases = DEFAULT_LEASES
+    worker_imports = (land_items.__module__,)
     stop_at = None
     is_bounded = False
 
@@ -41,14 +40,14 @@ class ItemSource:
         """See `JobSource.layout`."""
         return ITEM_RECORDS
 
-    def opened(self, coordinator: SourceCoordinator) -> Callable[[SparkSession], MakeReading]:
+    def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:
         """See `JobSource.opened`: the reader is made."""
         kind, reader = self._reads.kind, reader_of(self._reads)
         reads_at_once(reader)  # what is wrong with it is refused before any lease is taken
 
-        def make(spark: SparkSession) -> MakeReading:
+        def make(spark: JobSpark) -> MakeReading:
             if isinstance(reader, Checking):
-                reader.check(spark)
+                reader.check(spark.session)
             return partial(ItemReading, spark, kind, reader)
 
         return make

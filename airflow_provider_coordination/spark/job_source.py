@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinds import ReadsSettings, imported
+from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.reading import MakeReading
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class JobSource(Protocol):
@@ -43,7 +41,12 @@ class JobSource(Protocol):
         """Whether the job ends once no partition is left to it, as every partition comes to an end."""
         ...
 
-    def opened(self, coordinator: SourceCoordinator) -> Callable[[SparkSession], MakeReading]:
+    @property
+    def worker_imports(self) -> Sequence[str]:
+        """The modules that its landing needs in Python workers."""
+        ...
+
+    def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:
         """Check what is to be read, before Spark is started; return what makes the reading of it with Spark.
 
         :param coordinator: of the source.

@@ -25,13 +25,16 @@ class RehearsedRow:
 
 def main() -> int:
     """Land, read, transform and write, as jobs do; return the exit code."""
-    from airflow_provider_coordination.spark.application import session
+    from airflow_provider_coordination.spark.job_spark import JobSpark
+    from airflow_provider_coordination.spark.pyspark_path import import_compiled_pyspark
     from airflow_provider_coordination.spark.slots import land_in_slots
 
-    spark = session("rehearsal")
+    import_compiled_pyspark()
+    job_spark = JobSpark("rehearsal")
     try:
-        rows = land_in_slots(spark, [[0], [1]], _land, RehearsedRow)
+        rows = land_in_slots(job_spark.context, [[0], [1]], _land, RehearsedRow)
         assert [row.slot for row in rows] == [0, 1]
+        spark = job_spark.session
         with tempfile.TemporaryDirectory(prefix="coordination-") as folder:
             written = str(Path(folder, "written"))
             spark.range(0, 1000, 1, 2).mapInArrow(_same, "id long").write.parquet(written)
@@ -42,7 +45,7 @@ def main() -> int:
             parsed.createOrReplaceTempView("parsed")
             spark.sql("SELECT count(DISTINCT row.a) FROM parsed").collect()
     finally:
-        spark.stop()
+        job_spark.stop()
     sys.stdout.write(f"{REHEARSED}\n")
     sys.stdout.flush()
     return 0

@@ -13,7 +13,8 @@ from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.shared_place import Probe, SharedPlace
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -26,7 +27,7 @@ MANIFEST = "manifest string"
 
 
 def land_in_slots(
-    spark: SparkSession,
+    context: SparkContext,
     slots: Sequence[Sequence[P]],
     land: Callable[[Sequence[P]], Iterable[R]],
     row: type[R],
@@ -34,7 +35,7 @@ def land_in_slots(
 ) -> list[R]:
     """Land partitions on the executors, each slot's as one task; return what became of each.
 
-    The tasks are those of an RDD: the first query of a session takes two seconds more, for classes and code that a
+    The tasks are those of an RDD: a session and its first query take three seconds more, for classes and code that a
     landing has no use for.
 
     :param slots: the plans of each slot.
@@ -45,33 +46,33 @@ def land_in_slots(
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
-    name_job(spark, sum(map(len, slots)))
+    name_job(context, sum(map(len, slots)))
     if place is None or place.is_checked:
-        landed = _in_slots(spark, slots, partial(_landed, land, None))
+        landed = _in_slots(context, slots, partial(_landed, land, None))
     else:
-        idle: list[list[P]] = [[] for _ in range(slots_to_land(spark, leave_slot=False) - len(slots))]
+        idle: list[list[P]] = [[] for _ in range(slots_to_land(context, leave_slot=False) - len(slots))]
         with place.probed() as probe:
-            landed = _in_slots(spark, [*slots, *idle], partial(_landed, land, probe))
+            landed = _in_slots(context, [*slots, *idle], partial(_landed, land, probe))
             place.check(probe, [answer for answer, _ in landed])
     return [_read(row, text) for _, texts in landed for text in texts]
 
 
-def check_shared(spark: SparkSession, place: SharedPlace) -> None:
+def check_shared(context: SparkContext, place: SharedPlace) -> None:
     """Check a place by tasks that do nothing else, for a landing that Spark itself makes the tasks of; once.
 
     :raises ConfigurationError: if the place is not shared by all workers.
     """
     if not place.is_checked:
-        land_in_slots(spark, [], _nothing, object, place)
+        land_in_slots(context, [], _nothing, object, place)
 
 
-def slots_to_land(spark: SparkSession, *, leave_slot: bool) -> int:
+def slots_to_land(context: SparkContext, *, leave_slot: bool) -> int:
     """Return how many slots land.
 
     :param leave_slot: whether one is left to a delivery that goes on meanwhile, if there are two or more; the others
         read its partitions as well.
     """
-    return max(1, spark.sparkContext.defaultParallelism - leave_slot)
+    return max(1, context.defaultParallelism - leave_slot)
 
 
 def dealt(plans: Sequence[P], slots: int, size: Callable[[P], float] = lambda plan: 1.0) -> list[list[P]]:
@@ -89,9 +90,9 @@ def dealt(plans: Sequence[P], slots: int, size: Callable[[P], float] = lambda pl
     return dealt
 
 
-def name_job(spark: SparkSession, partitions: int) -> None:
+def name_job(context: SparkContext, partitions: int) -> None:
     """Let what this thread asks Spark for next be known as a landing, and of how many partitions."""
-    spark.sparkContext.setJobGroup(JOB_GROUP, f"land {partitions} partitions")
+    context.setJobGroup(JOB_GROUP, f"land {partitions} partitions")
 
 
 def manifest(rows: Iterable[object]) -> pa.RecordBatch:
@@ -106,9 +107,9 @@ def collected(frame: DataFrame, row: type[R]) -> list[R]:
 
 
 def _in_slots(
-    spark: SparkSession, slots: Sequence[Sequence[P]], task: Callable[[int, Iterable[Sequence[P]]], Iterable[T]]
+    context: SparkContext, slots: Sequence[Sequence[P]], task: Callable[[int, Iterable[Sequence[P]]], Iterable[T]]
 ) -> list[T]:
-    return spark.sparkContext.parallelize(slots, len(slots)).mapPartitionsWithIndex(task).collect()
+    return context.parallelize(slots, len(slots)).mapPartitionsWithIndex(task).collect()
 
 
 def _landed(

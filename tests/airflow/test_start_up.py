@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
-from airflow_provider_coordination.operators.start_up import LATE_OPTIMIZATION
+from airflow_provider_coordination.operators.start_up import LATE_OPTIMIZATION, LAUNCHER_OPTIONS
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from tests.airflow.conftest import StubSpark
 
@@ -52,9 +52,11 @@ def conf_of(call: dict[str, Any]) -> dict[str, str]:
 def test_a_driver_on_this_machine_optimizes_late_and_the_users_options_win(
     operator: Make, spark: StubSpark, context: Any
 ) -> None:
-    operator(env_vars={"PATH": spark.path, "SPARK_SUBMIT_OPTS": "-Dmine=1"}).execute(context)
+    mine = {"SPARK_SUBMIT_OPTS": "-Dmine=1", "SPARK_LAUNCHER_OPTS": "-Dmine=2"}
+    operator(env_vars={"PATH": spark.path, **mine}).execute(context)
     [call] = spark.calls
     assert call["environment"]["SPARK_SUBMIT_OPTS"] == f"{LATE_OPTIMIZATION} -Dmine=1"
+    assert call["environment"]["SPARK_LAUNCHER_OPTS"] == f"{LAUNCHER_OPTIONS} -Dmine=2"
     assert "javaoptions" not in " ".join(conf_of(call)).lower()
 
 

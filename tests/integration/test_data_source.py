@@ -90,7 +90,7 @@ def landed(spark: SparkSession, kinesis: Any, aws: Any, stream: str, folder: Pat
         for shard in list_shards(aws, stream)
     ]
     options = LandingOptions(kinesis=settings, root=str(folder), seconds=10, max_bytes=2**30, slot_memory_bytes=2**29)
-    files = [row.file for row in land(spark, plans, options) if row.file]
+    files = [row.file for row in land(spark.sparkContext, plans, options) if row.file]
     table = pa.concat_tables([pq.read_table(file) for file in files])
     columns = [
         "partition_key",

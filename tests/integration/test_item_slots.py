@@ -14,6 +14,7 @@ import pytest
 from airflow_provider_coordination.sources.items import Item, ReadPage
 from airflow_provider_coordination.spark.item_file import READING_BYTES
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, land_items
+from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.storage import row_count
 from tests.support.items import named
 
@@ -66,7 +67,7 @@ class Large:
 
 
 def test_the_memory_of_a_worker_does_not_grow_with_what_it_reads(spark: SparkSession, tmp_path: Path) -> None:
-    rows = land_items(spark, plans(8), Large(tmp_path), options(tmp_path, 2 * READING_BYTES))
+    rows = land_items(JobSpark("test"), plans(8), Large(tmp_path), options(tmp_path, 2 * READING_BYTES))
     assert [(row.records, row.error) for row in rows] == [(PAGES * 2**10, None)] * 8
     assert sum(row_count(row.file) for row in rows) == 8 * PAGES * 2**10
     assert max(row.memory_bytes for row in rows) <= 2 * READING_BYTES + 4 * 2**20, "two shares, and a page of each"
@@ -94,5 +95,5 @@ class Fragile:
 
 
 def test_all_slots_together_read_no_more_than_the_source_bears(spark: SparkSession, tmp_path: Path) -> None:
-    rows: list[Any] = land_items(spark, plans(20), Fragile(tmp_path), options(tmp_path, 16 * READING_BYTES))
+    rows: list[Any] = land_items(JobSpark("test"), plans(20), Fragile(tmp_path), options(tmp_path, 16 * READING_BYTES))
     assert [(row.records, row.error) for row in rows] == [(1, None)] * 20

@@ -56,22 +56,22 @@ def driver_only(tmp_path: Path) -> str:
 
 
 def test_each_slot_lands_its_partitions_and_returns_a_row_for_each(spark: SparkSession, tmp_path: Path) -> None:
-    rows = land_in_slots(spark, [[1, 2], [3], []], partial(land, tmp_path), Row)
+    rows = land_in_slots(spark.sparkContext, [[1, 2], [3], []], partial(land, tmp_path), Row)
     assert rows == [Row(1, 2), Row(2, 2), Row(3, 1)]
 
 
 def test_a_shared_place_is_checked_by_the_first_landing_and_nothing_is_left_there(
     spark: SparkSession, place: SharedPlace, tmp_path: Path
 ) -> None:
-    assert land_in_slots(spark, [[1]], partial(land, tmp_path), Row, place) == [Row(1, 1)]
+    assert land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, place) == [Row(1, 1)]
     assert place.is_checked
     assert not list((tmp_path / "landing").rglob("*"))
 
 
 def test_a_place_that_is_checked_is_not_checked_again(spark: SparkSession, place: SharedPlace, tmp_path: Path) -> None:
     counting = partial(probing, tmp_path)
-    [first] = land_in_slots(spark, [[1]], counting, Row, place)
-    [second] = land_in_slots(spark, [[1]], counting, Row, place)
+    [first] = land_in_slots(spark.sparkContext, [[1]], counting, Row, place)
+    [second] = land_in_slots(spark.sparkContext, [[1]], counting, Row, place)
     assert first.of > 0
     assert second.of == 0
 
@@ -81,18 +81,18 @@ def test_a_place_that_workers_do_not_reach_fails_the_first_landing_before_anythi
 ) -> None:
     place = SharedPlace(driver_only)
     with pytest.raises(ConfigurationError, match=r"is not shared by all workers: .*; give a path or URI that the dr"):
-        land_in_slots(spark, [[1]], partial(land, tmp_path), Row, place)
+        land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, place)
     assert not place.is_checked
     assert not (tmp_path / "1").exists()
 
 
 def test_slots_that_have_nothing_to_land_are_asked_as_well(spark: SparkSession, driver_only: str) -> None:
     with pytest.raises(ConfigurationError, match="is not shared by all workers"):
-        check_shared(spark, SharedPlace(driver_only))
+        check_shared(spark.sparkContext, SharedPlace(driver_only))
 
 
 def test_a_place_is_checked_alone_where_spark_itself_makes_the_tasks(spark: SparkSession, place: SharedPlace) -> None:
-    check_shared(spark, place)
+    check_shared(spark.sparkContext, place)
     assert place.is_checked
 
 
@@ -100,5 +100,5 @@ def test_what_a_slot_raises_names_what_is_wrong_and_leaves_no_probe(
     spark: SparkSession, place: SharedPlace, tmp_path: Path
 ) -> None:
     with pytest.raises(Exception, match=r"ValueError: partitions \[1\] are cursed"):
-        land_in_slots(spark, [[1]], failing, Row, place)
+        land_in_slots(spark.sparkContext, [[1]], failing, Row, place)
     assert not [path for path in (tmp_path / "landing").rglob("*") if len(path.suffixes) == 0 and path.is_file()]

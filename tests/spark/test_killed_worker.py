@@ -41,7 +41,7 @@ def test_the_shards_of_a_worker_that_is_killed_are_landed_by_another(spark: Any,
             kinesis=server.settings, root=str(tmp_path), seconds=5, max_bytes=2**30, slot_memory_bytes=2**29
         )
         with ThreadPoolExecutor(1) as pool:
-            landing = pool.submit(land, spark, read_plans(SHARDS), options)
+            landing = pool.submit(land, spark.sparkContext, read_plans(SHARDS), options)
             assert asked.wait(60)
             server.ill = None
             killed = workers()

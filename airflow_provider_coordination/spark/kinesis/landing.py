@@ -43,7 +43,7 @@ from airflow_provider_coordination.spark.slot_memory import LEAST_ROW_GROUP_BYTE
 from airflow_provider_coordination.spark.slots import dealt, land_in_slots, slots_to_land
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Landed(LandedRow):
 
 
 def land(
-    spark: SparkSession, plans: Sequence[ReadPlan], options: LandingOptions, place: SharedPlace | None = None
+    context: SparkContext, plans: Sequence[ReadPlan], options: LandingOptions, place: SharedPlace | None = None
 ) -> list[Landed]:
     """Read every shard of `plans` on the executors; return one row for each.
 
@@ -150,8 +150,8 @@ def land(
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
-    slots = slots_to_land(spark, leave_slot=options.leave_slot)
-    landed = land_in_slots(spark, dealt(plans, slots, _size), partial(_land_slot, options), Landed, place)
+    slots = slots_to_land(context, leave_slot=options.leave_slot)
+    landed = land_in_slots(context, dealt(plans, slots, _size), partial(_land_slot, options), Landed, place)
     warn_of(landed)
     return landed
 

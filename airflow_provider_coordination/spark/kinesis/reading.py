@@ -30,7 +30,7 @@ from airflow_provider_coordination.spark.shared_place import SharedPlace
 from airflow_provider_coordination.spark.summary import Summary
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class _Iterator(NamedTuple):
 class ShardReading:
     """How a job reads shards; a `Reading`.
 
-    :param spark: the session.
+    :param context: Spark's.
     :param kinesis: what is read, and how.
     :param streams: the streams that it reads; the shards of others are left alone.
     :param settings: the job's.
@@ -64,7 +64,7 @@ class ShardReading:
 
     def __init__(
         self,
-        spark: SparkSession,
+        context: SparkContext,
         kinesis: KinesisSettings,
         streams: Streams,
         settings: IngestSettings,
@@ -72,7 +72,7 @@ class ShardReading:
         partitions: PartitionsToRead,
         summary: Summary,
     ) -> None:
-        self._spark = spark
+        self._context = context
         self._streams = streams
         self._coordinator = coordinator
         self._partitions = partitions
@@ -203,7 +203,7 @@ class ShardReading:
         """See `Reading.land`."""
         plans = [self._plan(*each) for each in self._shards.to_land(besides=self._at_stop | self._gone.keys())]
         options = replace(self._landing, leave_slot=leave_slot)
-        return land(self._spark, plans, options, self._place) if plans else []
+        return land(self._context, plans, options, self._place) if plans else []
 
     def _plan(self, key: str, progress: ShardProgress, fencing_token: int) -> ReadPlan:
         return ReadPlan(

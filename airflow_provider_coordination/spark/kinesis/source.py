@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.settings import read_settings
@@ -15,14 +14,13 @@ from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consume
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
+from airflow_provider_coordination.spark.job_spark import JobSpark
+from airflow_provider_coordination.spark.kinesis.landing import land
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.reading import MakeReading
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DESCRIBE_INTERVAL = timedelta(minutes=1)
 """How often a job that leaves shard sync to others looks whether its streams are still there."""
@@ -32,6 +30,7 @@ class KinesisSource:
     """The streams that a job reads; a `JobSource`."""
 
     default_leases = None
+    worker_imports = (land.__module__, "boto3", "botocore.client")
 
     def __init__(self, reads: ReadsSettings) -> None:
         self._settings = read_settings(KinesisSettings, "settings of KinesisStreams", reads.settings)
@@ -56,10 +55,10 @@ class KinesisSource:
         """See `JobSource.is_bounded`."""
         return self._settings.bounds is not None
 
-    def opened(self, coordinator: SourceCoordinator) -> Callable[[SparkSession], MakeReading]:
+    def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:
         """See `JobSource.opened`: the streams are described."""
         streams = self._streams(kinesis_client(self._settings.aws), coordinator)
-        return lambda spark: partial(ShardReading, spark, self._settings, streams)
+        return lambda spark: partial(ShardReading, spark.context, self._settings, streams)
 
     def _streams(self, client: KinesisClient, coordinator: SourceCoordinator) -> Streams:
         settings = self._settings

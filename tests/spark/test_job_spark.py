@@ -1,0 +1,34 @@
+"""Tests for Spark as a job uses it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.spark.job_spark import worker_archives
+
+ZIPPED = Path("/job/coordination.zip/airflow_provider_coordination")
+
+
+@pytest.mark.parametrize(
+    ("master", "py_files", "expected"),
+    [
+        ("local", "/job/coordination.zip", ["coordination.zip"]),
+        ("local[2]", "file:/job/coordination.zip", ["coordination.zip"]),
+        ("local[*,4]", "/a/mine.py,/a/mine.EGG,/job/coordination.zip", ["mine.EGG", "coordination.zip"]),
+        ("local-cluster[2,1,1024]", "/job/coordination.zip", []),
+        ("spark://there:7077", "/job/coordination.zip", []),
+        ("yarn", "/job/coordination.zip", []),
+        ("k8s://there", "/job/coordination.zip", []),
+        ("local[2]", "/job/other.zip", []),
+        ("local[2]", "", []),
+        ("", "", []),
+    ],
+)
+def test_archives_that_workers_find_from_the_start(master: str, py_files: str, expected: list[str]) -> None:
+    assert worker_archives(master, py_files, ZIPPED) == expected
+
+
+def test_an_installed_package_is_in_no_archive() -> None:
+    assert worker_archives("local[2]", "/job/x.zip", Path("/site-packages/airflow_provider_coordination")) == []

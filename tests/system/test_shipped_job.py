@@ -1,0 +1,68 @@
+"""Whole jobs with the package in an archive, as the operator ships it: their Python workers come from one process."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from airflow_provider_coordination.operators.shipping import write_package_archive
+from airflow_provider_coordination.spark import worker_daemon
+from tests.support.spark_job import Job, MakePipeline
+
+SPARKS_OWN = "pyspark.daemon"
+FRAGILE = "tests.support.transforms:fragile"
+CONF = "spark.python.daemon.module"
+
+
+def daemon_of(job: Job) -> str:
+    """Wait for the process that a job's Python workers are forked from; return the module that it runs."""
+    job.wait_for("round 2:")
+    children = psutil.Process(job.process.pid).children(recursive=True)
+    commands = [child.cmdline() for child in children]
+    [module] = {command[2] for command in commands if command[1:2] == ["-m"]}
+    return module
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> dict[str, str]:
+    """Spark's configuration of a job that comes with the package."""
+    return {"spark.submit.pyFiles": str(write_package_archive(tmp_path))}
+
+
+def test_workers_of_a_job_that_lands_alone_come_from_a_process_with_their_imports(
+    make_pipeline: MakePipeline, shipped: dict[str, str]
+) -> None:
+    pipeline = make_pipeline(2)
+    pipeline.send(10)
+    pipeline.sync()
+    job = pipeline.start(until_caught_up=False, conf=shipped)
+    assert daemon_of(job) == worker_daemon.__name__
+    processes = [psutil.Process(job.process.pid), *psutil.Process(job.process.pid).children(recursive=True)]
+    job.driver().terminate()
+    assert job.wait() == 0, job.output
+    assert job.summary["records_delivered"] == 100
+    assert "Spark could not be stopped" not in job.output
+    pipeline.assert_exactly_once()
+    deadline = time.monotonic() + 30
+    while left := [process for process in processes if process.is_running()]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("conf", "transform"), [({CONF: SPARKS_OWN}, None), ({}, FRAGILE)], ids=["of the user's choice", "transforms"]
+)
+def test_workers_of_other_jobs_come_from_the_process_of_spark_or_the_user(
+    make_pipeline: MakePipeline, shipped: dict[str, str], conf: dict[str, str], transform: str | None
+) -> None:
+    pipeline = make_pipeline(1)
+    pipeline.send(10)
+    pipeline.sync()
+    job = pipeline.start(until_caught_up=False, conf=shipped | conf, transform=transform)
+    assert daemon_of(job) == SPARKS_OWN
+    job.driver().terminate()
+    assert job.wait() == 0, job.output
+    pipeline.assert_exactly_once()
