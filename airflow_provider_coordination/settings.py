@@ -60,10 +60,17 @@ def read_settings(cls: type[T], what: str, values: object, *, lenient: bool = Fa
 
 def write_settings(settings: Any) -> dict[str, Any]:
     """Return a settings dataclass as the JSON object that `read_settings` reads, secrets included."""
-    return {field.name: _write(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+    return {name: _write(getattr(settings, name)) for name in _field_names(settings.__class__)}
+
+
+@functools.cache
+def _field_names(cls: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls))
 
 
 def _write(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
     if dataclasses.is_dataclass(value):
         return write_settings(value)
     if isinstance(value, tuple):

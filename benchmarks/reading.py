@@ -6,6 +6,8 @@
 - `memory`: what a worker takes that lands 16 shards at full speed for ten minutes, its last minute beside its first.
 - `many`: a job's first round over 1,000 shards with ten small records each, part by part, and the round behind it that
   finds nothing, beside those over 10 shards.
+- `driver`: the driver's own time in such a job, its leases on PostgreSQL, over 100 and over 1,000 shards: of its first
+  round all but landing, the renewal of every lease, the round that finds nothing but its landing, giving all back.
 
 The pages are rendered beforehand by a server on the same machine.
 
@@ -24,7 +26,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +44,7 @@ import pyarrow.parquet as pq
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.sources.kinesis.fast_parsing import COLUMNS, page_decoder
 from airflow_provider_coordination.sources.kinesis.pacing import Pace, Patience
 from airflow_provider_coordination.sources.kinesis.reader import reading_client
@@ -59,7 +62,9 @@ from airflow_provider_coordination.spark.spans import NoSpan
 from airflow_provider_coordination.spark.worker_environment import WORKER_ENVIRONMENT
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.sql import SqlStore
+from benchmarks.acquire_scale import Server, postgresql
 from benchmarks.landing import SLOTS, session
+from tests.support.fleet import LaterClock
 from tests.support.job_settings import ingest, streams_of
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
@@ -83,6 +88,7 @@ class Size:
     :param full: shards that give more than the machine can take.
     :param full_pages: of each of these.
     :param many: shards with little.
+    :param driven: shards with little, of jobs whose leases are on PostgreSQL.
     :param repetitions: of each.
     :param seconds: how long a worker is watched.
     """
@@ -92,11 +98,12 @@ class Size:
     full: int = 256
     full_pages: int = 5
     many: int = 1000
+    driven: tuple[int, ...] = (100, 1000)
     repetitions: int = 3
     seconds: float = 600.0
 
 
-QUICK = Size(shards=8, pages=3, full=64, full_pages=2, many=100, repetitions=1, seconds=20.0)
+QUICK = Size(shards=8, pages=3, full=64, full_pages=2, many=100, driven=(10, 100), repetitions=1, seconds=20.0)
 
 
 @contextmanager
@@ -244,8 +251,17 @@ class Phases:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
-def many(spark: SparkSession, shards: int, folder: Path) -> dict[str, float]:
-    """Return the seconds of a job's first round over shards with ten records each, and of one that finds nothing."""
+@contextmanager
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Note how long something took."""
+    start = time.perf_counter()
+    yield
+    seconds[name] = time.perf_counter() - start
+
+
+def rounds(spark: SparkSession, shards: int, folder: Path, store: CoordinationStore) -> dict[str, float]:
+    """Return the seconds of a job's first round over shards with ten records each, of renewing its leases, of a round
+    that finds nothing, and of giving the leases back."""
     client = InProcessClient(Engine(SystemClock()))
     client.create_stream(StreamName=STREAM, ShardCount=shards)
     with served(shards, 10, 200, 1) as aws:
@@ -258,7 +274,8 @@ def many(spark: SparkSession, shards: int, folder: Path) -> dict[str, float]:
             expires_at=datetime.now(UTC) + timedelta(days=1),
             store=StoreSettings(kind="sql", settings={}),
         )
-        coordinator = SourceCoordinator(SqlStore(f"sqlite:///{folder}/leases.db", table="leases"), STREAM, "job")
+        clock, seconds = LaterClock(), dict[str, float]()
+        coordinator = SourceCoordinator(store, STREAM, "job", clock=clock)
         coordinator.initialize()
         sync = ShardSync(client, coordinator, initial_position="TRIM_HORIZON")
         sync.run([STREAM], forced=True)
@@ -275,25 +292,55 @@ def many(spark: SparkSession, shards: int, folder: Path) -> dict[str, float]:
             stop=threading.Event(),
             spans=phases,
         )
+        processor = time.process_time()
         ingestion.round()
-        ingestion.finish()
-        first = phases.seconds
-        phases.seconds = {}
+        with timed(seconds, "finish"):
+            ingestion.finish()
+        first, phases.seconds = phases.seconds, {}
+        clock.ahead += coordinator.leases.ownership_timeout / 2
+        with timed(seconds, "renew"):
+            coordinator.leases.renew_due()
+        seconds["processor"] = time.process_time() - processor
         ingestion.round()
         ingestion.finish()
         idle, delivered = phases.seconds, ingestion._summary.records_delivered
-        ingestion.give_back()
+        with timed(seconds, "give back"):
+            ingestion.give_back()
     assert delivered == shards * 10, delivered
-    first["in all"] = sum(first[name] for name in ("acquire", "land", "record", "deliver"))
-    return {**first, **{f"idle {name}": idle[name] for name in ("round", "land", "record")}}
+    return {**first, **seconds, **{f"idle {name}": idle[name] for name in ("round", "land", "record")}}
 
 
-def first_rounds(spark: SparkSession, shards: int, repetitions: int) -> dict[str, float]:
-    """Return the medians of `many`, after one that is not counted."""
+def many(spark: SparkSession, shards: int, folder: Path) -> dict[str, float]:
+    """Return the seconds of the first round of a job over many shards, and of the one that finds nothing."""
+    store = SqlStore(f"sqlite:///{folder}/leases.db", table="leases")
+    found = rounds(spark, shards, folder, store)
+    store.close()
+    found["in all"] = sum(found[name] for name in ("acquire", "land", "record", "deliver"))
+    return found
+
+
+def driver(server: Server, spark: SparkSession, shards: int, folder: Path) -> dict[str, float]:
+    """Return the seconds that the driver of a job over many shards takes for itself.
+
+    `acknowledge` is part of `deliver`, and that of `finish`, with what is noted and deleted once batches are delivered.
+    """
+    store = server.open(f"shards_{time.time_ns()}")
+    found = rounds(spark, shards, folder, store)
+    store.close()
+    parts = ("acquire", "record", "deliver", "acknowledge", "finish", "renew", "give back")
+    own = {name: found[name] for name in parts}
+    own["a round in all"] = sum(own[name] for name in ("acquire", "record", "finish", "renew"))
+    own["of which processor"] = found["processor"]
+    own["an idle round"] = found["idle round"] - found["idle land"]
+    return own
+
+
+def medians(measure: Callable[[Path], dict[str, float]], repetitions: int) -> dict[str, float]:
+    """Return the medians of what is measured, after one that is not counted."""
     found = []
     for _ in range(repetitions + 1):
         with tempfile.TemporaryDirectory() as folder:
-            found.append(many(spark, shards, Path(folder)))
+            found.append(measure(Path(folder)))
     return {name: round(statistics.median(each[name] for each in found[1:]), 2) for name in found[0]}
 
 
@@ -322,7 +369,13 @@ def main() -> None:
     for each in PAGE_RECORDS:
         figures[f"backlog, {each} B"] = backlog(spark, each, size.shards, size.pages, size.repetitions)
         figures[f"full, {each} B"] = backlog(spark, each, size.full, size.full_pages, size.repetitions)
-    figures["many"] = {str(shards): first_rounds(spark, shards, size.repetitions) for shards in (10, size.many)}
+    figures["many"] = {
+        str(shards): medians(partial(many, spark, shards), size.repetitions) for shards in (10, size.many)
+    }
+    with postgresql() as server:
+        figures["driver"] = {
+            str(shards): medians(partial(driver, server, spark, shards), size.repetitions) for shards in size.driven
+        }
     spark.stop()
     figures["memory"] = memory(size.seconds)
     for name, found in figures.items():

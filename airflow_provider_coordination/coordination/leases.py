@@ -268,7 +268,7 @@ class Leases:
             raise written
         return written
 
-    def change_each(self, changes: Sequence[LeaseChange]) -> list[Partition | Exception]:
+    def change_each(self, changes: Sequence[LeaseChange], *, cheaply: bool = False) -> list[Partition | Exception]:
         """Write changes of held partitions, in few requests; return for each the partition as written, or its error.
 
         None holds another. The errors are
@@ -279,10 +279,13 @@ class Leases:
         - `PartitionUpdateError` if one of `update` or `unchanged` has changed, or one of `new` exists; nothing was
           written;
         - `StoreUnavailableError` if the store did not answer, for all that was not written before that.
+
+        :param cheaply: each in a request of its own where the store charges more for writing them together.
         """
         results: list[Partition | Exception] = []
-        for start in range(0, len(changes), AT_ONCE):
-            some = changes[start : start + AT_ONCE]
+        at_once = self._at_once if cheaply else AT_ONCE
+        for start in range(0, len(changes), at_once):
+            some = changes[start : start + at_once]
             away = next((each for each in results if isinstance(each, StoreUnavailableError)), None)
             results += self._change_some(some) if away is None else [away] * len(some)
         return results
@@ -368,23 +371,37 @@ class Leases:
 
     def renew_due(self) -> tuple[list[str], list[str]]:
         """Renew every lease of which more than a third has passed; return their keys, and those found to be lost."""
-        threshold = self.ownership_timeout * 2 / 3
-        renewed, lost = [], []
-        for key in self.held:
+        renewed: list[str] = []
+        lost: list[str] = []
+        keys = list(self.held)
+        for start in range(0, len(keys), self._at_once):
             with self._lock:
-                lease = self._leases.get(key)
-                if lease is None:  # given back by another thread: not lost
-                    continue
-                remaining = (lease.partition.ownership_timeout or self._clock.now()) - self._clock.now()
-                if remaining > threshold and self.owns(key):
-                    continue
-                try:
-                    self.renew(key)
-                    renewed.append(key)
-                except LOST as error:
-                    log.warning("%s", error)
+                due = [key for key in keys[start : start + self._at_once] if self._is_due(key)]
+                results = self.change_each(
+                    [LeaseChange(partition_key=key, change=self.renewed, needs_trust=False) for key in due]
+                )
+            for key, result in zip(due, results, strict=True):
+                if isinstance(result, LOST):
+                    log.warning("%s", result)
                     lost.append(key)
+                elif isinstance(result, Exception):
+                    raise result
+                else:
+                    renewed.append(key)
         return renewed, lost
+
+    def _is_due(self, partition_key: str) -> bool:
+        lease = self._leases.get(partition_key)
+        if lease is None:  # given back by another thread: not lost
+            return False
+        now = self._clock.now()
+        remaining = (lease.partition.ownership_timeout or now) - now
+        return remaining <= self.ownership_timeout * 2 / 3 or not self.owns(partition_key)
+
+    @property
+    def _at_once(self) -> int:
+        """How many partitions are renewed by one request."""
+        return AT_ONCE if self._store.joins_cheaply else 1
 
     def recover(self) -> list[str]:
         """Find out where the leases stand after the store was away, and renew those that are still this owner's.

@@ -8,11 +8,13 @@ unlike there, a completed partition is ordered by when it was completed, and a g
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar, cast
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 
@@ -22,6 +24,9 @@ MAX_SOURCE_IDENTIFIER_BYTES = 256
 MAX_PROGRESS_BYTES = 64 * 1024
 PARKED_UNTIL = datetime(9999, 1, 1, tzinfo=UTC)
 """When a parked partition reopens by itself: never, as far as anybody is concerned."""
+
+
+T = TypeVar("T")
 
 
 class PartitionStatus(StrEnum):
@@ -127,6 +132,20 @@ class Partition:
     last_error: str | None = None
     version: int = 0
     change: Change | None = field(default=None, compare=False, repr=False)
+
+    def progress_as(self, read: Callable[[Mapping[str, Any]], T]) -> T:
+        """Return what a function makes of `progress`, which it is called with once.
+
+        :param read: a function of the progress alone, whose results are immutable.
+        :raises Exception: what it raises, every time.
+        """
+        if read not in self._read:
+            self._read[read] = read(self.progress)
+        return cast("T", self._read[read])
+
+    @cached_property
+    def _read(self) -> dict[Callable[[Mapping[str, Any]], Any], Any]:
+        return {}
 
     @property
     def is_parked(self) -> bool:
@@ -407,6 +426,10 @@ def parse_instant(text: str) -> datetime:
 
     :raises ValueError: if the text is not such an instant.
     """
+    with suppress(ValueError):  # fast, and takes much that is no such instant
+        instant = datetime.fromisoformat(text)
+        if instant.tzinfo is UTC and format_instant(instant) == text:
+            return instant
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
 
 

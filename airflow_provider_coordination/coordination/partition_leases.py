@@ -153,18 +153,9 @@ class PartitionLeases:
         :param changes: by key what returns the new state of a partition as it is stored; may refuse by raising.
         :returns: by key the partition as written, or why it was not: see `Leases.change_each`.
         """
-        self._view.require_initialized()
-        wanted = [
-            LeaseChange(partition_key=key, change=partial(self._with_changed, change), needs_trust=False)
-            for key, change in changes.items()
-        ]
-        written = dict(zip(changes, self._leases.change_each(wanted), strict=True))
-        for found in written.values():
-            if isinstance(found, Exception):
-                with suppress(type(found)), self._counting_errors(CoordinationMetric.SAVE_STATE_UPDATE_ERRORS):
-                    raise found
-            self._events.count(CoordinationMetric.PROGRESS_SAVED)
-        return written
+        return self._save_each(
+            {key: partial(self._with_changed, change) for key, change in changes.items()}, needs_trust=False
+        )
 
     def _with_changed(self, change: Callable[[Partition], Mapping[str, Any]], partition: Partition) -> Partition:
         return self._leases.renewed(partition.with_progress(change(partition)))
@@ -175,6 +166,18 @@ class PartitionLeases:
         :raises PartitionNotOwnedError: as `save_progress`, and so the others.
         """
         return self._save(partition_key, lambda p: self._leases.renewed(p.with_progress(progress)).recovered())
+
+    def checkpoint_each(self, progress: Mapping[str, Mapping[str, Any]]) -> dict[str, Partition | Exception]:
+        """Write states as `checkpoint` does, as cheaply as renewals.
+
+        :param progress: the new states, by key.
+        :returns: by key the partition as written, or why it was not: see `Leases.change_each`.
+        """
+
+        def changed(state: Mapping[str, Any], partition: Partition) -> Partition:
+            return self._leases.renewed(partition.with_progress(state)).recovered()
+
+        return self._save_each({key: partial(changed, state) for key, state in progress.items()}, cheaply=True)
 
     # Ending
 
@@ -290,16 +293,32 @@ class PartitionLeases:
         :param progress: a state that says that more is delivered, as for `checkpoint`; None keeps the one that it has.
         :raises PartitionNotOwnedError: if somebody else has it already.
         """
+        [written] = self.give_up_each({partition_key: progress}, after=after).values()
+        if written is not None:
+            raise written
+
+    def give_up_each(
+        self, progress: Mapping[str, Mapping[str, Any] | None], *, after: timedelta = timedelta(0)
+    ) -> dict[str, Exception | None]:
+        """Give leases back, in few requests.
+
+        :param progress: by key of each, a state as for `give_up`, or None.
+        :param after: how long the partitions stay unavailable.
+        :returns: by key None, or why the lease was not given back: see `Leases.change_each`.
+        """
         available_at = self._view.clock.now() + after
 
-        def given_up(partition: Partition) -> Partition:
-            known = partition if progress is None else partition.with_progress(progress).recovered()
+        def given_up(state: Mapping[str, Any] | None, partition: Partition) -> Partition:
+            known = partition if state is None else partition.with_progress(state).recovered()
             return known.given_up(available_at)
 
-        with self._counting_errors():
-            self._leases.change(partition_key, given_up, needs_trust=False)
-        self._events.count(CoordinationMetric.PARTITIONS_GIVEN_UP)
-        log.info("partition given up: source=%s partition=%s owner=%s", self._view.source, partition_key, self.owner)
+        changes = {key: partial(given_up, state) for key, state in progress.items()}
+        written = self._change_each(changes, needs_trust=False)
+        ended = {key: found if isinstance(found, Exception) else None for key, found in written.items()}
+        for key in (key for key, error in ended.items() if error is None):
+            self._events.count(CoordinationMetric.PARTITIONS_GIVEN_UP)
+            log.info("partition given up: source=%s partition=%s owner=%s", self._view.source, key, self.owner)
+        return ended
 
     def fail(self, partition_key: str, error: str) -> Partition:
         """Give the partition back because working on it failed, or its data was rejected; its progress is kept.
@@ -347,12 +366,13 @@ class PartitionLeases:
     def give_up_all(self) -> list[str]:
         """Give back every lease of this owner; return the keys. Leases that are lost already are passed over."""
         given_up = []
-        for key in self.held:
-            try:
-                self.give_up(key)
+        for key, error in self.give_up_each(dict.fromkeys(self.held)).items():
+            if error is None:
                 given_up.append(key)
-            except LOST as error:
+            elif isinstance(error, LOST):
                 log.info("%s", error)
+            else:
+                raise error
         return given_up
 
     # Inside
@@ -369,6 +389,36 @@ class PartitionLeases:
         with self._counting_errors(CoordinationMetric.SAVE_STATE_UPDATE_ERRORS):
             written = self._leases.change(partition_key, change)
         self._events.count(CoordinationMetric.PROGRESS_SAVED)
+        return written
+
+    def _save_each(
+        self, changes: Mapping[str, Change], *, needs_trust: bool = True, cheaply: bool = False
+    ) -> dict[str, Partition | Exception]:
+        written = self._change_each(
+            changes, CoordinationMetric.SAVE_STATE_UPDATE_ERRORS, needs_trust=needs_trust, cheaply=cheaply
+        )
+        saved = sum(not isinstance(found, Exception) for found in written.values())
+        self._events.count(CoordinationMetric.PROGRESS_SAVED, saved)
+        return written
+
+    def _change_each(
+        self,
+        changes: Mapping[str, Change],
+        other: CoordinationMetric | None = None,
+        *,
+        needs_trust: bool,
+        cheaply: bool = False,
+    ) -> dict[str, Partition | Exception]:
+        """Write changes of held partitions; count what they raise, which is returned."""
+        self._view.require_initialized()
+        wanted = [
+            LeaseChange(partition_key=key, change=change, needs_trust=needs_trust) for key, change in changes.items()
+        ]
+        written = dict(zip(changes, self._leases.change_each(wanted, cheaply=cheaply), strict=True))
+        for found in written.values():
+            if isinstance(found, Exception):
+                with suppress(type(found)), self._counting_errors(other):
+                    raise found
         return written
 
     @contextmanager

@@ -50,6 +50,11 @@ class CoordinationStore(Protocol):
         """How many items one transaction takes, those that are only checked included."""
         ...
 
+    @property
+    def joins_cheaply(self) -> bool:
+        """Whether writes that have nothing to do with each other cost no more in one transaction than each alone."""
+        ...
+
     def initialize(self) -> None:
         """Make the store ready to use; harmless when it already is, and when several processes do it at once."""
         ...

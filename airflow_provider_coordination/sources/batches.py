@@ -67,7 +67,7 @@ def progress_of(partition: Partition) -> LandedProgress:
 
     :raises SourceError: if it is not what a source writes.
     """
-    progress = landed_progress(partition.progress)
+    progress = partition.progress_as(landed_progress)
     if progress is None:
         raise SourceError(
             f"partition {partition.partition_key!r}: its stored progress names no kind of source, so no job can read "

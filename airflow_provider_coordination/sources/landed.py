@@ -246,7 +246,7 @@ class LandedBatches:
 
     def delivered(self, partition: Partition, batch_id: str, lookup: Lookup) -> Settlement:
         """See `BatchLedger.delivered`."""
-        before = self._class.from_mapping(partition.progress)
+        before = partition.progress_as(self._class.from_mapping)
         after = before.acknowledged(batch_id)
         settlement = Settlement(
             progress=after.to_mapping(),

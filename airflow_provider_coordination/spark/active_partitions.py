@@ -269,20 +269,23 @@ class ActivePartitions:
         :param last_known: see `Reading.last_known`.
         :param besides: those that are in delivery.
         """
-        given_back = 0
+        last: dict[str, Mapping[str, Any] | None] = {}
         for key, progress in list(self.all()):
-            if progress.landed or key in besides:
-                continue
-            with suppress(*LOST):
-                last = last_known(key)
-                self._coordinator.leases.give_up(key, progress=None if last is None else last.to_mapping())
-                del self._read_until[key]
-                self._files.forget(key)
-                given_back += 1
-                if last is not None:
-                    self._summary.note_progress(key)
+            if not progress.landed and key not in besides:
+                with suppress(*LOST):
+                    known = last_known(key)
+                    last[key] = None if known is None else known.to_mapping()
+        ended = self._coordinator.leases.give_up_each(last)
+        given_back = [key for key, error in ended.items() if error is None]
+        for key in given_back:
+            del self._read_until[key]
+            self._files.forget(key)
+            if last[key] is not None:
+                self._summary.note_progress(key)
+        if (raised := next((e for e in ended.values() if e is not None and not isinstance(e, LOST)), None)) is not None:
+            raise raised
         self.notice_gone()
-        return given_back
+        return len(given_back)
 
     def leave_awaiting(self) -> int:
         """Leave partitions leased whose batches only others have yet to acknowledge; return how many."""

@@ -52,7 +52,7 @@ class KindPartitions(Generic[P]):
 
         :raises PartitionNotOwnedError: if its lease is lost.
         """
-        return self._class.from_mapping(self._leases.leased(key).progress)
+        return self._leases.leased(key).progress_as(self._class.from_mapping)
 
     def record(
         self,

@@ -40,6 +40,7 @@ class InMemoryStore:
 
     kind = "in_memory"
     transaction_items = 2500
+    joins_cheaply = True
 
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, str], Partition] = {}

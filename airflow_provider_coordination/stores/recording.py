@@ -112,6 +112,11 @@ class RecordingStore:
         """See `CoordinationStore.transaction_items`."""
         return self.inner.transaction_items
 
+    @property
+    def joins_cheaply(self) -> bool:
+        """See `CoordinationStore.joins_cheaply`."""
+        return self.inner.joins_cheaply
+
     def initialize(self) -> None:
         """See `CoordinationStore.initialize`."""
         self.inner.initialize()

@@ -77,8 +77,17 @@ class SqlStore:
         self._table = sql_schema.partition_table(table)
         self._database = Database(url, retry_deadline_seconds=retry_deadline_seconds)
         self._quoted = self._database.engine.dialect.identifier_preparer.quote(table)
+        columns = self._table.c
+        row = sa.and_(
+            columns.source_identifier == sa.bindparam("of_source"), columns.partition_key == sa.bindparam("of_key")
+        )
+        self._lock_one = (
+            sa.select(columns.source_identifier, columns.partition_key, columns.version).where(row).with_for_update()
+        )
+        self._update_one = sa.update(self._table).where(row, columns.version == sa.bindparam("of_version"))
 
     transaction_items = TRANSACTION_ITEMS
+    joins_cheaply = True
 
     @property
     def kind(self) -> str:
@@ -469,20 +478,68 @@ class SqlStore:
         return [_partition(row) for row in connection.execute(statement)]
 
     def _update(self, connection: sa.Connection, partitions: Sequence[Partition]) -> list[Partition]:
-        written = []
-        for partition in partitions:
-            changed = partition.written()
-            statement = sa.update(self._table).where(self._is_version(partition)).values(_row(changed))
-            if connection.execute(statement).rowcount != 1:
-                raise version_refused(partition)
-            written.append(changed)
+        """Write what this transaction has locked, or a single partition, if each is the version that it carries."""
+        written = [partition.written() for partition in partitions]
+        if not written:
+            return written
+        rows = [_row(each) for each in written]
+        if len(rows) > 1 and self._database.dialect_name == "postgresql":
+            count = connection.execute(self._updating(rows)).rowcount
+        else:
+            keys = ("source_identifier", "partition_key")
+            changes = [
+                {name: value for name, value in row.items() if name not in keys}
+                | {"of_source": seen.source_identifier, "of_key": seen.partition_key, "of_version": seen.version}
+                for seen, row in zip(partitions, rows, strict=True)
+            ]
+            count = connection.execute(self._update_one, changes).rowcount
+        if count != len(written):
+            raise version_refused(partitions[0])
         return written
 
     def _lock(self, connection: sa.Connection, partitions: Sequence[Partition]) -> None:
-        for partition in sorted(partitions, key=_key):
-            locked = sa.select(self._table.c.version).where(self._is_version(partition)).with_for_update()
-            if connection.execute(locked).one_or_none() is None:
+        """Lock rows in the order of their keys, if each is the version that its partition carries."""
+        keys = sorted({_key(partition) for partition in partitions})
+        stored = {
+            (source_identifier, key): version for source_identifier, key, version in self._locked(connection, keys)
+        }
+        for partition in partitions:
+            if stored.get(_key(partition)) != partition.version:
                 raise version_refused(partition)
+
+    def _locked(self, connection: sa.Connection, keys: Sequence[Key]) -> Iterator[Sequence[Any]]:
+        """Lock rows one after another; yield the key and the version of each that is there."""
+        if self._database.dialect_name == "mysql":  # many keys at once might lead it through the whole table
+            for source_identifier, key in keys:
+                yield from connection.execute(self._lock_one, {"of_source": source_identifier, "of_key": key})
+        elif self._database.dialect_name == "postgresql":
+            statement = (
+                "SELECT stored.source_identifier, stored.partition_key, stored.version "
+                f"FROM {self._quoted} AS stored JOIN json_to_recordset(%s::json) AS given(of_source text, of_key text) "
+                "ON stored.source_identifier = of_source AND stored.partition_key = of_key "
+                "ORDER BY stored.source_identifier, stored.partition_key FOR UPDATE OF stored"
+            )
+            given = [{"of_source": source_identifier, "of_key": key} for source_identifier, key in keys]
+            yield from connection.exec_driver_sql(statement, (json.dumps(given),))
+        else:  # the whole file is locked
+            statement = (
+                f"SELECT source_identifier, partition_key, version FROM {self._quoted} "
+                f"WHERE (source_identifier, partition_key) IN (VALUES {_marks('(?, ?)', keys)})"
+            )
+            yield from connection.exec_driver_sql(statement, tuple(chain.from_iterable(keys)))
+
+    def _updating(self, rows: Sequence[dict[str, Any]]) -> sa.Update:
+        """Return the statement that writes rows to PostgreSQL."""
+        columns, given = self._table.c, self._given(rows)
+        return (
+            sa.update(self._table)
+            .where(
+                columns.source_identifier == given.c.source_identifier,
+                columns.partition_key == given.c.partition_key,
+                columns.version == given.c.version - 1,
+            )
+            .values({column: given.c[column.name] for column in columns if not column.primary_key})
+        )
 
     def _insert_absent(
         self, connection: sa.Connection, partitions: Sequence[Partition], *, tell: bool = True
@@ -520,7 +577,7 @@ class SqlStore:
         if self._database.dialect_name == "postgresql":
             from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 
-            statement = postgresql_insert(self._table).from_select(list(rows[0]), self._rows_of_json(rows))
+            statement = postgresql_insert(self._table).from_select(list(rows[0]), sa.select(self._given(rows)))
             inserted = connection.execute(statement.on_conflict_do_nothing().returning(*key))
         else:
             inserted = connection.execute(self._insert_or_ignore().returning(*key), rows)
@@ -531,11 +588,11 @@ class SqlStore:
 
         return sqlite_insert(self._table).on_conflict_do_nothing()
 
-    def _rows_of_json(self, rows: Sequence[dict[str, Any]]) -> sa.Select[Any]:
+    def _given(self, rows: Sequence[dict[str, Any]]) -> sa.TableValuedAlias:
         """Return rows as one parameter instead of many thousand, which take PostgreSQL's driver twice the time."""
         columns = [sa.column(name, self._table.c[name].type) for name in rows[0]]
         given = sa.func.json_to_recordset(sa.cast(list(rows), sa.JSON))
-        return sa.select(given.table_valued(*columns, name="given").render_derived(with_types=True))
+        return given.table_valued(*columns, name="given").render_derived(with_types=True)
 
     def _insert_missing(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
         """Insert where the database cannot pass over a row that exists and say so: look first, and again if need be.

@@ -187,6 +187,55 @@ def test_renew_due_leaves_fresh_leases_alone_and_forgets_lost_ones(fleet: Fleet)
     assert {key: p.version - acquired[key] for key, p in a.leases.held.items()} == {"x": 1, "y": 1}
 
 
+@pytest.mark.parametrize(("joins_cheaply", "requests"), [(True, 3), (False, 120)])
+def test_many_leases_are_renewed_in_as_few_requests_as_cost_no_more(
+    fleet: Fleet, joins_cheaply: bool, requests: int
+) -> None:
+    many = [f"p{n:03}" for n in range(120)]
+    a = fleet.working("a", *many)
+    fleet.store.store.joins_cheaply = joins_cheaply  # type: ignore[misc]
+    for renew in (a.leases.renew_due, lambda: a.leases.checkpoint_each({key: {"read": key} for key in many})):
+        fleet.clock.advance(25)
+        fleet.store.calls.clear()
+        renew()
+        assert fleet.store.calls.count("transact") == requests
+        end = fleet.clock.now() + timedelta(seconds=TIMEOUT)
+        assert {p.ownership_timeout for p in a.leases.held.values()} == {end}
+    assert all(fleet.stored(key).progress == {"read": key} for key in many)
+
+
+@pytest.mark.parametrize("joins_cheaply", [True, False])
+def test_of_many_leases_those_that_are_lost_hold_no_other(fleet: Fleet, joins_cheaply: bool) -> None:
+    a = fleet.working("a", "u", "v", "w", "x", "y", "z")
+    fleet.store.store.joins_cheaply = joins_cheaply  # type: ignore[misc]
+    taken = a.leases.held["w"].given_up(fleet.clock.now())
+    fleet.store.transact(update=[taken])
+    fleet.clock.advance(25)
+    a.leases.renew_due()
+    assert keys(a.leases.held.values()) == ["u", "v", "x", "y", "z"]
+
+    fleet.store.store.delete(fleet.stored("u"))
+    fleet.store.transact(update=[a.leases.held["x"].with_progress({"by": "somebody else"})])
+    written = a.leases.checkpoint_each({key: {"read": key} for key in ("u", "v", "w", "x", "y")})
+    assert {key: type(found) for key, found in written.items() if isinstance(found, Exception)} == {
+        "u": PartitionNotFoundError,
+        "w": PartitionNotOwnedError,
+        "x": ProgressChangedError,
+    }
+    assert [fleet.stored(key).progress for key in ("v", "y")] == [{"read": "v"}, {"read": "y"}]
+
+    fleet.store.transact(update=[a.leases.held["y"].given_up(fleet.clock.now())])
+    fleet.clock.advance(1)
+    ended = a.leases.give_up_each({"v": {"read": "to the end"}, "y": None, "z": None})
+    assert {key: type(error) for key, error in ended.items()} == {
+        "v": type(None),
+        "y": PartitionNotOwnedError,
+        "z": type(None),
+    }
+    assert fleet.stored("v").progress == {"read": "to the end"} and fleet.stored("v").owner is None
+    assert list(a.leases.held) == ["x"]
+
+
 def test_completing_disowns_and_keeps_the_progress(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})

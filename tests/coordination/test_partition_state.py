@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,22 @@ from tests.support.partitions import NOW, a_partition
 
 LATER, EARLIER = NOW + timedelta(seconds=1), NOW - timedelta(seconds=1)
 FRESH = a_partition("p")
+
+
+def test_what_a_progress_is_read_as_is_made_once_and_anew_of_another_one() -> None:
+    read = []
+
+    def last(progress: Mapping[str, Any]) -> int:
+        read.append(progress)
+        return int(progress["last"])
+
+    partition = FRESH.with_progress({"last": 3})
+    assert [partition.progress_as(last) for _ in range(3)] == [3, 3, 3] and len(read) == 1
+    assert partition.with_progress({"last": 4}).progress_as(last) == 4
+    assert partition == FRESH.with_progress({"last": 3})
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            FRESH.progress_as(last)
 
 
 @pytest.mark.parametrize(

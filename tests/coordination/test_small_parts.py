@@ -23,6 +23,21 @@ def test_an_instant_of_another_zone_is_stored_in_utc() -> None:
     assert format_instant(datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))) == "2026-01-01T00:00:00.000000Z"
 
 
+@pytest.mark.parametrize("text", ["2026-01-31T08:30:00.5Z", "2026-01-31T08:30:00.500000Z"])
+def test_an_instant_is_read_whatever_its_width(text: str) -> None:
+    assert parse_instant(text) == datetime(2026, 1, 31, 8, 30, 0, 500_000, UTC)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "2026-01-31", "2026-01-31T08:30:00Z", "2026-01-31T08:30:00.500000", "2026-01-31T08:30:00.500000+00:00",
+     "2026-01-31 08:30:00.500000Z", "2026-W05-6T08:30:00.500000Z", "20260131T083000.500000Z"],
+)  # fmt: skip
+def test_what_is_no_stored_instant_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="does not match format"):
+        parse_instant(text)
+
+
 def test_an_instant_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="has no time zone"):
         format_instant(datetime(2026, 1, 1))

@@ -57,6 +57,10 @@ class UnreliableStore:
     def transaction_items(self) -> int:
         return self.store.transaction_items
 
+    @property
+    def joins_cheaply(self) -> bool:
+        return self.store.joins_cheaply
+
     def initialize(self) -> None:
         self.calls.append("initialize")
         self.store.initialize()

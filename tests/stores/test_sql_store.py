@@ -580,6 +580,96 @@ def test_an_acquisition_costs_the_same_statements_however_much_it_takes(store: S
     assert len(store.acquire(acquisition(1099))) == 1099
 
 
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)])
+def test_a_transaction_costs_the_same_statements_however_much_it_writes(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with opened(url_of(kind, request, tmp_path)) as store:
+        many = [a_partition(f"p{n:04}") for n in range(1000)]
+        store.create(many)
+        costs = []
+        for count in (2, 500):
+            with counted_statements(store) as statements:
+                written = store.transact(update=many[:count], new=[a_partition(f"of {count}")], unchanged=many[500:])
+            assert written == [p.written() for p in many[:count]]
+            costs.append(len(statements))
+            many[:count] = written
+        assert costs[0] == costs[1] <= 5
+
+
+def test_of_a_transaction_of_many_the_one_that_is_refused_is_named_and_nothing_is_written(store: SqlStore) -> None:
+    many = [a_partition(f"p{n}") for n in range(9)]
+    store.create(many)
+    [newer] = store.transact(update=many[5:6])
+    for update, unchanged in ((many, []), ([*many[:5], *many[6:]], many[5:6])):
+        with pytest.raises(PartitionUpdateError, match=r"'p5'.*version 0"):
+            store.transact(update=[p.with_progress({"moved": True}) for p in update], unchanged=unchanged)
+    assert store.get_each(SOURCE, keys(many)) == {p.partition_key: p for p in [*many[:5], newer, *many[6:]]}
+
+
+def test_what_a_transaction_writes_twice_is_refused(store: SqlStore) -> None:
+    one, other = a_partition("a"), a_partition("b")
+    store.create([one, other])
+    with pytest.raises(PartitionUpdateError):
+        store.transact(update=[one, other, one])
+    assert store.get_each(SOURCE, ["a", "b"]) == {"a": one, "b": other}
+
+
+def test_every_column_of_many_is_written(store: SqlStore) -> None:
+    """Each of them else than before, and None where there was something."""
+    there = [a_partition(f"schlüssel \U0001f511 {n}") for n in range(4)]
+    store.create(there)
+    leased = [p.acquired("me", NOW + timedelta(seconds=n), NOW) for n, p in enumerate(there)]
+    leased = [p.with_progress({"text": '\\"\n\U0001f511', "n": n}).failed(f"it's \\ {n}") for n, p in enumerate(leased)]
+    written = store.transact(update=leased)
+    assert store.get_each(SOURCE, keys(there)) == {p.partition_key: p for p in written}
+    written = store.transact(update=[p.recovered().closed(NOW + timedelta(days=1)) for p in written])
+    assert store.get_each(SOURCE, keys(there)) == {p.partition_key: p for p in written}
+    assert [p.version for p in written] == [2] * 4
+
+
+@pytest.mark.integration
+def test_postgresql_finds_many_keys_by_the_primary_key_before_it_ever_analyzed_a_large_table(postgres_url: str) -> None:
+    with opened(postgres_url) as store:
+        many = [a_partition(f"p{n:05}", age_seconds=n, text="x" * 500) for n in range(20_000)]
+        store.create(many)
+        plans: list[str] = []
+
+        def explained(connection: Any, cursor: Any, statement: str, values: Any, *rest: Any) -> None:
+            if "FOR UPDATE" in statement or statement.startswith("UPDATE"):
+                cursor.execute(f"EXPLAIN {statement}", values)
+                plans.append("\n".join(row[0] for row in cursor))
+
+        sa.event.listen(store._database.engine, "before_cursor_execute", explained)
+        store.transact(update=many[:50], unchanged=many[50:100])
+        assert len(plans) == 2 and all(f"{TABLE}_pkey" in plan for plan in plans), plans
+
+
+@pytest.mark.integration
+def test_transactions_of_the_same_rows_wait_for_each_other_in_postgresql(postgres_url: str) -> None:
+    """They lock in one order, whatever they were given: none is a deadlock."""
+    with opened(postgres_url) as store:
+        many = [a_partition(f"p{n:03}") for n in range(200)]
+        store.create(many)
+        written: list[int] = []
+
+        def write(ordered: Sequence[Partition]) -> None:
+            for _ in range(20):
+                there = store.get_each(SOURCE, keys(ordered))
+                with contextlib.suppress(PartitionUpdateError):
+                    written.append(len(store.transact(update=[there[p.partition_key] for p in ordered])))
+
+        threads = [threading.Thread(target=write, args=[ordered]) for ordered in (many, many[::-1])]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        [[deadlocks]] = execute(
+            store._database.engine, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        )
+        assert written and set(written) == {200} and deadlocks == 0
+
+
 # Sessions and servers
 
 
@@ -738,4 +828,4 @@ def test_a_file_that_becomes_read_only_is_an_unavailable_store(tmp_path: Path) -
     with opened(url) as store:
         sa.event.listen(store._database.engine, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = ON"))
         with pytest.raises(StoreUnavailableError, match="attempt to write a readonly database"):
-            store.create([Partition(**vars(a_partition("a")))])
+            store.create([a_partition("a")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -235,13 +235,15 @@ class ShardReading:
         self._check_beginnings(rows)
         held = max((row.memory_bytes for row in rows), default=0)
         self._summary.slot_memory_bytes = max(self._summary.slot_memory_bytes, held)
+        idle: dict[str, ShardProgress] = {}
         for row in rows:
             if row.partition_key in self._gone:
                 continue  # what was landed is another stream's of this name, and swept later
             with self._partitions.recording(row.partition_key):
-                self._record(row)
+                self._record(row, idle)
             if row.next_iterator is not None:
                 self._iterators[row.partition_key] = _Iterator(row.end, row.next_iterator, self._clock.monotonic())
+        self._write_idle(idle)
         return RoundRead(
             partitions=sum(row.is_batch for row in rows),
             bytes=sum(row.bytes for row in rows),
@@ -250,7 +252,11 @@ class ShardReading:
             throttled=sum(row.throttled for row in rows),
         )
 
-    def _record(self, row: Landed) -> None:
+    def _record(self, row: Landed, idle: dict[str, ShardProgress]) -> None:
+        """Note what was read of a shard.
+
+        :param idle: where it is put how far an idle shard is, if that is to be written.
+        """
         key = row.partition_key
         if row.error is not None:
             self._cannot_read(row)
@@ -265,9 +271,9 @@ class ShardReading:
             return
         self._partitions.note_read(key, row.read_until)
         if row.read_until is not None:
-            self._note_delivered_until(
-                key, row.read_until, after=self._coordinator.leases.ownership_timeout / IDLE_WRITES_PER_TIMEOUT
-            )
+            after = self._coordinator.leases.ownership_timeout / IDLE_WRITES_PER_TIMEOUT
+            if (known := self._idle(key, row.read_until, after=after)) is not None:
+                idle[key] = known
 
     def _check_beginnings(self, rows: Sequence[Landed]) -> None:
         """Make sure that what was read is of the stream whose shard it was to be.
@@ -333,18 +339,21 @@ class ShardReading:
         until = self._partitions.read_until.get(key)
         return None if until is None else self._idle(key, until, after=timedelta(0))
 
-    def _note_delivered_until(self, key: str, until: datetime, *, after: timedelta) -> None:
-        """Write how far an idle shard is, if that is news by more than `after`.
+    def _write_idle(self, idle: Mapping[str, ShardProgress]) -> None:
+        """Write how far idle shards are.
 
         Writing it renews the lease, so at the pace of renewals an idle shard costs no write more.
         """
-        if (idle := self._idle(key, until, after=after)) is not None:
-            self._coordinator.leases.checkpoint(key, idle.to_mapping())
-            self._measured_at[key] = self._clock.monotonic()
-            self._summary.note_progress(key)
+        written = self._coordinator.leases.checkpoint_each({key: known.to_mapping() for key, known in idle.items()})
+        for key, result in written.items():
+            with self._partitions.recording(key):
+                if isinstance(result, Exception):
+                    raise result
+                self._measured_at[key] = self._clock.monotonic()
+                self._summary.note_progress(key)
 
     def _idle(self, key: str, until: datetime, *, after: timedelta) -> ShardProgress | None:
-        """Return how far an idle shard is; None if it is not idle, or that is no news."""
+        """Return how far an idle shard is; None if it is not idle, or that is news by `after` at most."""
         progress = self._shards.progress(key)
         known = progress.delivered_until or datetime.min.replace(tzinfo=UTC)
         if progress.landed or until <= known + after:

@@ -87,6 +87,7 @@ class DynamoDbStore:
 
     kind = "dynamodb"
     transaction_items = TRANSACTION_ITEMS
+    joins_cheaply = False  # what is written in a transaction costs twice
 
     def __init__(
         self,
