@@ -107,16 +107,19 @@ def _compiled(name: Path, source: bytes) -> bytes:
         return Path(f"{module}c").read_bytes()
 
 
-def local_environment(given: Mapping[str, str]) -> dict[str, str]:
+def local_environment(given: Mapping[str, str], *, has_executors: bool = False) -> dict[str, str]:
     """Return the variables that a driver on this machine needs and that are not set yet.
 
     Without them the `spark-submit` of a virtual environment is not found, or finds neither Spark's files nor
     the Python that has pyarrow.
 
     :param given: what is set already.
+    :param has_executors: whether the job has executors beside the driver, on machines where this Python may not be.
     """
     scripts = str(Path(sys.executable).parent)
-    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    wanted = {"PYSPARK_DRIVER_PYTHON": sys.executable}
+    if not has_executors:
+        wanted["PYSPARK_PYTHON"] = sys.executable
     spark_home = installed_spark()
     if spark_home:
         wanted["SPARK_HOME"] = spark_home

@@ -80,24 +80,28 @@ class SubmissionTarget:
         """Whether the driver runs on this machine, with the Spark and the Python of this machine."""
         return not (self.is_in_cluster or self.is_yarn or self.is_kubernetes)
 
-    def without_waiting(self, conf: Mapping[Any, Any] | None) -> dict[Any, Any]:
-        """Return Spark's configuration with which spark-submit returns once the cluster has accepted the job.
+    def check(self) -> None:
+        """Check that the cluster manager can run a job.
 
-        :param conf: what the task configures.
-        :raises ConfigurationError: if the cluster manager cannot run the job, or `conf` asks to wait for it.
+        :raises ConfigurationError: if it cannot, with the remedy.
         """
-        conf = dict(conf or {})
-        if not self.is_in_cluster:
-            return conf
-        if self.is_yarn:
-            option = "spark.yarn.submit.waitAppCompletion"
-        elif self.is_kubernetes:
-            option = "spark.kubernetes.submission.waitAppCompletion"
-        else:
+        if self.is_in_cluster and not (self.is_yarn or self.is_kubernetes):
             raise ConfigurationError(
                 f"field 'deploy_mode' is 'cluster' with master {self.master!r}: Spark runs Python drivers "
                 "in cluster mode on YARN and Kubernetes alone; use 'client'"
             )
+
+    def without_waiting(self, conf: Mapping[Any, Any] | None) -> dict[Any, Any]:
+        """Return Spark's configuration with which spark-submit returns once the cluster has accepted the job.
+
+        :param conf: what the task configures.
+        :raises ConfigurationError: if `conf` asks to wait for it.
+        """
+        conf = dict(conf or {})
+        if not self.is_in_cluster:
+            return conf
+        manager = "yarn.submit" if self.is_yarn else "kubernetes.submission"
+        option = f"spark.{manager}.waitAppCompletion"
         if str(conf.get(option, "false")).strip().lower() != "false":
             raise ConfigurationError(f"field 'conf': {option!r} must be false, or left out, with deferrable=True")
         return {**conf, option: "false"}

@@ -505,6 +505,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         target, archive = submission_target(hook), text_value(self.spark_archive)
         prepared = copy(self)  # the task's own arguments stay as they were rendered
         with failing_when_misconfigured():
+            target.check()
             prepared.conf = conf_with_archive(self.conf, archive, target)
         prepared.application_args = [job.settings_file.name if target.is_in_cluster else str(job.settings_file)]
         prepared.py_files = _listed(self.py_files, job.package_archive)
@@ -512,7 +513,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             prepared.files = _listed(self.files, job.settings_file)
         elif target.is_here:
             given = self.env_vars or {}
-            prepared.env_vars = {**local_environment({**os.environ, **given}), **given}
+            found = local_environment({**os.environ, **given}, has_executors=not target.is_local)
+            prepared.env_vars = {**found, **given}
             environment = {**os.environ, **prepared.env_vars}
             with failing_when_misconfigured():
                 require_versions(find_installation(environment))

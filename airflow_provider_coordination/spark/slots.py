@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.spark.executor_python import naming_its_host, running_on_executors
 from airflow_provider_coordination.spark.shared_place import Probe, SharedPlace
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def land_in_slots(
     :param land: lands the partitions of one; it travels pickled.
     :param row: the class of what it returns.
     :param place: where they land; checked by the job's first landing. None for a place that needs no check.
-    :raises ConfigurationError: if the place is not shared by all workers.
+    :raises ConfigurationError: if the place is not shared by all workers, or the Python of an executor cannot land.
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
@@ -109,7 +110,9 @@ def collected(frame: DataFrame, row: type[R]) -> list[R]:
 def _in_slots(
     context: SparkContext, slots: Sequence[Sequence[P]], task: Callable[[int, Iterable[Sequence[P]]], Iterable[T]]
 ) -> list[T]:
-    return context.parallelize(slots, len(slots)).mapPartitionsWithIndex(task).collect()
+    rdd = context.parallelize(slots, len(slots)).mapPartitionsWithIndex(naming_its_host(task))
+    with running_on_executors():
+        return rdd.collect()
 
 
 def _landed(

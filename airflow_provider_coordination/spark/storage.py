@@ -24,8 +24,10 @@ from pyarrow import fs
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.delivery import SinkAwayError
 from airflow_provider_coordination.spark.files import Claim, Files, apart, missing
 from airflow_provider_coordination.spark.filesystems import open_files
+from airflow_provider_coordination.spark.outages import is_outage, is_refusal
 
 log = logging.getLogger(__name__)
 
@@ -336,12 +338,17 @@ def check_writable(field: str, root: str, access: Access = DEFAULT_ACCESS) -> No
 
     :param field: what the user calls it, such as `field 'landing_path'`.
     :raises ConfigurationError: naming the field, the path, the reason and the remedy.
+    :raises SinkAwayError: if the place does not answer at present, or has no room.
     """
     try:
         make_folder(root, access)
         delete_file(_probed(root, access), access)
         _sweep_probes(root, access)
     except (OSError, ValueError, ConfigurationError) as error:
+        if is_outage(error) and not is_refusal(error):
+            raise SinkAwayError(
+                f"{field} is {root!r}, where nothing can be written at present: {error}; run again once that has passed"
+            ) from error
         link = f"it is a link to {str(Path(root).readlink())!r}; " if Path(root).is_symlink() else ""
         raise ConfigurationError(
             f"{field} is {root!r}, which cannot be written: {link}{error}; correct the path, or let the user who "

@@ -27,6 +27,7 @@ from airflow_provider_coordination.spark.delivery import (
     one_by_one,
 )
 from airflow_provider_coordination.spark.error_texts import error_text
+from airflow_provider_coordination.spark.executor_python import running_on_executors
 from airflow_provider_coordination.spark.judging import Judge, JudgedBatch
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
@@ -146,7 +147,7 @@ class DeliverTransformed:
         """
         work = self._routed[0].scratch([batch.attempt for batch in batches])
         try:
-            with calling(self._place):
+            with calling(self._place), running_on_executors():
                 return self._prepare_in(work, batches)
         except Exception:  # what is prepared anew gets other names
             with suppress(OSError, DeliveryError):  # the next owner sweeps what is left
@@ -212,7 +213,8 @@ class DeliverTransformed:
         """Write what the transform makes of batches; of one alone, of those records on which it does not raise."""
         folder = join(work, "all")
         try:
-            return self.transformation.write([batch.part for batch in batches], folder)
+            with running_on_executors():
+                return self.transformation.write([batch.part for batch in batches], folder)
         except Exception as error:
             if len(batches) > 1 or not is_of_a_record(error):
                 raise

@@ -91,4 +91,9 @@ def test_a_submission_to_a_cluster_does_not_wait_for_the_end(master: str, option
 
 def test_a_standalone_cluster_that_cannot_run_python_drivers_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="use 'client'"):
-        SubmissionTarget(master="spark://master:7077", deploy_mode="cluster").without_waiting(None)
+        SubmissionTarget(master="spark://master:7077", deploy_mode="cluster").check()
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://https://api"])
+def test_clusters_that_run_python_drivers_are_accepted(master: str) -> None:
+    SubmissionTarget(master=master, deploy_mode="cluster").check()

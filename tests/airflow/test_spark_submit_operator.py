@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import sys
 import threading
 import time
 import zipfile
@@ -266,6 +267,37 @@ def test_what_the_user_set_is_left_alone(operator: Any, spark: StubSpark, contex
     assert call["environment"]["SPARK_HOME"] == "/opt/spark"
     assert call["environment"]["MINE"] == "1"
     assert call["environment"]["PYSPARK_PYTHON"]
+
+
+def test_executors_elsewhere_are_not_given_the_path_of_this_python(
+    operator: Any, spark: StubSpark, context: Any, connect: Any
+) -> None:
+    connect("spark_default", "spark", host="spark://master", port=7077)
+    operator().execute(context)
+    (call,) = spark.calls
+    assert call["environment"]["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert "PYSPARK_PYTHON" not in call["environment"]
+
+
+def test_executors_elsewhere_run_the_python_that_the_user_names(
+    operator: Any, spark: StubSpark, context: Any, connect: Any
+) -> None:
+    connect("spark_default", "spark", host="spark://master", port=7077)
+    operator(env_vars={"PATH": spark.path, "PYSPARK_PYTHON": "/opt/python"}).execute(context)
+    (call,) = spark.calls
+    assert call["environment"]["PYSPARK_PYTHON"] == "/opt/python"
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_standalone_cluster_that_cannot_run_python_drivers_is_refused_before_anything_is_submitted(
+    operator: Any, spark: StubSpark, context: Any, connect: Any, deferrable: bool
+) -> None:
+    connect("spark_default", "spark", host="spark://master", port=7077, extra={"deploy-mode": "cluster"})
+    with pytest.raises(
+        AirflowFailException, match="field 'deploy_mode' is 'cluster' with master 'spark://master:7077'"
+    ):
+        operator(deferrable=deferrable).execute(context)
+    assert spark.calls == []
 
 
 def test_in_cluster_mode_the_file_travels_and_is_found_by_its_bare_name(

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, Transform
+from airflow_provider_coordination.spark.executor_python import ExecutorPythonError
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.payload import JsonPayload
@@ -25,6 +26,7 @@ from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import files_below, write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
+from tests.support.executor_python import executors_running, python_without
 from tests.support.sinks import an_attempt
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -326,3 +328,16 @@ def test_items_with_different_columns_are_delivered_each_with_its_own(lake: Lake
         "four": {"a"},
     }
     assert lake.values("of") == {"one": [3], "two": [1], "three": [3, 3], "four": [1]}
+
+
+def test_an_executor_that_lacks_a_module_fails_the_delivery_and_blames_no_batch(lake: Lake) -> None:
+    attempts = [lake.land("a", *numbers(1)), lake.land("b", *numbers(2))]
+    delivery = lake.delivery()
+    python = python_without("pyarrow", lake.folder)
+    with (
+        executors_running(lake.spark.sparkContext, python),
+        pytest.raises(ExecutorPythonError, match=r"pyarrow.*; install it there, or name another Python in 'spark\."),
+    ):
+        delivery.prepare(attempts, delivery.sinks)
+    lake.deliver(lake.delivery(), attempts)
+    assert lake.values() == {"a": [1], "b": [2]}

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt, Prepared, SinkAwayError, by_halves
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.sinks.iceberg import catalog
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
-from airflow_provider_coordination.spark.storage import files_below, read_table, write_table
+from airflow_provider_coordination.spark.storage import check_writable, files_below, read_table, write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transforming import DeliverTransformed
 from tests.integration.test_sink_contract_on_s3 import DatasetInBucket, DeltaInBucket, IcebergInBucket
@@ -117,3 +118,29 @@ def test_while_files_are_out_of_reach_a_delivery_is_held_once_and_blames_no_batc
     delivery.commit("main", [replace(each, shared_file=made[each.batch_id].shared_file) for each in attempts])
     files = [file for file in files_below(root, access) if "/_" not in file]
     assert sorted(n for file in files for n in read_table(file, access=access)["n"].to_pylist()) == list(range(1, 9))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("outage", [Fault.CUT, Fault.UNAVAILABLE])
+def test_a_bucket_that_does_not_answer_when_a_job_starts_is_no_wrong_setting(
+    network: FaultyS3, s3_bucket: str, outage: Fault
+) -> None:
+    root = f"s3://{s3_bucket}/clicks"
+    network.make(".*", outage, FOR_EVER)
+    with pytest.raises(SinkAwayError, match=rf"^field 'path' is '{root}', where nothing can be written at present: "):
+        check_writable("field 'path'", root, Access(((root, network.settings),)))
+
+
+@pytest.mark.integration
+def test_a_host_without_an_address_is_no_wrong_setting_either(network: FaultyS3, s3_bucket: str) -> None:
+    root, nowhere = f"s3://{s3_bucket}/clicks", replace(network.settings, endpoint_url="http://s3.nowhere.invalid")
+    with pytest.raises(SinkAwayError, match="where nothing can be written at present: "):
+        check_writable("field 'path'", root, Access(((root, nowhere),)))
+
+
+@pytest.mark.integration
+def test_a_bucket_that_refuses_when_a_job_starts_is_a_wrong_setting(network: FaultyS3, s3_bucket: str) -> None:
+    root = f"s3://{s3_bucket}/clicks"
+    network.make(".*", Fault.FORBIDDEN, FOR_EVER)
+    with pytest.raises(ConfigurationError, match=rf"^field 'path' is '{root}', which cannot be written: "):
+        check_writable("field 'path'", root, Access(((root, network.settings),)))

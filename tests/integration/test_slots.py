@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import platform
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 
+from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark import executor_python
+from airflow_provider_coordination.spark.executor_python import ExecutorPythonError
 from airflow_provider_coordination.spark.shared_place import SharedPlace
 from airflow_provider_coordination.spark.slots import check_shared, land_in_slots
+from tests.support.executor_python import executors_running, older_python, python_without
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +49,13 @@ def probing(folder: Path, plans: Sequence[int]) -> list[Row]:
 def failing(plans: Sequence[int]) -> list[Row]:
     """Fail."""
     raise ValueError(f"partitions {plans} are cursed")
+
+
+def importing(plans: Sequence[int]) -> list[Row]:
+    """Import what a client of AWS needs."""
+    import boto3
+
+    return [Row(plan, len(boto3.__version__)) for plan in plans]
 
 
 @pytest.fixture
@@ -102,3 +116,50 @@ def test_what_a_slot_raises_names_what_is_wrong_and_leaves_no_probe(
     with pytest.raises(Exception, match=r"ValueError: partitions \[1\] are cursed"):
         land_in_slots(spark.sparkContext, [[1]], failing, Row, place)
     assert not [path for path in (tmp_path / "landing").rglob("*") if len(path.suffixes) == 0 and path.is_file()]
+
+
+@pytest.mark.parametrize("module", ["pyarrow", "boto3", "airflow_provider_coordination"])
+def test_an_executor_that_lacks_a_module_is_named_with_its_host_and_its_python(
+    spark: SparkSession, tmp_path: Path, module: str
+) -> None:
+    python = python_without(module, tmp_path)
+    expected = (
+        rf"executor {socket.gethostname()} \(.*, Python {platform.python_version()}\): No module named '{module}'"
+    )
+    with (
+        executors_running(spark.sparkContext, python),
+        pytest.raises(ExecutorPythonError, match=rf"^{expected}; install it there, or name another Python in 'spark\."),
+    ):
+        land_in_slots(spark.sparkContext, [[1]], importing, Row)
+
+
+def test_an_executor_without_the_python_is_named_with_its_host(spark: SparkSession, tmp_path: Path) -> None:
+    python = str(tmp_path / "python3.12")
+    with (
+        executors_running(spark.sparkContext, python),
+        pytest.raises(
+            ExecutorPythonError, match=rf"^executor \S+: there is no Python '{python}'; install one there, or"
+        ),
+    ):
+        land_in_slots(spark.sparkContext, [[1]], importing, Row)
+
+
+def test_executors_of_another_python_are_reported_with_both_versions(spark: SparkSession, tmp_path: Path) -> None:
+    ours = ".".join(platform.python_version_tuple()[:2])
+    with (
+        executors_running(spark.sparkContext, older_python(tmp_path)),
+        pytest.raises(
+            ExecutorPythonError, match=rf"^executors run Python 3.9 and the driver runs Python {ours}; install Python"
+        ),
+    ):
+        land_in_slots(spark.sparkContext, [[1]], importing, Row)
+
+
+def test_an_executor_with_another_version_of_this_package_is_named(spark: SparkSession) -> None:
+    with (
+        patch.object(executor_python, "__version__", "9.9.9"),
+        pytest.raises(
+            ExecutorPythonError, match=rf"airflow_provider_coordination is {__version__}, and 9.9.9 in the driver"
+        ),
+    ):
+        land_in_slots(spark.sparkContext, [[1]], importing, Row)
