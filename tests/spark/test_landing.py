@@ -20,6 +20,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     KinesisUnavailableError,
     ShardNotFoundError,
 )
+from airflow_provider_coordination.sources.kinesis.pacing import Taken
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, ShardPage
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
@@ -31,6 +32,7 @@ from airflow_provider_coordination.spark.slots import dealt
 from tests.support.clock import ManualClock
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
+from tests.support.kinesis_server.errors import ApiError
 from tests.support.kinesis_server.in_process import InProcessClient
 from tests.support.kinesis_server.limits import Limits
 
@@ -267,7 +269,7 @@ def test_a_consumer_is_sent_what_polling_would_have_read(service: Service) -> No
     polled = service.land()
     sent = service.land(plan=service.subscribed())
     assert [{**row, "_batch_id": ""} for row in rows(sent)] == [{**row, "_batch_id": ""} for row in rows(polled)]
-    by_chance = ("batch_id", "file", "file_bytes", "seconds", "read_until", "next_iterator")
+    by_chance = ("batch_id", "file", "file_bytes", "seconds", "read_until", "next_iterator", "taken")
     assert replace(sent, **{name: getattr(polled, name) for name in by_chance}) == polled
     assert service.engine.stream("s").consumers["c"].subscriptions == {}
 
@@ -440,6 +442,31 @@ def test_a_shard_is_read_at_full_speed_without_being_throttled(service: Service)
     landed = service.land(seconds=60.0)
     assert (landed.records, landed.throttled) == (24, 0)
     assert 10 <= landed.seconds <= 16
+
+
+def test_short_rounds_keep_to_the_budget_that_the_round_before_has_left(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[ApiError] = []
+    call = Engine.call
+
+    def watched(engine: Engine, operation: str, request: Any) -> Any:
+        try:
+            return call(engine, operation, request)
+        except ApiError as error:
+            refused.append(error)
+            raise
+
+    monkeypatch.setattr(Engine, "call", watched)
+    service.put(*[b"x" * (2**20 - 1)] * 24)
+    service.engine.limits = Limits.real()
+    start, begun, read = "TRIM_HORIZON", service.clock.monotonic(), 0
+    taken: Taken = ()
+    while read < 24:
+        landed = service.land(start, seconds=2.0, plan={"taken": taken})
+        start, taken, read = landed.end, landed.taken, read + landed.records
+    assert refused == []
+    assert 10 <= service.clock.monotonic() - begun <= 20
 
 
 def test_a_shard_whose_budget_others_use_up_says_so(service: Service) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from airflow_provider_coordination.sources.kinesis.pacing import Taken
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords, ShardPage, microseconds
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position, position_order
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap
@@ -115,6 +116,8 @@ class BatchReading:
         """What the service said of the last page."""
         self.next_iterator: str | None = None
         """Kinesis' own, which goes on behind the batch; None if nobody knows one."""
+        self.taken: Taken = ()
+        """What was read of the shard, by the monotonic clock."""
         self.throttled = 0
         """How many reads were refused for what others read."""
 
@@ -143,6 +146,7 @@ class BatchReading:
             self.throttled += page.throttled
             self.millis_behind_latest = page.millis_behind_latest
             self.next_iterator = page.next_iterator
+            self.taken = page.taken
             records = self._begun(page, KinesisRecords.of(page.records))
             stop = self._stop_index(records)
             if stop is not None:

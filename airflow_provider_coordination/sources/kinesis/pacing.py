@@ -59,12 +59,22 @@ class Patience:
         return self.until is not None and self.clock.monotonic() + after >= self.until
 
 
+Taken = tuple[tuple[float, int], ...]
+"""What was read of a shard: until when each part counts, by some clock in seconds, and its size in bytes."""
+
+
+def moved(taken: Taken, seconds: float) -> Taken:
+    """Return what counts longer than until 0 once this many seconds are added: from one clock to another."""
+    return tuple((until + seconds, size) for until, size in taken if until + seconds > 0)
+
+
 class Pace:
     """Keeps the reads of one shard within what Kinesis allows; for one reader.
 
     :param patience: its clock is used.
     :param interval_seconds: the least time between two reads.
     :param bytes_per_second: how much may be read.
+    :param taken: what was read of the shard before, by another reader; counts from now on.
     """
 
     def __init__(
@@ -72,6 +82,7 @@ class Pace:
         patience: Patience,
         interval_seconds: float = READ_INTERVAL_SECONDS,
         bytes_per_second: int = READ_BYTES_PER_SECOND,
+        taken: Taken = (),
     ) -> None:
         self._clock = patience.clock
         self._sleep = patience.sleep
@@ -79,7 +90,7 @@ class Pace:
         self._bytes_per_second = bytes_per_second
         self._since = self._clock.monotonic()
         self._last: float | None = None
-        self._taken: deque[tuple[float, int]] = deque()  # how many bytes count until when
+        self._taken = deque(moved(taken, self._since))
 
     def wait(self) -> None:
         """Wait until the next read is due."""
@@ -100,6 +111,11 @@ class Pace:
                 left -= size
                 due = max(due, until)
         return due - now
+
+    @property
+    def taken(self) -> Taken:
+        """What was read, for who goes on in this reader's place."""
+        return tuple(self._taken)
 
     def took(self, size: int) -> None:
         """Note what the last read gave: it counts for a second, and more than a second may give counts longer."""

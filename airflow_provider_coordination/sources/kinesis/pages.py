@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_coordination.sources.kinesis.pacing import Taken
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -140,6 +141,7 @@ class ShardPage:
     :param throttled: how many reads were refused since the page before for what others read of the shard: this reader
         kept to the limits.
     :param next_iterator: Kinesis' own, which goes on behind the page; None if there is none.
+    :param taken: what was read of the shard, the page included, by the monotonic clock.
     """
 
     records: Sequence[KinesisRecord]
@@ -149,6 +151,7 @@ class ShardPage:
     read_at: datetime
     throttled: int = 0
     next_iterator: str | None = None
+    taken: Taken = ()
 
     @property
     def is_drained(self) -> bool:

@@ -24,7 +24,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     kinesis_errors,
 )
 from airflow_provider_coordination.sources.kinesis.fast_parsing import COLUMNS
-from airflow_provider_coordination.sources.kinesis.pacing import READ_INTERVAL_SECONDS, Pace, Patience
+from airflow_provider_coordination.sources.kinesis.pacing import READ_INTERVAL_SECONDS, Pace, Patience, Taken
 from airflow_provider_coordination.sources.kinesis.pages import (
     KinesisRecord,
     KinesisRecords,
@@ -94,6 +94,7 @@ def read_shard(
     patience: Patience | None = None,
     room: Room | None = None,
     iterator: str | None = None,
+    taken: Taken = (),
 ) -> Generator[ShardPage]:
     """Yield the pages of a shard until its end; on an open shard that is never, and the caller stops.
 
@@ -117,6 +118,7 @@ def read_shard(
     :param patience: how long to go on trying.
     :param room: held for each page that is asked for; by default there is enough.
     :param iterator: Kinesis' own, which goes on at the start; by default it is asked for one.
+    :param taken: what was read of the shard before; counts from now on.
     :raises ValueError: if `start` is no position.
     :raises ShardNotFoundError: while reading, if the shard or its stream is gone.
     :raises PositionRefusedError: while reading, if the position is not one of this shard.
@@ -124,7 +126,7 @@ def read_shard(
         no time is set at which the patience ends.
     """
     patience = patience or Patience()
-    pace = Pace(patience, min_interval_seconds)
+    pace = Pace(patience, min_interval_seconds, taken=taken)
     polling = _Polling(client, stream_name, shard_id, parse_position(start), inclusive, page_records, patience, pace)
     polling.room, polling.iterator = room, iterator
     return polling.pages()
@@ -214,6 +216,7 @@ class _Polling:
             read_at=service_time(response, asked_at),
             throttled=self._counted_throttles(),
             next_iterator=self.iterator,
+            taken=self._pace.taken,
         )
 
     def _new_iterator(self) -> str:

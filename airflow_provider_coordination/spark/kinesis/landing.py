@@ -29,6 +29,8 @@ from airflow_provider_coordination.sources.kinesis.pacing import (
     READ_BYTES_PER_SECOND,
     READ_INTERVAL_SECONDS,
     Patience,
+    Taken,
+    moved,
 )
 from airflow_provider_coordination.sources.kinesis.pages import ShardPage
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
@@ -70,6 +72,7 @@ class ReadPlan:
     :param end: the position at which the partition ends; None if it ends with the shard.
     :param iterator: Kinesis' own, which goes on at the start; None if none is known.
     :param throughput: how many bytes a second it gave in the rounds before; None if it was not read yet.
+    :param taken: what the rounds before read of it; counts from now on.
     """
 
     source_identifier: str
@@ -86,6 +89,7 @@ class ReadPlan:
     end: str | None = None
     iterator: str | None = None
     throughput: float | None = None
+    taken: Taken = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +131,7 @@ class Landed(LandedRow):
     :param throttled: reads that were refused although this job kept to what a shard allows: others read it too.
     :param gap: what was lost before the first record; with `error`, what stands in the way.
     :param next_iterator: Kinesis' own, which goes on at the end; None if none is known.
+    :param taken: what was read of the shard; counts from the end on.
     :param memory_bytes: how much the slot held at most, of all its shards.
     """
 
@@ -137,6 +142,7 @@ class Landed(LandedRow):
     throttled: int = 0
     gap: Gap | None = None
     next_iterator: str | None = None
+    taken: Taken = ()
     memory_bytes: int = 0
 
 
@@ -326,6 +332,7 @@ def _land_shard(
         seconds=seconds,
         gap=reading.gap,
         next_iterator=reading.next_iterator,
+        taken=moved(reading.taken, -clock.monotonic()),
     )
 
 
@@ -355,6 +362,7 @@ def _pages(
             patience=patience,
             room=room,
             iterator=iterator,
+            taken=plan.taken,
         )
     return subscribe_shard(
         client, plan.consumer_arn, plan.stream, plan.shard_id, plan.start, inclusive=inclusive, patience=patience

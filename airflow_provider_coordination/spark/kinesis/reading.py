@@ -16,6 +16,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.sources.kinesis.cleanup import ended, gap_after, with_loss
 from airflow_provider_coordination.sources.kinesis.errors import StreamGoneError
 from airflow_provider_coordination.sources.kinesis.keys import sibling_key
+from airflow_provider_coordination.sources.kinesis.pacing import Taken, moved
 from airflow_provider_coordination.sources.kinesis.positions import is_sequence_number
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
@@ -96,6 +97,7 @@ class ShardReading:
         self._shards = KindPartitions(partitions, coordinator.leases, ShardProgress)
         self._measured_at: dict[str, float] = {}  # when the throughput of each was last measured
         self._iterators: dict[str, _Iterator] = {}
+        self._taken: dict[str, Taken] = {}  # what was read of each, by the clock
         self._gone: dict[str, str] = {}  # why, of shards whose stream is not there any more
         self._settling: dict[str, datetime] = {}  # children put back until their resharding has settled
 
@@ -116,7 +118,7 @@ class ShardReading:
         self._at_stop.intersection_update(self._partitions.read_until)
         self._shards.forget_ended()
         known: dict[str, Any]
-        for known in (self._measured_at, self._iterators):
+        for known in (self._measured_at, self._iterators, self._taken):
             for key in known.keys() - self._partitions.read_until.keys():
                 del known[key]
         if self._streams.look_after():
@@ -221,6 +223,7 @@ class ShardReading:
             end=progress.end,
             iterator=self._iterator_of(key, progress),
             throughput=progress.throughput,
+            taken=moved(self._taken.get(key, ()), -self._clock.monotonic()),
         )
 
     def _iterator_of(self, key: str, progress: ShardProgress) -> str | None:
@@ -243,6 +246,7 @@ class ShardReading:
                 self._record(row, idle)
             if row.next_iterator is not None:
                 self._iterators[row.partition_key] = _Iterator(row.end, row.next_iterator, self._clock.monotonic())
+            self._taken[row.partition_key] = moved(row.taken, self._clock.monotonic())
         self._write_idle(idle)
         return RoundRead(
             partitions=sum(row.is_batch for row in rows),

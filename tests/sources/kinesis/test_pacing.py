@@ -13,6 +13,7 @@ from airflow_provider_coordination.sources.kinesis.pacing import (
     READ_BYTES_PER_SECOND,
     Pace,
     Patience,
+    moved,
 )
 from tests.support.clock import ManualClock
 from tests.support.depth import examples
@@ -58,6 +59,27 @@ def test_no_page_is_asked_for_while_the_budget_is_used_up(sizes: list[int]) -> N
         before = list(zip(times[:number], sizes[:number], strict=True))
         assert sum(time - 1 < then for then, _ in before) < 5
         counting = [size for then, size in before if time < then + max(1.0, size / READ_BYTES_PER_SECOND) - 0.001]
+        assert sum(counting) < READ_BYTES_PER_SECOND
+
+
+@settings(max_examples=examples(40))
+@given(st.lists(st.integers(0, 10 * MIB), min_size=1, max_size=12), st.lists(st.integers(0, 10 * MIB), max_size=12))
+def test_a_reader_that_goes_on_for_another_keeps_to_the_budget_that_is_left(first: list[int], then: list[int]) -> None:
+    clock = ManualClock()
+    begun, pace, times = clock.monotonic(), Pace(patient(clock)), []
+    for size in first:
+        pace.wait()
+        times.append(clock.monotonic() - begun)
+        pace.took(size)
+    pace = Pace(patient(clock), taken=moved(pace.taken, -clock.monotonic()))
+    for size in then:
+        pace.wait()
+        times.append(clock.monotonic() - begun)
+        pace.took(size)
+    sizes = [*first, *then]
+    for number, time in enumerate(times):
+        before = list(zip(times[:number], sizes[:number], strict=True))
+        counting = [size for at, size in before if time < at + max(1.0, size / READ_BYTES_PER_SECOND) - 0.001]
         assert sum(counting) < READ_BYTES_PER_SECOND
 
 
