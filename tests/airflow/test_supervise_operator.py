@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from airflow.sdk.exceptions import AirflowException, TaskDeferred
@@ -66,7 +68,8 @@ def jobs(coordination: SourceCoordinator) -> Iterator[Callable[[], list[Job]]]:
     yield lambda: of_source.of_task(task_of("clicks"))
     for job in of_source.of_task(task_of("clicks")):
         for process in job_processes(str(settings_file_of(job.log))) if job.log else ():
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def in_run(try_number: int = 1, began: timedelta = timedelta(0), dag_id: str = "supervise_clicks") -> Any:

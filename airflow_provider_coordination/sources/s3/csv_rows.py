@@ -42,8 +42,10 @@ class CsvRows:
         return self._scanned(closed) == len(closed)
 
     def _scanned(self, data: bytes) -> int:
-        found = self._rows.match(data)
-        return 0 if found is None else found.end()
+        end = 0
+        while (found := self._row.match(data, end)) is not None:
+            end = found.end()
+        return end
 
     def _by_parity(self, data: bytes) -> int | None:
         """Return the same where an even number of quotes before an end of line says that it ends a row.
@@ -73,27 +75,29 @@ class CsvRows:
         return 0
 
     @cached_property
-    def _value(self) -> str:
-        """A value, as a regular expression that never goes back."""
+    def _text(self) -> str:
+        """A row, as a regular expression that has one way to match.
+
+        Only single characters are repeated possessively: before Python 3.11.5 a group that is may match too little.
+        """
         delimiter, quote, escape = re.escape(self.delimiter), re.escape(self.quote), re.escape(self.escape)
-        escaped = f"|{escape}(?s:.)" if escape else ""
-        plain = f"(?:[^{delimiter}\\r\\n{escape}]++{escaped})*+"
-        if not quote:
-            return plain
-        quoted = f"{quote}(?:[^{quote}{escape}]++|{quote}{quote}{escaped})*+{quote}"
-        return f"(?:{quoted}{plain}|(?!{quote}){plain})"
+        escaped = f"{escape}(?s:.)" if escape else ""
+        characters = f"[^{delimiter}\\r\\n{escape}]*+"
+        value = f"{characters}(?:{escaped}{characters})*" if escape else characters
+        if quote:
+            characters = f"[^{quote}{escape}]*+"
+            pairs = f"(?:{quote}{quote}|{escaped})" if escape else f"{quote}{quote}"
+            quoted = f"{quote}{characters}(?:{pairs}{characters})*{quote}(?!{quote})"
+            value = f"(?:{quoted}{value}|(?!{quote}){value})"
+        return f"(?:{value}{delimiter})*{value}(?:\\r\\n|\\n|\\r(?=[^\\n]))"
 
     @cached_property
-    def _row(self) -> str:
-        return f"(?:{self._value}{re.escape(self.delimiter)})*+{self._value}(?:\\r\\n|\\n|\\r(?=[^\\n]))"
-
-    @cached_property
-    def _rows(self) -> re.Pattern[bytes]:
-        return re.compile(f"(?:{self._row})*+".encode())
+    def _row(self) -> re.Pattern[bytes]:
+        return re.compile(self._text.encode())
 
     @cached_property
     def _first(self) -> re.Pattern[bytes]:
-        return re.compile(f"[\\r\\n]*+{self._row}".encode())
+        return re.compile(f"[\\r\\n]*+{self._text}".encode())
 
 
 def _every_second(first: int, count: int) -> pa.Array:
