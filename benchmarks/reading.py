@@ -57,6 +57,7 @@ from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingO
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
+from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.spans import NoSpan
 from airflow_provider_coordination.spark.worker_environment import WORKER_ENVIRONMENT
@@ -65,7 +66,7 @@ from airflow_provider_coordination.stores.sql import SqlStore
 from benchmarks.acquire_scale import Server, postgresql
 from benchmarks.landing import SLOTS, session
 from tests.support.fleet import LaterClock
-from tests.support.job_settings import ingest, streams_of
+from tests.support.job_settings import ingest, parquet, streams_of
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
 from tests.support.read_plans import read_plans
@@ -259,7 +260,9 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     seconds[name] = time.perf_counter() - start
 
 
-def rounds(spark: SparkSession, shards: int, folder: Path, store: CoordinationStore) -> dict[str, float]:
+def rounds(
+    spark: SparkSession, shards: int, store: CoordinationStore, sink: SinkSettings, landing_path: str
+) -> dict[str, float]:
     """Return the seconds of a job's first round over shards with ten records each, of renewing its leases, of a round
     that finds nothing, and of giving the leases back."""
     client = InProcessClient(Engine(SystemClock()))
@@ -270,7 +273,8 @@ def rounds(spark: SparkSession, shards: int, folder: Path, store: CoordinationSt
             owner="job",
             streams=(STREAM,),
             aws=aws,
-            output=str(folder / "lake"),
+            writes=(sink,),
+            landing_path=landing_path,
             expires_at=datetime.now(UTC) + timedelta(days=1),
             store=StoreSettings(kind="sql", settings={}),
         )
@@ -280,7 +284,7 @@ def rounds(spark: SparkSession, shards: int, folder: Path, store: CoordinationSt
         sync = ShardSync(client, coordinator, initial_position="TRIM_HORIZON")
         sync.run([STREAM], forced=True)
         streams = Streams([STREAM], partial(describe_stream, client), sync=partial(sync.run, [STREAM], forced=False))
-        sinks = make_sinks(settings.writes)
+        sinks = make_sinks(settings.all_sinks)
         for sink in sinks:
             sink.check()
         phases = Phases()
@@ -313,7 +317,8 @@ def rounds(spark: SparkSession, shards: int, folder: Path, store: CoordinationSt
 def many(spark: SparkSession, shards: int, folder: Path) -> dict[str, float]:
     """Return the seconds of the first round of a job over many shards, and of the one that finds nothing."""
     store = SqlStore(f"sqlite:///{folder}/leases.db", table="leases")
-    found = rounds(spark, shards, folder, store)
+    lake = str(folder / "lake")
+    found = rounds(spark, shards, store, parquet(lake), f"{lake}/_landing")
     store.close()
     found["in all"] = sum(found[name] for name in ("acquire", "land", "record", "deliver"))
     return found
@@ -325,7 +330,8 @@ def driver(server: Server, spark: SparkSession, shards: int, folder: Path) -> di
     `acknowledge` is part of `deliver`, and that of `finish`, with what is noted and deleted once batches are delivered.
     """
     store = server.open(f"shards_{time.time_ns()}")
-    found = rounds(spark, shards, folder, store)
+    lake = str(folder / "lake")
+    found = rounds(spark, shards, store, parquet(lake), f"{lake}/_landing")
     store.close()
     parts = ("acquire", "record", "deliver", "acknowledge", "finish", "renew", "give back")
     own = {name: found[name] for name in parts}

@@ -9,6 +9,7 @@ import http.client
 import re
 import socket
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -71,6 +72,8 @@ class FaultyS3:
         self._troubles: list[Trouble] = []
         self.requests: list[str] = []
         """Method and path of each request."""
+        self.seconds = 0.0
+        """How long each request is on its way."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
 
@@ -119,6 +122,7 @@ class FaultyS3:
             def answer(self) -> None:
                 body = self._body()
                 trouble = outer._trouble(f"{self.command} {self.path}")
+                time.sleep(outer.seconds)
                 match trouble and trouble.fault:
                     case Fault.UNAVAILABLE:
                         self._send(503, XML, UNAVAILABLE_BODY)
