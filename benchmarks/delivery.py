@@ -49,6 +49,7 @@ from airflow_provider_coordination.spark.application import delivery_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
 from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan
@@ -146,7 +147,6 @@ class Job:
     :param folder: an empty folder, for all of it.
     :param partitions: how many shards the stream has.
     :param sink: where it delivers.
-    :param spark: the session; None where nothing looks into the records.
     :param store: where its leases are.
     :param transform: see `IngestSettings.transform`.
     """
@@ -157,7 +157,6 @@ class Job:
         partitions: int,
         sink: SinkSettings,
         *,
-        spark: SparkSession | None = None,
         store: CoordinationStore | None = None,
         transform: str | None = None,
     ) -> None:
@@ -192,7 +191,8 @@ class Job:
         sinks = make_sinks([sink])
         for each in sinks:
             each.check()
-        self.delivery = TimedCommits(delivery_of(spark, settings, SHARD_RECORDS, sinks, None, BadRecords()))  # type: ignore[arg-type]
+        job_spark = JobSpark("benchmark")
+        self.delivery = TimedCommits(delivery_of(job_spark, settings, SHARD_RECORDS, sinks, None, BadRecords()))
         self._ingestion = Ingestion(
             settings,
             coordinator,
@@ -283,8 +283,8 @@ def data_files(folder: Path) -> set[Path]:
 
 def transformed(spark: SparkSession, size: Size, records: int, folder: Path) -> dict[str, float]:
     """Return the median seconds of deliveries with a transform, and of plain Spark."""
-    many = Job(folder / "many", size.partitions, sink_of("parquet", folder / "many"), spark=spark, transform=TRANSFORM)
-    one = Job(folder / "one", 1, sink_of("parquet", folder / "one"), spark=spark, transform=TRANSFORM)
+    many = Job(folder / "many", size.partitions, sink_of("parquet", folder / "many"), transform=TRANSFORM)
+    one = Job(folder / "one", 1, sink_of("parquet", folder / "one"), transform=TRANSFORM)
     plain: list[float] = []
     for repetition in range(size.repetitions + 1):  # the first one warms up
         many.round(records)
@@ -302,12 +302,12 @@ def transformed(spark: SparkSession, size: Size, records: int, folder: Path) -> 
     }
 
 
-def as_landed(spark: SparkSession, kind: str, size: Size, records: int, folder: Path) -> dict[str, float]:
+def as_landed(kind: str, size: Size, records: int, folder: Path) -> dict[str, float]:
     """Return the median seconds of deliveries without a transform, and of writing each landed file by pyarrow.
 
     Small ones may be merged by the delivery.
     """
-    job = Job(folder, size.partitions, sink_of(kind, folder), spark=spark)
+    job = Job(folder, size.partitions, sink_of(kind, folder))
     written: list[float] = []
     for repetition in range(size.repetitions + 1):
         known = data_files(folder)
@@ -334,11 +334,9 @@ def _by_batch(file: Path) -> list[pa.Table]:
     return [rows.filter(pc.equal(ids, batch_id)) for batch_id in pc.unique(ids)]
 
 
-def files_after(
-    spark: SparkSession, kind: str, size: Size, folder: Path, *, transform: str | None = None
-) -> dict[str, float]:
+def files_after(kind: str, size: Size, folder: Path, *, transform: str | None = None) -> dict[str, float]:
     """Return how many files some rounds leave, and how long the last deliveries took to the first ones."""
-    job = Job(folder, size.partitions, sink_of(kind, folder), spark=spark, transform=transform)
+    job = Job(folder, size.partitions, sink_of(kind, folder), transform=transform)
     for _ in range(size.rounds):
         job.round(ROUND_OF_A_MEGABYTE)
     job.end()
@@ -454,12 +452,13 @@ def _transformed(size: Size, folder: Path) -> dict[str, Any]:
 
 
 def _as_landed(size: Size, folder: Path) -> dict[str, Any]:
-    spark, figures = session(), {}
+    session()
+    figures: dict[str, Any] = {}
     print(f"\nAs landed, {size.partitions} partitions, medians of {size.repetitions} rounds:\n")
     print("| into | records | delivery | pyarrow | to pyarrow | commit |\n|---|" + "--:|" * 5)
     for kind in KINDS:
         for records in size.records:
-            found = as_landed(spark, kind, size, records, folder / f"{kind}-{records}")
+            found = as_landed(kind, size, records, folder / f"{kind}-{records}")
             ratio = found["delivery"] / found["pyarrow"]
             print(
                 f"| {kind} | {records * size.partitions:,} | {_ms(found['delivery'])} | {_ms(found['pyarrow'])} | "
@@ -470,12 +469,13 @@ def _as_landed(size: Size, folder: Path) -> dict[str, Any]:
 
 
 def _files(size: Size, folder: Path) -> dict[str, Any]:
-    spark, figures = session(), {}
+    session()
+    figures: dict[str, Any] = {}
     print(f"\nAfter {size.rounds} rounds of {size.partitions} partitions, {ROUND_OF_A_MEGABYTE} records of each:\n")
     print("| into | files | a batch each | last deliveries to first |\n|---|--:|--:|--:|")
     for kind, transform in [("parquet", TRANSFORM), *((kind, None) for kind in KINDS)]:
         name = f"{kind}, {'as landed' if transform is None else 'transform'}"
-        found = files_after(spark, kind, size, folder / name.replace(", ", "-"), transform=transform)
+        found = files_after(kind, size, folder / name.replace(", ", "-"), transform=transform)
         print(f"| {name} | {found['files']:,} | {size.rounds * size.partitions:,} | {found['last to first']:.2f} |")
         figures[name] = found
     return figures

@@ -53,6 +53,7 @@ from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.application import delivery_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, _land_slot, land
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
@@ -291,7 +292,7 @@ def rounds(
         ingestion = Ingestion(
             settings,
             coordinator,
-            delivery_of(spark, settings, SHARD_RECORDS, sinks, None, BadRecords()),
+            delivery_of(JobSpark("benchmark"), settings, SHARD_RECORDS, sinks, None, BadRecords()),
             reading=partial(ShardReading, spark.sparkContext, streams_of(settings), streams),
             stop=threading.Event(),
             spans=phases,

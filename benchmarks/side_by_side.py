@@ -44,7 +44,7 @@ from benchmarks.landing import session
 from tests.support.job_settings import ingest
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 SOURCE = KIND = "late"
 TRANSFORM = "benchmarks.side_by_side:digested"
@@ -114,7 +114,6 @@ class Run:
     :param folder: an empty folder.
     """
 
-    spark: SparkSession
     late: Late
     rounds: int
     folder: Path
@@ -139,11 +138,12 @@ class Run:
         sinks = make_sinks(settings.writes)
         for sink in sinks:
             sink.check()
+        job_spark = JobSpark("benchmark")
         self.job = Ingestion(
             settings,
             coordinator,
-            delivery_of(self.spark, settings, ITEM_RECORDS, sinks, None, BadRecords()),
-            reading=partial(ItemReading, JobSpark("benchmark"), KIND, self.late),
+            delivery_of(job_spark, settings, ITEM_RECORDS, sinks, None, BadRecords()),
+            reading=partial(ItemReading, job_spark, KIND, self.late),
             stop=threading.Event(),
             is_bounded=True,
         )
@@ -177,18 +177,18 @@ class Run:
         assert delivered == PARTITIONS * self.rounds * self.late.records, f"{delivered} records are delivered"
 
 
-def measured(spark: SparkSession, size: Size, folder: Path) -> dict[str, float]:
+def measured(size: Size, folder: Path) -> dict[str, float]:
     """Return the seconds of a round in each way, and of its landing and its delivery."""
     late = Late(0.0, size.records)
-    Run(spark, late, 2, folder / "warm").one_after_the_other()
-    _, delivering = Run(spark, late, size.rounds, folder / "alone").one_after_the_other()
+    Run(late, 2, folder / "warm").one_after_the_other()
+    _, delivering = Run(late, size.rounds, folder / "alone").one_after_the_other()
     late = Late(delivering / size.rounds, size.records)
     after, beside, deliveries = [], [], []
     for number in range(size.repetitions):
-        seconds, delivering = Run(spark, late, size.rounds, folder / f"after-{number}").one_after_the_other()
+        seconds, delivering = Run(late, size.rounds, folder / f"after-{number}").one_after_the_other()
         after.append(seconds / size.rounds)
         deliveries.append(delivering / size.rounds)
-        beside.append(Run(spark, late, size.rounds, folder / f"beside-{number}").side_by_side() / size.rounds)
+        beside.append(Run(late, size.rounds, folder / f"beside-{number}").side_by_side() / size.rounds)
     landing = statistics.median(after) - statistics.median(deliveries)
     return {
         "landing": landing,
@@ -206,7 +206,7 @@ def main() -> None:
     size = QUICK if parser.parse_args().quick else Size()
     spark = session()
     with tempfile.TemporaryDirectory() as folder:
-        found = measured(spark, size, Path(folder))
+        found = measured(size, Path(folder))
     spark.stop()
     print(f"a round of {PARTITIONS} partitions with {size.records} records each, median of {size.repetitions}:")
     for name, value in found.items():
