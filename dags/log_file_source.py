@@ -228,6 +228,7 @@ class LogSource:
     default_leases = None
     stop_at = None
     is_bounded = False
+    worker_imports = ()  # nothing that is worth importing before a task needs it
 
     def __init__(self, reads: ReadsSettings) -> None:
         self.name = f"log files in {reads.settings['folder']}"
@@ -241,4 +242,4 @@ class LogSource:
 
     def opened(self, coordinator: SourceCoordinator) -> Callable[[Any], Any]:
         """See `JobSource.opened`."""
-        return lambda spark: partial(LogReading, spark)
+        return lambda spark: partial(LogReading, spark.context)
