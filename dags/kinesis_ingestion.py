@@ -45,6 +45,11 @@ with DAG(
         "output_path": Param(
             type="string", minLength=1, description="The dataset: a path or URI that every worker reaches."
         ),
+        "output_conn_id": Param(
+            None,
+            type=["null", "string"],
+            description="The AWS connection of an output path on S3; the AWS SDK's default chain if empty.",
+        ),
         "source": Param(
             None,
             type=["null", "string"],
@@ -91,7 +96,7 @@ with DAG(
     jobs = CoordinatedSparkSubmitOperator.partial(
         task_id="ingest",
         reads=STREAMS,
-        writes=ParquetDataset("{{ params.output_path }}"),
+        writes=ParquetDataset("{{ params.output_path }}", aws_conn_id="{{ params.output_conn_id or '' }}"),
         transform="{{ params.transform or '' }}",
         workers=WORKERS,
         rounds=RoundSettings(

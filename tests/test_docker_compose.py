@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 COMPOSE = REPOSITORY / "docker-compose.yaml"
 AIRFLOW = [
@@ -82,7 +84,6 @@ def test_the_package_and_its_applications_are_mounted(compose: dict[str, Any], n
     mounts = _mounts(compose, name)
     assert mounts["./airflow_provider_coordination"] == "/opt/coordination/airflow_provider_coordination"
     assert mounts["./spark_apps"] == "/opt/coordination/spark_apps"
-    assert mounts["lake"] == "/lake"
 
 
 @pytest.mark.parametrize("name", AIRFLOW)
@@ -121,6 +122,41 @@ def test_the_connections_are_what_airflow_reads(compose: dict[str, Any]) -> None
     assert spark["host"] == "spark://spark-master:7077"
     for service in ("kinesis", "dynamodb", "minio"):
         assert f"http://{service}:" in json.dumps(aws["extra"]["service_config"])
+
+
+def test_jobs_write_to_the_bucket_that_is_made(compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    said = re.search(r"dags trigger kinesis_ingestion --conf\n#\s+'(.+)'$", COMPOSE.read_text(), re.MULTILINE)
+    assert said is not None
+    conf = json.loads(said[1])
+    parameters = re.findall(
+        r'^ +"(\w+)": Param\(', (REPOSITORY / "dags" / "kinesis_ingestion.py").read_text(), re.MULTILINE
+    )
+    assert set(conf) <= set(parameters)
+    [bucket] = re.findall(r"mc mb --ignore-existing lake/(\S+)", "".join(compose["services"]["minio-init"]["command"]))
+    assert conf["output_path"].startswith(f"s3://{bucket}/")
+    connection = compose["services"]["airflow-scheduler"]["environment"]["AIRFLOW_CONN_AWS_DEFAULT"]
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", _with_defaults(connection))
+
+    aws = ParquetDataset(conf["output_path"], aws_conn_id=conf["output_conn_id"]).connect().aws
+
+    minio = {name: _with_defaults(value) for name, value in compose["services"]["minio"]["environment"].items()}
+    assert aws is not None
+    assert aws.endpoint_url == "http://minio:9000"
+    assert (aws.access_key_id, aws.secret_access_key) == (minio["MINIO_ROOT_USER"], minio["MINIO_ROOT_PASSWORD"])
+
+
+def test_the_jobs_of_a_run_have_cores_at_the_same_time(compose: dict[str, Any]) -> None:
+    workers = [compose["services"][name]["command"] for name in SPARK[1:]]
+    cores = sum(int(command[command.index("--cores") + 1]) for command in workers)
+    options = compose["services"]["spark-master"]["environment"]["SPARK_MASTER_OPTS"]
+    of_a_job = int(options.removeprefix("-Dspark.deploy.defaultCores="))
+    [jobs] = re.findall(r"^WORKERS = (\d+)$", (REPOSITORY / "dags" / "kinesis_ingestion.py").read_text(), re.MULTILINE)
+    assert int(jobs) * of_a_job <= cores
+
+
+def _with_defaults(text: str) -> str:
+    """Return a text of the file as it is where no variable is set."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
 
 
 def _image(compose: dict[str, Any], name: str) -> str:
