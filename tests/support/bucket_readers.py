@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -137,10 +137,12 @@ class Watch:
 
     :param readers: by their names.
     :param paths: the datasets that each reads, one after the other.
+    :param pause_seconds: how long each rests after it has read all of them.
     """
 
     readers: Mapping[str, Callable[[str], Batches]]
     paths: Sequence[str]
+    pause_seconds: float = 0.0
     readings: list[Reading] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
 
@@ -167,6 +169,7 @@ class Watch:
                     began = time.monotonic()
                     batches = self.readers[name](path)
                     self.readings.append(Reading(name, path, began, time.monotonic(), batches))
+                self._ended.wait(self.pause_seconds)
         except BaseException as error:
             self.errors.append(error)
 
@@ -178,6 +181,33 @@ class Watch:
         if self.errors:
             raise self.errors[0]
         return list({(reading.reader, reading.path): reading for reading in list(self.readings)}.values())
+
+    def wait_until_seen(self, sent: Collection[str], timeout_seconds: float = 120) -> None:
+        """Return once each reader has seen as many records as were sent."""
+        deadline = time.monotonic() + timeout_seconds
+        while not all(len(reading.ids) == len(sent) for reading in self.latest()):
+            assert time.monotonic() < deadline, "the readers see less than was sent"
+            time.sleep(0.1)
+
+    def assert_whole_batches(self, sent: Iterable[str]) -> None:
+        """Check that each reader saw whole batches at any time, all that were there before, and all of it at last.
+
+        :param sent: the ids of all records.
+        """
+        final = {reading.path: reading.batches for reading in self.latest()}
+        for reading in self.latest():
+            assert reading.ids == Counter(dict.fromkeys(sent, 1)), f"sent, and once: {reading.path}"
+        for reading in self.readings:
+            partial = [batch for batch, ids in reading.batches.items() if ids != final[reading.path].get(batch)]
+            assert not partial, f"{reading.reader} saw a part of {partial} in {reading.path}"
+        for path in self.paths:
+            ended = sorted((r for r in self.readings if r.path == path), key=lambda r: r.ended)
+            seen: set[str] = set()
+            for reading in sorted(ended, key=lambda r: r.began):
+                while ended and ended[0].ended <= reading.began:
+                    seen.update(ended.pop(0).batches)
+                missing = seen - reading.batches.keys()
+                assert not missing, f"{reading.reader} does not see {missing} any more in {path}"
 
     def states(self, reader: str, path: str) -> list[frozenset[str]]:
         """Return the different sets of batches that a reader saw in a dataset, in their order."""

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ KINDS = ("parquet", "delta", "iceberg", "sql", "function")
 """The sinks of a job, in the order in which a delivery is committed to them."""
 CATALOG, TABLE = "lake", "lake.clicks"
 WAIT_SECONDS = 240
+LEASE = {"ownership_timeout": timedelta(seconds=15), "safety_margin": timedelta(seconds=1)}
+"""Of jobs whose leases run out."""
 
 
 @dataclass(kw_only=True)
@@ -213,6 +216,18 @@ class EverySink(ClusterPipeline):
             return {}
         rows = catalog.load_table(TABLE).scan(selected_fields=("_batch_id", "id")).to_arrow()
         return by_batch(zip(rows["_batch_id"].to_pylist(), rows["id"].to_pylist(), strict=True))
+
+
+def assert_died(job: Job) -> None:
+    """Check that a job did not end by itself."""
+    assert job.process.returncode != 0
+    assert "the job failed" not in job.output and "coordination-summary" not in job.output, job.output
+
+
+def assert_taken_over(former: Job) -> None:
+    """Let a driver go on whose leases are others' by now, and see it end without having delivered anything."""
+    former.go_on()
+    assert former.wait() in (1, 75), former.output
 
 
 def _arrow_access(aws: AwsSettings) -> dict[str, str | None]:

@@ -7,7 +7,6 @@ import secrets
 import time
 import uuid
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -162,16 +161,7 @@ def test_every_reader_sees_whole_batches_at_any_time_while_jobs_write_and_are_ki
             lake.send()
         lake.wait(until=have_all_that_was_sent)
 
-    final = {reading.path: reading.batches for reading in watch.latest()}
-    for reading in watch.latest():
-        assert set(reading.ids) == set(lake.sender.sent) and set(reading.ids.values()) == {1}, "sent, and once"
-    for reading in watch.readings:
-        partial = [batch for batch, ids in reading.batches.items() if ids != final[reading.path].get(batch)]
-        assert not partial, f"{reading.reader} saw a part of {partial} in {reading.path}"
-    for reading in watch.readings:
-        earlier = [r for r in watch.readings if r.path == reading.path and r.ended <= reading.began]
-        missing = set(chain.from_iterable(r.batches for r in earlier)) - set(reading.batches)
-        assert not missing, f"{reading.reader} does not see {missing} any more in {reading.path}"
+    watch.assert_whole_batches(lake.sender.sent)
     for path in lake.paths:
         for reader in watch.readers:
             assert len(watch.states(reader, path)) > ROUNDS, "each round was seen"

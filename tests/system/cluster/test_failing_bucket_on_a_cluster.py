@@ -1,0 +1,53 @@
+"""Jobs on a cluster publish what they landed in a bucket that is slow and fails; they die there, or stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.bucket_readers import Watch
+from tests.support.cluster_job import LEASE, ClusterPipeline, assert_died, assert_taken_over
+from tests.support.depth import at_depth
+from tests.support.faulty_s3 import Fault, FaultyS3
+
+pytestmark = pytest.mark.deep
+REQUEST_SECONDS = 0.05
+LANDED = "PUT .*/_landing/(?!_probe)"
+PUBLISHED = r"PUT /[^/]+/parquet/[^/]+\.parquet"
+FIRST = ((LANDED, Fault.UNAVAILABLE), (LANDED, Fault.LOST), (PUBLISHED, Fault.CUT), (PUBLISHED, Fault.OVERDUE))
+THEN = ((LANDED, Fault.CUT), (LANDED, Fault.OVERDUE), (PUBLISHED, Fault.UNAVAILABLE), (PUBLISHED, Fault.LOST))
+"""What goes wrong, once each: a 503, an upload that is cut off, an answer that is lost or comes too late."""
+DEATHS = at_depth(
+    short=("published:1",), deep=("recorded:1", "publishing:1", "published:1", "publishing:2", "published:2")
+)
+"""Where drivers are killed: among others between what publishes a landed file and what deletes it."""
+
+
+def test_each_record_is_published_once_by_a_bucket_that_fails_and_drivers_that_die_and_stand_still(
+    on_cluster: Callable[..., ClusterPipeline], network: FaultyS3
+) -> None:
+    network.seconds = REQUEST_SECONDS
+    pipeline = on_cluster(ClusterPipeline)
+    for death in DEATHS:
+        for what, fault in FIRST:
+            network.make(what, fault)
+        pipeline.send(20)
+        crashed = pipeline.crash(death)
+        assert_died(crashed)
+        pipeline.coordinator().give_up_owner(crashed.settings.owner)
+
+    pipeline.send(20)
+    former = pipeline.stop("publishing:1", **LEASE)
+    job = pipeline.start(until_caught_up=False, **LEASE)
+    pipeline.wait_until_delivered(job)
+    with Watch({"reader": pipeline.batches}, ["parquet"], pause_seconds=0.2) as watch:
+        assert_taken_over(former)
+        troubles = [network.make(what, fault) for what, fault in THEN]
+        pipeline.send(20)
+        pipeline.wait_until_delivered(job)
+        job.driver().terminate()
+        assert job.wait() == 0, job.output
+        watch.wait_until_seen(pipeline.sent)
+    watch.assert_whole_batches(pipeline.sent)
+    assert [trouble for trouble in troubles if trouble.left] == []
