@@ -382,12 +382,12 @@ class _Staged:
     def count(self, batch_id: str) -> int:
         return int(self.tables[batch_id].num_rows)
 
-    def write(self, batch_ids: Sequence[str], folder: str) -> list[str]:
+    def write(self, batch_ids: Sequence[str], folder: str) -> dict[str, int]:
         Path(folder).mkdir(parents=True, exist_ok=True)
         files = [f"{folder}/part-{n}.parquet" for n in range(len(batch_ids))]
         for batch_id, file in zip(batch_ids, files, strict=True):
             pq.write_table(self.tables[batch_id], file, compression="zstd")
-        return files
+        return {file: Path(file).stat().st_size for file in files}
 
 
 def _rows(batch_id: str, number: int) -> pa.Table:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.executor_python import ExecutorPythonError
 
 if TYPE_CHECKING:
@@ -98,6 +99,11 @@ class Attempt:
         return self.batch.batch_id
 
     @property
+    def has_former_owners(self) -> bool:
+        """Whether others may have begun to deliver the batch: it was landed under an earlier lease."""
+        return self.fencing_token != self.batch.fencing_token
+
+    @property
     def ordinal(self) -> int:
         """The batch's number among those of its partition."""
         return self.batch.ordinal
@@ -139,33 +145,37 @@ class Delivery(Protocol):
         """Remove what attempts prepared and did not commit."""
         ...
 
-    def sweep(self, folder: str, fencing_token: int) -> None:
-        """Remove what former owners of a partition prepared, which takes their right to commit it.
+    def sweep(self, tokens: Mapping[str, int]) -> None:
+        """Remove what former owners of partitions prepared, which takes their right to commit it.
 
-        :param folder: the partition's, below any root.
-        :param fencing_token: of the present lease; only what is older goes.
+        :param tokens: by the partition's folder, below any root, the fencing token of the present lease; only what is
+            older goes.
         """
         ...
 
 
-def one_by_one(batches: Sequence[Batch], act: Callable[[Batch], Result]) -> Iterator[tuple[Batch, Result | Exception]]:
+def each_by_itself(
+    batches: Sequence[Batch], act: Callable[[Batch], Result], at_once: int = 1
+) -> Iterator[tuple[Batch, Result | Exception]]:
     """Act on each batch by itself.
 
     Where a sink does not answer, the batches behind would only wait for it again: that is the result of each.
 
+    :param at_once: on how many at the same time.
     :returns: each batch with its result, or with what it raises.
     """
-    away: SinkAwayError | None = None
-    for batch in batches:
-        if away is not None:
-            yield batch, away
-            continue
+    away: list[SinkAwayError] = []
+
+    def act_unless_away(batch: Batch) -> Result:
+        if away:
+            raise away[0]
         try:
-            result: Result | Exception = act(batch)
-        except Exception as error:  # whatever it is, it is of this batch
-            result = error
-            away = error if isinstance(error, SinkAwayError) else None
-        yield batch, result
+            return act(batch)
+        except SinkAwayError as error:
+            away.append(error)
+            raise
+
+    yield from side_by_side(batches, act_unless_away, at_once)
 
 
 def by_halves(

@@ -6,14 +6,18 @@ Where a filesystem renames, what becomes visible is renamed. S3 does not rename:
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from pyarrow import fs
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 
+CALLS_AT_ONCE = 32
+"""How many calls to a filesystem behind a network are under way at a time."""
 DELETE_TRIES = 3
 """How often a folder is deleted that somebody fills at the same time."""
 
@@ -34,6 +38,20 @@ class Claim:
     fencing_token: int
     set_id: str
     replaces: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundFile:
+    """A file that a listing has.
+
+    :param path: where it is.
+    :param bytes: its size.
+    :param written: when it was written (aware); None if that is not known.
+    """
+
+    path: str
+    bytes: int
+    written: datetime | None
 
 
 class Files:
@@ -74,6 +92,29 @@ class Files:
         """Return what a small file holds."""
         with self._filesystem.open_input_stream(path) as stream:
             return bytes(stream.read())
+
+    def tail(self, path: str, length: int) -> tuple[bytes, int]:
+        """Return how a file ends, and its size in bytes.
+
+        :param length: how many bytes at most.
+        :raises FileNotFoundError: if there is no such file.
+        """
+        with self._filesystem.open_input_file(path) as file:
+            size = int(file.size())
+            return bytes(file.read_at(min(length, size), max(0, size - length))), size
+
+    def below(self, path: str, pages: int | None = None) -> list[FoundFile] | None:
+        """Return the files below a folder; none if it does not exist.
+
+        :param pages: how many requests that may take where one returns a part of them; None for any number.
+        :returns: None if it would take more.
+        """
+        found = self._filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+        return [
+            FoundFile(path=info.path, bytes=int(info.size), written=info.mtime)
+            for info in found
+            if info.type == fs.FileType.File
+        ]
 
     def write(self, path: str, content: bytes) -> None:
         """Write a small file, and the folder that it is in."""
@@ -145,6 +186,14 @@ class Files:
         with suppress(FileNotFoundError):
             self._filesystem.delete_file(path)
 
+    def delete_each(self, paths: Sequence[str]) -> None:
+        """Delete files, those that are there.
+
+        :raises OSError: if some cannot be deleted; others may be.
+        """
+        for path in paths:
+            self.delete(path)
+
     def delete_folder(self, path: str) -> None:
         """Delete a folder and all it holds; nothing happens if there is none.
 
@@ -190,6 +239,11 @@ class Files:
     def is_local(self) -> bool:
         """Whether these are files of this machine."""
         return isinstance(self._filesystem, fs.LocalFileSystem)
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls are worth making at the same time: those over a network wait nearly all the time."""
+        return 1 if self.is_local else CALLS_AT_ONCE
 
     def remove_if_empty(self, path: str) -> None:
         """Remove a local folder that holds nothing; object stores have none, and elsewhere an empty one stays."""

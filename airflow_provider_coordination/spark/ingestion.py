@@ -33,7 +33,7 @@ from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
 from airflow_provider_coordination.spark.bad_records import BadRecords, Stage
 from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries
-from airflow_provider_coordination.spark.delivery import Delivery, Prepared, SinkAwayError
+from airflow_provider_coordination.spark.delivery import Delivery, Prepared, SinkAwayError, by_halves
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landed_row import Failure
@@ -264,6 +264,7 @@ class Ingestion:
         for key in list(self._partitions.read_until):
             self._partitions.delete_delivered(key)
         self._partitions.notice_gone()
+        self._files.clear()
 
     def finish(self) -> None:
         """Deliver what the last round recorded, and what an outage of the store left undone.
@@ -338,18 +339,16 @@ class Ingestion:
         self._deliveries.end_overdue()
         acquired = self._balancer.rebalance()
         # Not only what was acquired just now: an earlier answer may have been lost while the store was away.
+        begun: dict[str, Partition] = {}
         for key, partition in self._coordinator.leases.held.items():
             if key not in self._partitions:
-                try:
-                    if self._take_over(partition):
-                        self._partitions.begin(key)
-                except LOST as error:
-                    log.warning("partition is left to its next owner: %s", error)
-                    self._partitions.check_lease(key)
-                except StoreUnavailableError:
-                    raise
-                except Exception as error:  # whatever a partition's files do, that partition alone fails
-                    self._partitions.fail(key, self._reason(error), Failure.of(error))
+                with self._beginning(key):
+                    partition.with_progress(partition.progress)  # raises if what is stored is unreadable
+                    progress_of(partition)
+                    if self._reading.may_begin(partition):
+                        begun[key] = partition
+        for key in self._taken_over(begun):
+            self._partitions.begin(key)
         return bool(acquired) or self._balancer.is_waiting
 
     def _hand_over(self) -> None:
@@ -357,25 +356,46 @@ class Ingestion:
         if not self._ordered_to_end():
             self._partitions.hand_over()
 
-    def _take_over(self, partition: Partition) -> bool:
-        """Check that the partition can be worked on, and remove what its former owners left unfinished.
+    def _taken_over(self, partitions: Mapping[str, Partition]) -> list[str]:
+        """Remove what former owners of partitions left unfinished; return the keys of those that are at work now."""
+        landed = {key: progress_of(partition).landed for key, partition in partitions.items()}
+        swept: dict[str, int] = {}
+        for key, result in self._files.take_over(landed).items():
+            with self._beginning(key):
+                if isinstance(result, Exception):
+                    raise result
+                swept[key] = result
+        taken: list[str] = []
+        for keys, error in by_halves(list(swept), self._sweep, "sweep of what former owners prepared"):
+            for key in keys:
+                with self._beginning(key):
+                    if error is not None:
+                        raise error
+                    taken.append(key)
+        for key in taken:
+            if swept[key] or landed[key]:
+                log.info(
+                    "partition taken over: partition=%s files swept=%d, batches landed and not delivered=%d",
+                    key, swept[key], len(landed[key]),
+                )  # fmt: skip
+        return taken
 
-        :returns: whether it is at work now; False if it has to wait, and was given back.
-        """
-        partition.with_progress(partition.progress)  # raises if what is stored is unreadable
-        progress = progress_of(partition)
-        if not self._reading.may_begin(partition):
-            return False
-        swept = self._files.take_over(partition.partition_key, progress.landed)
-        self._delivery.sweep(
-            self._files.folder(partition.partition_key), self._coordinator.leases.fencing_token(partition.partition_key)
-        )
-        if swept or progress.landed:
-            log.info(
-                "partition taken over: partition=%s files swept=%d, batches landed and not delivered=%d",
-                partition.partition_key, swept, len(progress.landed),
-            )  # fmt: skip
-        return True
+    def _sweep(self, keys: Sequence[str]) -> None:
+        leases = self._coordinator.leases
+        self._delivery.sweep({self._files.folder(key): leases.fencing_token(key) for key in keys})
+
+    @contextmanager
+    def _beginning(self, key: str) -> Iterator[None]:
+        """Let a partition that cannot be begun hold no other one."""
+        try:
+            yield
+        except LOST as error:
+            log.warning("partition is left to its next owner: %s", error)
+            self._partitions.check_lease(key)
+        except StoreUnavailableError:
+            raise
+        except Exception as error:  # whatever a partition's files do, that partition alone fails
+            self._partitions.fail(key, self._reason(error), Failure.of(error))
 
     def _land(self, leave_slot: bool) -> Sequence[Any]:
         if self._ordered_to_end():
@@ -544,6 +564,7 @@ class Ingestion:
             self._summary.note_resting(self._coordinator.view.partitions(PartitionStatus.CLOSED))
         except CoordinationError as error:
             log.warning("leases could not be given back and will run out: %s", error)
+        self._files.clear()
 
     @contextmanager
     def _timed(self, seconds: dict[str, float], phase: str) -> Iterator[Span]:

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+
+import pyarrow as pa
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.landed_identity import identity_of, partition_folder, token_of, under_token
 from airflow_provider_coordination.spark.sinks import Sink, TakesLanded
 from airflow_provider_coordination.spark.storage import (
+    calls_at_once,
     delete_file,
+    delete_files,
     file_size,
     files_below,
+    files_in_folders,
     folders_in,
     join,
     publish,
+    read_end,
+    read_whole,
     remove_if_empty,
+    schema_in,
+    schema_of,
+    table_in,
 )
 
 log = logging.getLogger(__name__)
@@ -45,29 +57,53 @@ class LandedFiles:
         self._coordinator = coordinator
         self._files: dict[str, dict[str, str]] = {}  # of each partition: where each recorded file is now
         self._tokens: dict[str, int] = {}  # of each partition: that of the lease under which it was taken over
+        self._unneeded: list[str] = []
+        self._ended: dict[str, int] = {}  # by folder, the token of the lease under which its partition ended
 
-    def take_over(self, key: str, landed: Collection[LandedBatch]) -> int:
-        """Bring the files of a partition under the present lease, and delete those that nobody recorded.
+    def take_over(self, landed: Mapping[str, Collection[LandedBatch]]) -> dict[str, int | Exception]:
+        """Bring the files of partitions under the present leases, and delete those that nobody recorded.
 
-        :param key: the partition; leased to this job.
-        :param landed: what former owners recorded.
-        :returns: how many files were deleted.
-        :raises PartitionNotOwnedError: if the lease is lost, as the store or the files say.
-        :raises OSError: if the landing root, or where a batch was landed, cannot be reached.
+        :param landed: by partition, leased to this job, what former owners recorded.
+        :returns: by partition how many files were deleted, or what went wrong: `PartitionNotOwnedError` if the lease is
+            lost, as the store or the files say; `OSError` if the landing root, or where a batch was landed, cannot be
+            reached.
+        """
+        folders = {self.folder(key): key for key in landed}
+        there = {folders[folder]: found for folder, found in files_in_folders(self._root, folders, self._access)}
+
+        def take_over(key: str) -> list[str]:
+            found = there[key]
+            if isinstance(found, Exception):
+                raise found
+            return self._take_over(key, landed[key], found)
+
+        results: dict[str, int | Exception] = {}
+        stray: list[str] = []
+        taken = side_by_side(landed, take_over, calls_at_once(self._root, self._access))
+        for key, result in taken:
+            results[key] = result if isinstance(result, Exception) else len(result)
+            stray += () if isinstance(result, Exception) else result
+        with _left_for_later():
+            delete_files(stray, self._access)
+        return results
+
+    def _take_over(self, key: str, landed: Collection[LandedBatch], there: list[str]) -> list[str]:
+        """Bring the files of a partition under the present lease; return those that nobody recorded.
+
+        :param there: the files in its folder.
         """
         token = self._coordinator.leases.fencing_token(key)
         recorded = {batch.file: batch for batch in landed if batch.file}
-        folders = {join(self._root, self.folder(key)), *(file.rpartition("/")[0] for file in recorded)}
-        there = [uri for folder in sorted(folders) for uri in files_below(folder, self._access)]
+        others = {file.rpartition("/")[0] for file in recorded} - {join(self._root, self.folder(key))}
+        there = [*there, *(uri for folder in sorted(others) for uri in files_below(folder, self._access))]
         places = {file: self._bring(batch, there, token) for file, batch in recorded.items()}
-        kept, swept = set(map(identity_of, recorded)), 0
-        for uri in there:
-            found = token_of(uri)
-            if found is not None and found < token and identity_of(uri) not in kept:
-                delete_file(uri, self._access)
-                swept += 1
+        kept = set(map(identity_of, recorded))
         self._files[key], self._tokens[key] = places, token
-        return swept
+        return [
+            uri
+            for uri in there
+            if (found := token_of(uri)) is not None and found < token and identity_of(uri) not in kept
+        ]
 
     def _bring(self, batch: LandedBatch, there: Collection[str], token: int) -> str:
         """Move a batch's file to its name under a lease, wherever former owners left it; return that name."""
@@ -94,16 +130,14 @@ class LandedFiles:
         return self._files.get(key, {}).get(batch.file, batch.file)
 
     def keep(self, key: str, landed: Collection[LandedBatch]) -> None:
-        """Delete the files of a partition that the checkpoint is past, whoever acknowledged them; not before: until
-        then a batch may have to be delivered again.
+        """Let `clear` delete the files of a partition that the checkpoint is past, whoever acknowledged them; not
+        before: until then a batch may have to be delivered again.
 
         :param landed: what its progress still names.
         """
         named = {batch.file for batch in landed}
         places = self._files.get(key, {})
-        with _left_for_later(key):
-            for file in places.keys() - named:
-                delete_file(places[file], self._access)
+        self._unneeded += [place for file, place in places.items() if file not in named]
         self._files[key] = {file: place for file, place in places.items() if file in named}
 
     def forget(self, key: str) -> None:
@@ -112,19 +146,27 @@ class LandedFiles:
         self._tokens.pop(key, None)
 
     def delete(self, key: str) -> None:
-        """Delete what is landed of a partition that is finished, as far as it is not of a later lease."""
+        """Let `clear` delete what is landed of a partition that is finished, as far as it is not of a later lease."""
         token = self._tokens.get(key)
         self.keep(key, ())
         self.forget(key)
-        if token is None:
-            return
-        folder = join(self._root, self.folder(key))
-        with _left_for_later(key):
-            for uri in files_below(folder, self._access):
-                found = token_of(uri)
-                if found is not None and found <= token:
-                    delete_file(uri, self._access)
-            remove_if_empty(folder, self._access)
+        if token is not None:
+            self._ended[self.folder(key)] = token
+
+    def clear(self) -> None:
+        """Delete what is not needed any more, of all partitions at once; what cannot be deleted now, the next job
+        sweeps."""
+        unneeded, self._unneeded = self._unneeded, []
+        finished, self._ended = self._ended, {}
+        for folder, found in files_in_folders(self._root, finished, self._access):
+            with _left_for_later():
+                if isinstance(found, Exception):
+                    raise found
+                unneeded += [uri for uri in found if (token := token_of(uri)) is not None and token <= finished[folder]]
+        with _left_for_later():
+            delete_files(dict.fromkeys(unneeded), self._access)
+        for folder in finished:
+            remove_if_empty(join(self._root, folder), self._access)
 
     def sweep_finished(self) -> None:
         """Delete what is landed of partitions that somebody else finished, who has nothing to do with files."""
@@ -136,8 +178,7 @@ class LandedFiles:
                 there = files_below(join(self._root, folder), self._access)
                 stored = self._coordinator.view.get(partition.partition_key)  # not a listing, which may be behind
                 if stored is not None and stored.status is PartitionStatus.COMPLETED:
-                    for uri in there:
-                        delete_file(uri, self._access)
+                    delete_files(there, self._access)
                     remove_if_empty(join(self._root, folder), self._access)
         except (StoreUnavailableError, OSError) as error:
             log.warning("landed files of finished partitions are left for the next job: %s", error)
@@ -160,17 +201,48 @@ class LandedFiles:
 
 
 def ensure_landed(attempt: Attempt, sinks: Iterable[Sink], access: Access = DEFAULT_ACCESS) -> None:
-    """Make sure that a batch's landed file is there, whole.
+    """Make sure that a batch's landed file is there, whole; see `landed_content`."""
+
+    def look(uri: str) -> tuple[bytes, int]:
+        size = file_size(uri, access)
+        if size is None:
+            raise FileNotFoundError(uri)
+        return b"", size
+
+    landed_content(attempt, sinks, look)
+
+
+def landed_schema(attempt: Attempt, sinks: Iterable[Sink], access: Access = DEFAULT_ACCESS) -> pa.Schema:
+    """Return the schema of a batch's landed file, which is there, whole; see `landed_content`.
+
+    :raises pa.ArrowInvalid: if it is damaged.
+    """
+    found = schema_in(landed_content(attempt, sinks, partial(read_end, access=access)))
+    return schema_of(attempt.file, access) if found is None else found
+
+
+def landed_rows(attempt: Attempt, sinks: Iterable[Sink], access: Access = DEFAULT_ACCESS) -> pa.Table:
+    """Return what a batch's small landed file holds; see `landed_content`.
+
+    :raises pa.ArrowInvalid: if it is damaged.
+    """
+    return table_in(landed_content(attempt, sinks, partial(read_whole, access=access)))
+
+
+def landed_content(attempt: Attempt, sinks: Iterable[Sink], read: Callable[[str], tuple[bytes, int]]) -> bytes:
+    """Read a batch's landed file, of which this makes sure that it is there, whole.
 
     :param sinks: those that may have taken it as it was.
-    :param access: how landed files are reached.
+    :param read: returns what is wanted of a file, and the file's size in bytes; raises `FileNotFoundError`.
     :raises DeliveryError: if it is gone or damaged, and no sink can bring it back.
     """
-    batch, size = attempt.batch, file_size(attempt.file, access)
-    if size == batch.file_bytes:
-        return
+    batch, size = attempt.batch, None
+    with suppress(FileNotFoundError):
+        content, size = read(attempt.file)
+        if size == batch.file_bytes:
+            return content
     if any(sink.restore_landed(attempt) for sink in sinks if isinstance(sink, TakesLanded)):
-        return
+        return read(attempt.file)[0]
     if size is None:
         raise DeliveryError(f"landed file {attempt.file} is gone: restore it, or reset its partition")
     raise DeliveryError(
@@ -193,9 +265,9 @@ def check_all_of_it(attempt: Attempt) -> None:
 
 
 @contextmanager
-def _left_for_later(key: str) -> Iterator[None]:
+def _left_for_later() -> Iterator[None]:
     """Let files that cannot be deleted now end nothing: they are of no use, and the next job sweeps them."""
     try:
         yield
     except OSError as error:
-        log.warning("partition %s: landed files are left for the next job to delete: %s", key, error)
+        log.warning("landed files are left for the next job to delete: %s", error)

@@ -12,11 +12,18 @@ from functools import partial
 import pyarrow as pa
 
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, by_halves, one_by_one
-from airflow_provider_coordination.spark.landed_files import check_all_of_it, ensure_landed
+from airflow_provider_coordination.spark.concurrency import side_by_side
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, by_halves, each_by_itself
+from airflow_provider_coordination.spark.landed_files import check_all_of_it, landed_schema
 from airflow_provider_coordination.spark.outages import calling
 from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
-from airflow_provider_coordination.spark.storage import TableWriter, join, link_files, read_small, schema_of
+from airflow_provider_coordination.spark.storage import (
+    TableWriter,
+    calls_at_once,
+    join,
+    link_files,
+    read_small,
+)
 
 SMALL_FILE_BYTES = 128 * 1024
 """Landed files that are smaller, and hold less user data, are merged: that costs no more than to name each of them."""
@@ -43,39 +50,69 @@ class LandedRows:
         """See `Rows.count`."""
         return self._attempts[batch_id].batch.records
 
-    def write(self, batch_ids: Collection[str], folder: str) -> Sequence[str]:
+    def write(self, batch_ids: Collection[str], folder: str) -> Mapping[str, int]:
         """See `Rows.write`."""
         wanted = [self._attempts[batch_id] for batch_id in batch_ids]
         small = [attempt for attempt in wanted if max(attempt.batch.file_bytes, attempt.batch.bytes) < SMALL_FILE_BYTES]
         if len(small) < 2:
             small = []
-        merged = [join(folder, f"merged-{n}.parquet") for n, _ in enumerate(_groups(small))]
-        for group, target in zip(_groups(small), merged, strict=True):
-            merge([attempt.file for attempt in group], self.schema, target, self._access)
-        others = {attempt.file for attempt in wanted} - {attempt.file for attempt in small}
-        return [*merged, *link_files(sorted(others), folder, self._access)]
+        written: dict[str, int] = {}
+        for n, group in enumerate(_groups(small)):
+            with MergedFile(join(folder, f"merged-{n}.parquet"), self.schema, self._access) as merged:
+                files = [attempt.file for attempt in group]
+                read = partial(read_small, access=self._access)
+                for _, rows in side_by_side(files, read, calls_at_once(folder, self._access)):
+                    if isinstance(rows, Exception):
+                        raise rows
+                    merged.add(rows)
+            written[merged.uri] = merged.size
+        others = {attempt.file: attempt.batch.file_bytes for attempt in wanted if attempt not in small}
+        linked = link_files(sorted(others), folder, self._access)
+        return written | {file: others[uri] for uri, file in zip(sorted(others), linked, strict=True)}
 
 
-def merge(files: Iterable[str], schema: pa.Schema, target: str, access: Access = DEFAULT_ACCESS) -> list[int]:
-    """Write what small landed files hold to one file, in their order; return how many rows each has.
+class MergedFile:
+    """A file that is made of what small landed files hold, in their order; see `TableWriter`.
 
-    :param schema: their columns, as the file has them.
+    :param uri: the file.
+    :param schema: its columns.
+    :param access: how it is reached.
     """
-    counts: list[int] = []
-    with TableWriter(target, access) as writer:
-        waiting: list[pa.Table] = []
-        size = 0
-        for file in files:
-            rows = read_small(file, access).cast(schema)
-            counts.append(rows.num_rows)
-            waiting.append(rows)
-            size += rows.nbytes
-            if size >= ROW_GROUP_BYTES:
-                writer.write(pa.concat_tables(waiting))
-                waiting, size = [], 0
-        if waiting:
-            writer.write(pa.concat_tables(waiting))
-    return counts
+
+    def __init__(self, uri: str, schema: pa.Schema, access: Access = DEFAULT_ACCESS) -> None:
+        self.uri = uri
+        self._schema = schema
+        self._writer = TableWriter(uri, access)
+        self._waiting: list[pa.Table] = []
+        self._bytes = 0
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes, once it is closed."""
+        return self._writer.size
+
+    def __enter__(self) -> MergedFile:
+        """Return itself."""
+        return self
+
+    def add(self, rows: pa.Table) -> None:
+        """Add what a landed file holds."""
+        self._waiting.append(rows.cast(self._schema))
+        self._bytes += rows.nbytes
+        if self._bytes >= ROW_GROUP_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        self._writer.write(pa.concat_tables(self._waiting))
+        self._waiting, self._bytes = [], 0
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        """Close it; nothing is left of it after an error."""
+        if kind is not None or not self._waiting:
+            self._writer.__exit__(kind, *error)
+            return
+        with self._writer:
+            self._write()
 
 
 def _groups(attempts: Iterable[Attempt]) -> Iterator[list[Attempt]]:
@@ -112,7 +149,9 @@ class DeliverLanded:
         """See `Delivery.prepare`: batches whose files have the same columns are prepared together."""
         prepared: dict[str, Prepared | Exception] = {attempt.batch_id: Prepared() for attempt in attempts}
         alike: dict[pa.Schema, list[Attempt]] = {}
-        for attempt, found in one_by_one(owed(self._sink, attempts), self._columns):
+        wanted = owed(self._sink, attempts)
+        at_once = calls_at_once(wanted[0].file, self._access) if wanted else 1
+        for attempt, found in each_by_itself(wanted, self._columns, at_once):
             if isinstance(found, Exception):
                 prepared[attempt.batch_id] = found
             else:
@@ -138,8 +177,7 @@ class DeliverLanded:
         check_all_of_it(attempt)
         try:
             with calling(self._sink.name):
-                ensure_landed(attempt, [self._sink], self._access)
-                return schema_of(attempt.file, self._access).remove_metadata()
+                return landed_schema(attempt, [self._sink], self._access).remove_metadata()
         except pa.ArrowInvalid as error:
             raise DeliveryError(
                 f"file {attempt.file} is damaged: {error}; restore it, or reset its partition"
@@ -153,6 +191,6 @@ class DeliverLanded:
         """See `Delivery.discard`."""
         self._sink.discard(attempts)
 
-    def sweep(self, folder: str, fencing_token: int) -> None:
+    def sweep(self, tokens: Mapping[str, int]) -> None:
         """See `Delivery.sweep`."""
-        self._sink.sweep(folder, fencing_token)
+        self._sink.sweep(tokens)

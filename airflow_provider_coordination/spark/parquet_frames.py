@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
@@ -76,6 +76,8 @@ class _Piece:
     file: str
     part: int = 0
     of: int = 1
+    is_small: bool = False
+    """Whether the file is read by one request."""
 
 
 def read_frame(spark: SparkSession, files: Mapping[str, int], schema: StructType, access: Access) -> DataFrame:
@@ -116,7 +118,8 @@ def _dealt(files: Mapping[str, int], slots: int) -> list[list[_Piece]]:
     pieces: list[tuple[float, _Piece]] = []
     for file, size in files.items():
         of = max(1, ceil(size / most))
-        pieces += [(size / of + OPENING_BYTES, _Piece(file, part, of)) for part in range(of)]
+        piece = _Piece(file, of=of, is_small=size <= OPENING_BYTES)
+        pieces += [(size / of + OPENING_BYTES, replace(piece, part=part)) for part in range(of)]
     tasks: list[list[int]] = [[] for _ in range(max(1, int(total / most)))]
     loads = [(0.0, n) for n in range(len(tasks))]
     for number in sorted(range(len(pieces)), key=lambda number: -pieces[number][0]):
@@ -138,7 +141,11 @@ def _read(
 
 def _rows(piece: _Piece, schema: pa.Schema, access: Access) -> Iterator[pa.RecordBatch]:
     files, path = open_files(piece.file, access)
-    with pq.ParquetFile(path, filesystem=files.filesystem, pre_buffer=True) as file:
+    with (
+        pq.ParquetFile(pa.BufferReader(files.read(path)))
+        if piece.is_small
+        else pq.ParquetFile(path, filesystem=files.filesystem, pre_buffer=True)
+    ) as file:
         there = set(file.schema_arrow.names)
         wanted = [name for name in schema.names if name in there]
         for number in range(file.num_row_groups):

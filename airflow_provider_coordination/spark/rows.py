@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 import pyarrow as pa
 
 from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.concurrency import each_at_once
 from airflow_provider_coordination.spark.sinks import Sink
-from airflow_provider_coordination.spark.storage import join, make_folder, publish, schema_of, write_table
+from airflow_provider_coordination.spark.storage import (
+    calls_at_once,
+    join,
+    make_folder,
+    publish,
+    schema_of,
+    write_table,
+)
 from airflow_provider_coordination.spark.transformation import Made, Transformation, Transformed, groups_of
 
 
@@ -33,11 +41,11 @@ class Letters:
         """See `Rows.count`."""
         return self._counts[batch_id]
 
-    def write(self, batch_ids: Collection[str], folder: str) -> Sequence[str]:
+    def write(self, batch_ids: Collection[str], folder: str) -> Mapping[str, int]:
         """See `Rows.write`."""
         file = join(folder, "part-0.parquet")
-        write_table(pa.concat_tables([self._letters_of(batch_id) for batch_id in batch_ids]), file, self._access)
-        return [file]
+        letters = pa.concat_tables([self._letters_of(batch_id) for batch_id in batch_ids])
+        return {file: write_table(letters, file, self._access)}
 
 
 class MadeRows:
@@ -78,15 +86,16 @@ class MadeRows:
         """See `Rows.count`."""
         return self._counts[batch_id]
 
-    def write(self, batch_ids: Collection[str], folder: str) -> Sequence[str]:
+    def write(self, batch_ids: Collection[str], folder: str) -> Mapping[str, int]:
         """See `Rows.write`: files that hold what is asked for, and nothing else, are moved."""
         made = self._made_of(batch_ids)
         if made is None:
-            return list(self._taken(batch_ids, folder).files)
+            return self._taken(batch_ids, folder).files
         if made.apart is None:
-            return self._moved(list(made.files), folder)
+            return self._moved(made.files, folder)
         groups = groups_of(self._sink, batch_ids, self._transformed.shared_files)
-        return self._moved([file for group in groups for file in made.apart.get(group, ())], folder)
+        wanted = [file for group in groups for file in made.apart.get(group, ())]
+        return self._moved({file: made.files[file] for file in wanted}, folder)
 
     def _made_of(self, batch_ids: Collection[str]) -> Made | None:
         """Return files of which some hold the rows of these batches, and no others, as the sink wants them."""
@@ -103,10 +112,10 @@ class MadeRows:
     def _taken(self, batch_ids: Collection[str], folder: str) -> Made:
         return self._transformation.take(self._transformed, self._number, self._sink, batch_ids, folder)
 
-    def _moved(self, files: Sequence[str], folder: str) -> list[str]:
+    def _moved(self, files: Mapping[str, int], folder: str) -> dict[str, int]:
         """Move files to a folder; return where they are."""
         make_folder(folder, self._access)
-        places = [join(folder, f"part-{n}.parquet") for n in range(len(files))]
-        for file, place in zip(files, places, strict=True):
-            publish(file, place, access=self._access)
-        return places
+        places = {file: join(folder, f"part-{n}.parquet") for n, file in enumerate(files)}
+        at_once = calls_at_once(folder, self._access)
+        each_at_once(places, lambda file: publish(file, places[file], access=self._access), at_once)
+        return {places[file]: size for file, size in files.items()}

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
+from itertools import count
 from typing import Any
 
 from pyarrow import fs
 
 from airflow_provider_coordination.aws import ACCESS_CODES, answered_at
-from airflow_provider_coordination.spark.files import Claim, Files, MissingFileError, changed, missing
+from airflow_provider_coordination.spark.files import Claim, Files, FoundFile, MissingFileError, changed, missing
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ DEAD_AFTER = timedelta(days=1)
 TOKEN, SET = "fencing-token", "acknowledgment-set"
 """The metadata of a published object."""
 
+UNKNOWN_CODES = frozenset({"NotImplemented", "MethodNotAllowed", "501", "405"})
+"""What a store answers that does not know a request."""
 GONE_CODES = frozenset({"404", "NoSuchKey", "NotFound"})
 LOST_CODES = frozenset({"409", "412", "ConditionalRequestConflict", "PreconditionFailed"})
 """What the store answers where somebody else's write came first."""
@@ -68,6 +71,7 @@ class BucketFiles(Files):
         self._client = client
         self._present = filesystem
         self._names_once: bool | None = None
+        self._deletes_pages = True
 
     @property
     def filesystem(self) -> fs.FileSystem:
@@ -100,6 +104,36 @@ class BucketFiles(Files):
         with _as_os_errors(path):
             return bytes(self._client.get_object(**_named(path))["Body"].read())
 
+    def tail(self, path: str, length: int) -> tuple[bytes, int]:
+        """See `Files.tail`: by one request."""
+        with _as_os_errors(path):
+            answer = self._client.get_object(**_named(path), Range=f"bytes=-{length}")
+            content = bytes(answer["Body"].read())
+        _, _, size = answer.get("ContentRange", "").rpartition("/")
+        return content[-length:], int(size) if size.isdigit() else len(content)
+
+    def below(self, path: str, pages: int | None = None) -> list[FoundFile] | None:
+        """See `Files.below`: a request a page."""
+        bucket, _, prefix = path.partition("/")
+        found: list[FoundFile] = []
+        more: dict[str, str] = {}
+        with _as_os_errors(path):
+            for number in count(1):
+                answer = self._client.list_objects_v2(
+                    Bucket=bucket, Prefix=f"{prefix}/".lstrip("/"), MaxKeys=PAGE_OBJECTS, **more
+                )
+                found += [
+                    FoundFile(path=f"{bucket}/{each['Key']}", bytes=each["Size"], written=each["LastModified"])
+                    for each in answer.get("Contents", [])
+                    if not each["Key"].endswith("/")  # stands for a folder, by whoever needs such
+                ]
+                if not answer.get("IsTruncated"):
+                    return found
+                if number == pages:
+                    return None
+                more = {"ContinuationToken": answer["NextContinuationToken"]}
+        raise AssertionError("a listing has an end")
+
     def write(self, path: str, content: bytes) -> None:
         """See `Files.write`."""
         with _as_os_errors(path):
@@ -112,15 +146,17 @@ class BucketFiles(Files):
 
     def publish(self, path: str, target: str, *, size: int | None, claim: Claim | None) -> bool:
         """See `storage.publish`: the file itself stays where it is, unless nobody claims the name."""
-        if size is None or size > SINGLE_PUT_BYTES:
-            size = self._checked_size(path, size)
         if claim is None:
+            if size is not None:
+                self._checked_size(path, size)
             try:
                 self.copy(path, target)
             except FileNotFoundError:
                 raise missing(path) from None
             self.delete(path)
             return True
+        if size is None or size > SINGLE_PUT_BYTES:
+            size = self._checked_size(path, size)
         for _ in range(REPLACE_TRIES):
             condition = self._condition(target, claim)
             if condition is None or self._put(path, size, target, condition, claim):
@@ -218,14 +254,41 @@ class BucketFiles(Files):
         with _as_os_errors(path):
             self._client.delete_object(**_named(path))
 
+    def delete_each(self, paths: Sequence[str]) -> None:
+        """See `Files.delete_each`: a page of objects a request, one by one where the store knows no such request."""
+        if len(paths) == 1:
+            self.delete(paths[0])
+            return
+        for start in range(0, len(paths), PAGE_OBJECTS):
+            page = [_named(path) for path in paths[start : start + PAGE_OBJECTS]]
+            with _as_os_errors(paths[start]):
+                self._delete_page(page[0]["Bucket"], [{"Key": each["Key"]} for each in page])
+
     def delete_folder(self, path: str) -> None:
-        """See `Files.delete_folder`: object by object, a page at a time."""
+        """See `Files.delete_folder`: a page of objects a request."""
         bucket, _, prefix = path.partition("/")
         with _as_os_errors(path):
             for page in self._pages(bucket, f"{prefix}/"):
-                answer = self._client.delete_objects(Bucket=bucket, Delete={"Objects": page, "Quiet": True})
+                self._delete_page(bucket, page)
+
+    def _delete_page(self, bucket: str, page: Sequence[Mapping[str, str]]) -> None:
+        from botocore.exceptions import ClientError
+
+        if self._deletes_pages:
+            try:
+                answer = self._client.delete_objects(Bucket=bucket, Delete={"Objects": list(page), "Quiet": True})
+            except ClientError as error:
+                if _code(error) not in UNKNOWN_CODES:
+                    raise
+                self._deletes_pages = False
+            else:
                 if errors := answer.get("Errors"):
-                    raise OSError(f"{path}: cannot delete {errors[0].get('Key')!r}: {errors[0].get('Message')}")
+                    name = f"{bucket}/{errors[0].get('Key')}"
+                    said = f"{errors[0].get('Code')}: {errors[0].get('Message')}"
+                    raise (PermissionError if errors[0].get("Code") in ACCESS_CODES else OSError)(f"{name}: {said}")
+                return
+        for each in page:
+            self._client.delete_object(Bucket=bucket, **each)
 
     def _pages(self, bucket: str, prefix: str) -> Iterator[list[dict[str, str]]]:
         while True:

@@ -26,7 +26,6 @@ from airflow_provider_coordination.spark.staging import MANIFEST, STAGING
 from airflow_provider_coordination.spark.storage import (
     delete_file,
     delete_folder,
-    file_size,
     join,
     names_once,
     publish,
@@ -79,9 +78,16 @@ def sharing(attempts: Sequence[Attempt], room: Callable[[Attempt], int]) -> list
 
 def together(attempts: Sequence[Attempt]) -> list[Attempt]:
     """Return attempts with a new name for a file that their batches share."""
-    first = attempts[0]
-    name = f"{first.folder}/{first.fencing_token}/{first.set_id}.{secrets.token_hex(4)}"
+    name = new_shared_file(attempts[0])
     return [replace(attempt, shared_file=name) for attempt in attempts]
+
+
+def new_shared_file(first: Attempt) -> str:
+    """Return a new name for a file that batches share.
+
+    :param first: of the first of them.
+    """
+    return f"{first.folder}/{first.fencing_token}/{first.set_id}.{secrets.token_hex(4)}"
 
 
 def sharing_a_file(attempts: Iterable[Attempt], *, earlier: bool = False) -> dict[str, list[Attempt]]:
@@ -118,7 +124,7 @@ class SharedFiles:
 
         Where a former owner's request may still give the batch a file of its own, it has to have that name itself.
         """
-        is_alone = attempt.fencing_token == attempt.batch.fencing_token or renames(self._root, self._access)
+        is_alone = not attempt.has_former_owners or renames(self._root, self._access)
         return is_alone and names_once(self._root, self._access)
 
     def file(self, name: str) -> str:
@@ -136,15 +142,15 @@ class SharedFiles:
         except FileNotFoundError:
             return None
 
-    def seal(self, name: str, rows: Mapping[str, int], attempts: Sequence[Attempt], files: Sequence[str]) -> None:
+    def seal(self, name: str, rows: Mapping[str, int], attempts: Sequence[Attempt], files: Mapping[str, int]) -> None:
         """Write down what is prepared, once it is there.
 
         :param rows: how many rows each batch has.
-        :param files: the file that holds them; none where no batch has a row.
+        :param files: the file that holds them, with its size in bytes; none where no batch has a row.
         """
         manifest = {
             "batches": {attempt.batch_id: [attempt.set_id, rows[attempt.batch_id]] for attempt in attempts},
-            "files": [{"name": file.rsplit("/", 1)[-1], "bytes": file_size(file, self._access)} for file in files],
+            "files": [{"name": file.rsplit("/", 1)[-1], "bytes": size} for file, size in files.items()],
         }
         write_text(join(self.staging(name), MANIFEST), json.dumps(manifest), self._access)
 

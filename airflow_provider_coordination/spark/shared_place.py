@@ -14,9 +14,12 @@ from dataclasses import dataclass
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.storage import (
     PROBES,
+    calls_at_once,
     delete_file,
+    delete_files,
     join,
     probe_in,
     read_text,
@@ -88,9 +91,9 @@ class SharedPlace:
         :param answers: what `Probe.answer` returned to each.
         :raises ConfigurationError: naming the place, and what the workers said.
         """
-        seen = {answer for answer in answers if probe.is_answer(answer) and self._sees(answer, probe)}
-        for answer in seen:
-            delete_file(answer, self._access)
+        looks = side_by_side(answers, lambda answer: self._sees(answer, probe), calls_at_once(self._root, self._access))
+        seen = {answer for answer, is_seen in looks if is_seen is True}
+        delete_files(seen, self._access)
         if unseen := set(answers) - seen:
             raise ConfigurationError(
                 f"path {self._root!r} is not shared by all workers: {'; '.join(sorted(unseen))}; "
@@ -100,6 +103,6 @@ class SharedPlace:
 
     def _sees(self, answer: str, probe: Probe) -> bool:
         try:
-            return read_text(answer, self._access) == probe.name
+            return probe.is_answer(answer) and read_text(answer, self._access) == probe.name
         except (OSError, CoordinationError):
             return False

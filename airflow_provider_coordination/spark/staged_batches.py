@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.staging import Staging
@@ -60,16 +60,16 @@ class StagedBatches(Staging):
             if count:
                 files = rows.write([attempt.batch_id], join(self.folder(attempt), "rows"))
             else:  # its columns are wanted all the same
-                files = [self._file(attempt)]
-                write_table(rows.schema.empty_table(), self._file(attempt), self._access)
+                file = self._file(attempt)
+                files = {file: write_table(rows.schema.empty_table(), file, self._access)}
             self._seal(attempt, count, files)
 
     def _file(self, attempt: Attempt) -> str:
         return join(self.folder(attempt), "rows", "part-0.parquet")
 
-    def _seal(self, attempt: Attempt, rows: int, files: Sequence[str]) -> None:
+    def _seal(self, attempt: Attempt, rows: int, files: Mapping[str, int]) -> None:
         folder = join(self.folder(attempt), "rows")
-        listed = [{"name": file.removeprefix(f"{folder}/"), "bytes": self._size(attempt, file)} for file in files]
+        listed = [{"name": file.removeprefix(f"{folder}/"), "bytes": size} for file, size in files.items()]
         self.seal(attempt, {"rows": rows, "files": listed})
 
     def find(self, attempt: Attempt) -> StagedBatch:
@@ -100,9 +100,3 @@ class StagedBatches(Staging):
     def schema(self, file: str) -> pa.Schema:
         """Return the columns of a staged file."""
         return schema_of(file, self._access).remove_metadata()
-
-    def _size(self, attempt: Attempt, file: str) -> int:
-        size = file_size(file, self._access)
-        if size is None:
-            raise DeliveryError(f"batch {attempt.batch_id}: the staged file {file} is gone")
-        return size

@@ -8,7 +8,7 @@ making may name them. Those that no version names are for the table's maintenanc
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,13 +16,16 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.storage import (
+    delete_files,
     delete_folder,
     file_size,
     files_below,
+    files_in_folders,
     folders_in,
     join,
     read_text,
     remove_if_empty,
+    renames,
     write_text,
 )
 
@@ -102,20 +105,55 @@ class Staging:
                 folder, _, _ = folder.rpartition("/")
                 remove_if_empty(folder, self._access)
 
-    def sweep(self, folder: str, fencing_token: int) -> list[Mapping[str, Any]]:
-        """Remove the manifests of former owners of a partition; see `Delivery.sweep`.
+    def sweep(self, tokens: Mapping[str, int]) -> list[Mapping[str, Any]]:
+        """Remove the manifests of former owners of partitions; see `Delivery.sweep`.
 
         :returns: what they held, as far as they were whole.
         """
-        staged, found = join(self._root, STAGING, folder), []
-        for name in folders_in(staged, self._access):
-            if name.isdigit() and int(name) < fencing_token:
-                for file in files_below(join(staged, name), self._access):
-                    if file.endswith(f"/{MANIFEST}"):
-                        with suppress(OSError, ValueError):
-                            found.append(json.loads(read_text(file, self._access)))
-                delete_folder(join(staged, name), self._access)
+        former, found = staged_by_former_owners(self._root, tokens, self._access), []
+        for file in (file for files in former.values() for file in files):
+            if file.endswith(f"/{MANIFEST}"):
+                with suppress(OSError, ValueError):
+                    found.append(json.loads(read_text(file, self._access)))
+        delete_staged(former, self._access)
         return found
+
+
+def staged_by_former_owners(root: str, tokens: Mapping[str, int], access: Access) -> dict[str, list[str]]:
+    """Return what former owners of partitions have staged below the folder of a sink: the folders of their leases, with
+    the files in each.
+
+    :param tokens: see `Delivery.sweep`.
+    :raises OSError: if that cannot be listed.
+    """
+    former: dict[str, list[str]] = {}
+    if renames(root, access):  # there are folders, perhaps without a file
+        for folder, token in tokens.items():
+            place = join(root, STAGING, folder)
+            names = [name for name in folders_in(place, access) if name.isdigit() and int(name) < token]
+            former |= {join(place, name): files_below(join(place, name), access) for name in names}
+        return former
+    for folder, found in files_in_folders(join(root, STAGING), tokens, access):
+        if isinstance(found, Exception):
+            raise found
+        place = join(root, STAGING, folder)
+        for file in found:
+            name = file[len(place) + 1 :].partition("/")[0]
+            if name.isdigit() and int(name) < tokens[folder]:
+                former.setdefault(join(place, name), []).append(file)
+    return former
+
+
+def delete_staged(folders: Mapping[str, Collection[str]], access: Access) -> None:
+    """Delete folders of what is staged.
+
+    :param folders: with the files in each.
+    """
+    if folders and renames(next(iter(folders)), access):
+        for folder in folders:
+            delete_folder(folder, access)
+    else:
+        delete_files([file for files in folders.values() for file in files], access)
 
 
 class LandedStaging(Staging):

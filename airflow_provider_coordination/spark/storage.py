@@ -7,13 +7,11 @@ visible whole, or fails where its source is gone. No function here takes a missi
 
 from __future__ import annotations
 
-import contextvars
 import hashlib
 import logging
 import re
 import secrets
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +21,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access, is_s3
+from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
 from airflow_provider_coordination.spark.delivery import SinkAwayError
 from airflow_provider_coordination.spark.files import Claim, Files, apart, missing
 from airflow_provider_coordination.spark.filesystems import open_files
@@ -34,6 +33,8 @@ log = logging.getLogger(__name__)
 READABLE_CHARACTERS = 60
 """How much of a text its name in paths shows: with the digest that fits the 255 bytes that filesystems allow a name."""
 COPIES_AT_ONCE = 8
+END_BYTES = 64 * 1024
+"""How much of a file is read at its end, where its columns are described."""
 PROBES = "_probe"
 """The folder below a root that probes are written to: no reader takes one for a part of a dataset."""
 PROBES_KEPT = timedelta(days=1)
@@ -133,8 +134,15 @@ def read_table(uri: str, columns: Sequence[str] | None = None, access: Access = 
 
 def read_small(uri: str, access: Access = DEFAULT_ACCESS) -> pa.Table:
     """Return what a small Parquet file holds: by one request, and without the threads that a large one is worth."""
-    files, path = open_files(uri, access)
-    with pq.ParquetFile(pa.BufferReader(files.read(path))) as file:
+    return table_in(read_whole(uri, access)[0])
+
+
+def table_in(content: bytes) -> pa.Table:
+    """Return what a small Parquet file holds.
+
+    :param content: the file.
+    """
+    with pq.ParquetFile(pa.BufferReader(content)) as file:
         return file.read(use_threads=False)
 
 
@@ -164,6 +172,40 @@ def footer_of(uri: str, access: Access = DEFAULT_ACCESS) -> pq.FileMetaData:
     """Return the footer of a Parquet file: its columns, and what its row groups hold."""
     files, path = open_files(uri, access)
     return pq.read_metadata(path, filesystem=files.filesystem)
+
+
+def read_end(uri: str, access: Access = DEFAULT_ACCESS) -> tuple[bytes, int]:
+    """Return how a file ends, for `schema_in`, and its size in bytes; in a bucket, by one request.
+
+    :raises FileNotFoundError: if there is no such file.
+    """
+    files, path = open_files(uri, access)
+    return files.tail(path, END_BYTES)
+
+
+def schema_in(end: bytes) -> pa.Schema | None:
+    """Return the schema of a Parquet file, with its metadata, by how the file ends; None if that is too short.
+
+    :raises pa.ArrowInvalid: if it is damaged.
+    """
+    if len(end) == END_BYTES and int.from_bytes(end[-8:-4], "little") + 8 > END_BYTES:
+        return None
+    return pq.read_schema(pa.BufferReader(end))
+
+
+def read_whole(uri: str, access: Access = DEFAULT_ACCESS) -> tuple[bytes, int]:
+    """Return what a small file holds, for `table_in`, and its size in bytes; in a bucket, by one request.
+
+    :raises FileNotFoundError: if there is no such file.
+    """
+    files, path = open_files(uri, access)
+    content = files.read(path)
+    return content, len(content)
+
+
+def calls_at_once(uri: str, access: Access = DEFAULT_ACCESS) -> int:
+    """Return how many calls to the filesystem of something are worth making at the same time."""
+    return open_files(uri, access)[0].calls_at_once
 
 
 def file_size(uri: str, access: Access = DEFAULT_ACCESS) -> int | None:
@@ -202,9 +244,7 @@ def link_files(uris: Sequence[str], folder: str, access: Access = DEFAULT_ACCESS
         for uri, target in zip(uris, targets, strict=True):
             _link(uri, target, access)
     else:
-        contexts = [contextvars.copy_context() for _ in uris]
-        with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
-            list(pool.map(lambda *of: of[0].run(_link, *of[1:], access), contexts, uris, targets))
+        each_at_once(zip(uris, targets, strict=True), lambda of: _link(*of, access), COPIES_AT_ONCE)
     files.flush_folder(path)
     return targets
 
@@ -270,6 +310,38 @@ def files_below(uri: str, access: Access = DEFAULT_ACCESS) -> list[str]:
     return [join(uri, name) for name, _ in _found_below(uri, access)]
 
 
+def files_in_folders(
+    root: str, folders: Collection[str], access: Access = DEFAULT_ACCESS
+) -> Iterator[tuple[str, list[str] | Exception]]:
+    """Yield each folder with the URIs of all files below it.
+
+    In a bucket, folders that lie together are listed together, as long as that takes no more requests than each would
+    take alone.
+
+    :param folders: their names below the root.
+    """
+    files, path = open_files(root, access)
+    left = list(folders)
+    parents: dict[str, list[str]] = {}
+    if not files.renames:
+        for folder in left:
+            parents.setdefault(folder.rpartition("/")[0], []).append(folder)
+    for parent, together in parents.items():
+        with suppress(OSError):  # each listing by itself says so
+            found = files.below(join(path, parent), pages=len(together)) if parent and len(together) > 1 else None
+            if found is None:
+                continue
+            below: dict[str, list[str]] = {folder: [] for folder in together}
+            for each in found:
+                name = each.path[len(path) + 1 :]
+                folder = name[: name.find("/", len(parent) + 1)]
+                if folder in below:
+                    below[folder].append(join(root, name))
+            yield from below.items()
+            left = [folder for folder in left if folder not in below]
+    yield from side_by_side(left, lambda folder: files_below(join(root, folder), access), files.calls_at_once)
+
+
 def files_before(uri: str, instant: datetime, access: Access = DEFAULT_ACCESS) -> list[str]:
     """Return the URIs of the files below a folder that were written before an instant (aware), as far as that is
     known."""
@@ -280,8 +352,7 @@ def files_before(uri: str, instant: datetime, access: Access = DEFAULT_ACCESS) -
 def _found_below(uri: str, access: Access) -> list[tuple[str, datetime | None]]:
     """Return the files below a folder, by their names there, and when each was written."""
     files, path = open_files(uri, access)
-    found = files.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
-    return [(info.path[len(path) :].lstrip("/"), info.mtime) for info in found if info.type == fs.FileType.File]
+    return [(each.path[len(path) :].lstrip("/"), each.written) for each in files.below(path) or ()]
 
 
 def folders_in(uri: str, access: Access = DEFAULT_ACCESS) -> list[str]:
@@ -295,6 +366,23 @@ def delete_file(uri: str, access: Access = DEFAULT_ACCESS) -> None:
     """Delete a file; nothing happens if there is none."""
     files, path = open_files(uri, access)
     files.delete(path)
+
+
+def delete_files(uris: Iterable[str], access: Access = DEFAULT_ACCESS) -> None:
+    """Delete files, those that are there; in a bucket, up to 1,000 by one request.
+
+    :raises OSError: if some cannot be deleted; others may be.
+    """
+    together: dict[str, list[str]] = {}  # by scheme and bucket, which one filesystem has
+    for uri in uris:
+        together.setdefault("/".join(uri.split("/", 3)[:3]) if is_s3(uri) else "", []).append(uri)
+    for alike in together.values():
+        files, _ = open_files(alike[0], access)
+        if files.renames:
+            for uri in alike:
+                delete_file(uri, access)
+        else:
+            files.delete_each([open_files(uri, access)[1] for uri in alike])
 
 
 def removed(files: Iterable[str], access: Access = DEFAULT_ACCESS, *, is_dry_run: bool) -> tuple[int, int]:

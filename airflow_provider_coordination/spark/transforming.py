@@ -24,7 +24,7 @@ from airflow_provider_coordination.spark.delivery import (
     Prepared,
     SinkAwayError,
     by_halves,
-    one_by_one,
+    each_by_itself,
 )
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.executor_python import running_on_executors
@@ -37,7 +37,7 @@ from airflow_provider_coordination.spark.rows import Letters, MadeRows
 from airflow_provider_coordination.spark.settings import DEAD_LETTER
 from airflow_provider_coordination.spark.shared_files import room_for, sharing
 from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
-from airflow_provider_coordination.spark.storage import delete_folder, join, read_table
+from airflow_provider_coordination.spark.storage import calls_at_once, delete_folder, join, read_table, renames
 from airflow_provider_coordination.spark.transformation import MARKED, ROUTE, Transformation, Transformed
 
 log = logging.getLogger(__name__)
@@ -104,10 +104,12 @@ class DeliverTransformed:
 
         def judged(attempt: Attempt) -> JudgedBatch:
             with calling(self._place):
-                ensure_landed(attempt, self._routed, self._access)
+                self._ensure_landed(attempt)
             return JudgedBatch(self._judge, attempt, wanted[attempt.batch_id])
 
-        for attempt, batch in one_by_one([each for each in attempts if wanted[each.batch_id]], judged):
+        owing = [attempt for attempt in attempts if wanted[attempt.batch_id]]
+        at_once = calls_at_once(owing[0].file, self._access) if owing else 1
+        for attempt, batch in each_by_itself(owing, judged, at_once):
             if isinstance(batch, Exception):
                 prepared[attempt.batch_id] = batch
             else:
@@ -126,6 +128,12 @@ class DeliverTransformed:
                 prepared |= {done[0].batch_id: _failed(done[0], result)} if isinstance(result, Exception) else result
         return prepared
 
+    def _ensure_landed(self, attempt: Attempt) -> None:
+        """Make sure that a batch's file is there, unless its workers have just put it into a bucket: Spark reads it
+        next, and says what is wrong."""
+        if attempt.has_former_owners or attempt.batch.redeliver or renames(attempt.file, self._access):
+            ensure_landed(attempt, self._routed, self._access)
+
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
         """See `Delivery.commit`."""
         self._sinks[sink].commit(attempts)
@@ -135,10 +143,10 @@ class DeliverTransformed:
         for sink in self._sinks.values():
             sink.discard(attempts)
 
-    def sweep(self, folder: str, fencing_token: int) -> None:
+    def sweep(self, tokens: Mapping[str, int]) -> None:
         """See `Delivery.sweep`."""
         for sink in self._sinks.values():
-            sink.sweep(folder, fencing_token)
+            sink.sweep(tokens)
 
     def _prepare(self, batches: Sequence[JudgedBatch]) -> dict[str, Result]:
         """Let the sinks prepare batches; return what will become visible, or why a batch is refused.

@@ -87,7 +87,7 @@ class Owner:
             self.sink.commit([self.attempt])
 
     def deliver(self) -> None:
-        self.sink.sweep(FOLDER, self.attempt.fencing_token)
+        self.sink.sweep({FOLDER: self.attempt.fencing_token})
         self.prepare()
         self.commit()
         self.sink.discard([self.attempt])
@@ -116,10 +116,9 @@ class ReachedRows:
     def count(self, batch_id: str) -> int:
         return len(self._values)
 
-    def write(self, batch_ids: Any, folder: str) -> list[str]:
+    def write(self, batch_ids: Any, folder: str) -> dict[str, int]:
         file = f"{folder}/part-0.parquet"
-        storage.write_table(pa.table({"n": self._values}, self.schema), file, self._access)
-        return [file]
+        return {file: storage.write_table(pa.table({"n": self._values}, self.schema), file, self._access)}
 
 
 def uploads(s3: S3Server, bucket: str) -> list[str]:
@@ -185,7 +184,7 @@ def test_without_its_landed_file_a_former_owner_publishes_nothing(s3: S3Server, 
 def test_a_sweep_takes_what_is_staged_and_the_right_to_publish_it(s3: S3Server, root: str) -> None:
     former = Owner(root, s3.settings, values=[3])
     former.prepare()
-    former.sink.sweep(FOLDER, 2)
+    former.sink.sweep({FOLDER: 2})
     with pytest.raises(DeliveryError, match="is gone or not whole"):
         former.commit()
     assert former.visible is None

@@ -67,7 +67,7 @@ def test_batches_are_delivered_replaced_and_known_in_a_bucket_and_no_secret_is_l
     again = under_next_lease(one, rejected=True)
     successor = a_sink(path, s3.settings)
     for attempt in (again, under_next_lease(other)):
-        successor.sweep(attempt.folder, attempt.fencing_token)
+        successor.sweep({attempt.folder: attempt.fencing_token})
     left = owed(successor, [again, under_next_lease(other)])
     deliver(successor, s3.settings, {"a-1": [5]}, *left)
     assert [attempt.batch_id for attempt in left] == ["a-1"]

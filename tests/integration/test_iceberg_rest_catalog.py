@@ -155,7 +155,7 @@ def test_a_former_owner_whose_commit_arrives_after_the_next_owners_look_is_refus
     job.start()
     assert held.reached.wait(30)
     again = under_next_lease(B)
-    owner.sweep(B.folder, again.fencing_token)
+    owner.sweep({B.folder: again.fencing_token})
     place.deliver({"b-1": [3]}, [again], owner)
     held.let_through.set()
     job.join(30)

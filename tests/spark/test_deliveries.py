@@ -249,9 +249,9 @@ class TwoDatasets:
         for each in self._each.values():
             each.discard(attempts)
 
-    def sweep(self, folder: str, fencing_token: int) -> None:
+    def sweep(self, tokens: Mapping[str, int]) -> None:
         for each in self._each.values():
-            each.sweep(folder, fencing_token)
+            each.sweep(tokens)
 
     def copied(self) -> int:
         return len(list(self.folder.glob("*.parquet")))

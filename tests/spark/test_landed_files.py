@@ -48,8 +48,15 @@ def store() -> InMemoryStore:
 @pytest.fixture
 def former(store: InMemoryStore, tmp_path: Path) -> Owner:
     owner = Owner(store, tmp_path, "former")
-    owner.files.take_over(KEY, ())
+    take_over(owner.files)
     return owner
+
+
+def take_over(files: LandedFiles, *recorded: LandedBatch) -> int:
+    result = files.take_over({KEY: recorded})[KEY]
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def follow(former: Owner, store: InMemoryStore, tmp_path: Path) -> Owner:
@@ -66,7 +73,7 @@ def test_what_nobody_recorded_is_deleted_and_what_was_recorded_goes_under_the_pr
 ) -> None:
     recorded, _ = former.land(), former.land()
     owner = follow(former, store, tmp_path)
-    assert owner.files.take_over(KEY, [recorded]) == 1
+    assert take_over(owner.files, recorded) == 1
     assert there(tmp_path) == [owner.files.place(KEY, recorded)]
     assert token_of(owner.files.place(KEY, recorded)) == owner.coordinator.leases.fencing_token(KEY)
 
@@ -77,7 +84,7 @@ def test_a_recorded_file_is_found_however_its_root_is_spelled(
     recorded = former.land()
     owner = follow(former, store, tmp_path)
     owner.files = LandedFiles(f"file://{tmp_path}//", owner.coordinator)
-    assert owner.files.take_over(KEY, [recorded]) == 0
+    assert take_over(owner.files, recorded) == 0
     assert there(tmp_path) == [owner.files.place(KEY, recorded)]
 
 
@@ -88,7 +95,7 @@ def test_of_two_copies_of_a_recorded_file_the_whole_one_is_kept(
     other = Path(recorded.file.replace(f".{former.coordinator.leases.fencing_token(KEY)}.", ".7."))
     other.write_bytes(Path(recorded.file).read_bytes()[:20])
     owner = follow(former, store, tmp_path)
-    owner.files.take_over(KEY, [recorded])
+    take_over(owner.files, recorded)
     [kept] = there(tmp_path)
     assert Path(kept).stat().st_size == recorded.file_bytes
 
@@ -97,7 +104,7 @@ def test_a_damaged_file_is_kept_for_a_person_to_restore(former: Owner, store: In
     recorded = former.land()
     Path(recorded.file).write_bytes(b"half")
     owner = follow(former, store, tmp_path)
-    owner.files.take_over(KEY, [recorded])
+    take_over(owner.files, recorded)
     assert there(tmp_path) == [owner.files.place(KEY, recorded)]
 
 
@@ -106,10 +113,10 @@ def test_a_former_owner_cannot_bring_a_file_back_under_its_lease(
 ) -> None:
     recorded = former.land()
     owner = follow(former, store, tmp_path)
-    owner.files.take_over(KEY, [recorded])
+    take_over(owner.files, recorded)
     zombie = LandedFiles(former.root, _as_if_it_held(former.coordinator, recorded))
     with pytest.raises(PartitionNotOwnedError, match="is used under a later lease"):
-        zombie.take_over(KEY, [recorded])
+        take_over(zombie, recorded)
     assert there(tmp_path) == [owner.files.place(KEY, recorded)]
 
 
@@ -120,6 +127,7 @@ def test_a_late_deletion_leaves_what_was_landed_since(former: Owner, store: InMe
     owner = follow(former, store, tmp_path)
     again = owner.land()
     former.files.delete(KEY)
+    former.files.clear()
     assert there(tmp_path) == [again.file]
 
 

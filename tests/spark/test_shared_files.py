@@ -71,7 +71,7 @@ def deliver(sink: ParquetSink, attempts: list[Attempt], values: dict[str, list[i
 
 def take_over(sink: ParquetSink, attempts: list[Attempt], values: dict[str, list[int]] = VALUES) -> None:
     for attempt in attempts:
-        sink.sweep(attempt.folder, attempt.fencing_token)
+        sink.sweep({attempt.folder: attempt.fencing_token})
     taken = sink.taken(attempts)
     deliver(sink, [attempt for attempt in attempts if attempt.batch_id not in taken], values)
 

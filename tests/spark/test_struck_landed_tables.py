@@ -60,7 +60,7 @@ class Delivery:
         again = [taken_over(attempt) for attempt in self.attempts]
         delivery = self.landing.delivery()
         for attempt in again:
-            delivery.sweep(attempt.folder, attempt.fencing_token)
+            delivery.sweep({attempt.folder: attempt.fencing_token})
         deliver(delivery, again)
 
 

@@ -95,7 +95,7 @@ def test_of_many_batches_only_those_are_made_that_a_sink_does_not_have(
     delivery.commit("main", first)  # and dies
     again = [under_next_lease(attempt) for attempt in attempts]
     for attempt in again:
-        delivery.sweep(attempt.folder, attempt.fencing_token)
+        delivery.sweep({attempt.folder: attempt.fencing_token})
     again, prepared = prepared_by(delivery, again)
     assert sorted(prepared["b-1"].records) == ["copy", "dead_letter"]
     for sink in delivery.sinks:
@@ -108,7 +108,7 @@ def test_a_former_owner_of_one_partition_is_refused_for_that_one_alone_where_oth
 ) -> None:
     delivery = a_delivery(tmp_path, is_final=False)
     delivery.prepare(attempts, delivery.sinks)
-    delivery.sweep(attempts[0].folder, 2)
+    delivery.sweep({attempts[0].folder: 2})
     with pytest.raises(CoordinationError, match=r"batch a-1: what was staged in .* is gone or not whole"):
         delivery.commit("main", attempts)
     for attempt in attempts[1:]:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -44,8 +45,15 @@ class CountedObjects:
     def head_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
         return self._make("look", Key, lambda: self._found(Key))
 
-    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
-        return self._make("open", Key, lambda: {"Body": io.BytesIO(self._content(Key))})
+    def get_object(self, *, Bucket: str, Key: str, Range: str = "") -> dict[str, Any]:
+        def got() -> dict[str, Any]:
+            content = self._content(Key)
+            if not Range:
+                return {"Body": io.BytesIO(content)}
+            end = content[-int(Range.rpartition("-")[2]) :]
+            return {"Body": io.BytesIO(end), "ContentRange": f"bytes 0-0/{len(content)}"}
+
+        return self._make("open", Key, got)
 
     def put_object(
         self,
@@ -87,7 +95,15 @@ class CountedObjects:
     def list_objects_v2(self, *, Bucket: str, Prefix: str, MaxKeys: int) -> dict[str, Any]:
         def listed() -> dict[str, Any]:
             files = sorted(path for path in _path(Prefix).rglob("*") if path.is_file())
-            return {"Contents": [{"Key": str(path).lstrip("/")} for path in files], "IsTruncated": False}
+            found = [
+                {
+                    "Key": str(path).lstrip("/"),
+                    "Size": path.stat().st_size,
+                    "LastModified": datetime.fromtimestamp(path.stat().st_mtime, UTC),
+                }
+                for path in files
+            ]
+            return {"Contents": found, "IsTruncated": False}
 
         return self._make("list", Prefix, listed)
 

@@ -30,12 +30,11 @@ class Rows:
     def count(self, batch_id: str) -> int:
         return len(self.of[batch_id])
 
-    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+    def write(self, batch_ids: Collection[str], folder: str) -> dict[str, int]:
         rows = [(*row, *[None] * (3 - len(row)), batch_id) for batch_id in batch_ids for row in self.of[batch_id]]
         columns = [dict(zip(self.schema.names, row, strict=True)) for row in rows]
         file = join(folder, "part-0.parquet")
-        write_table(pa.Table.from_pylist(columns, self.schema), file)
-        return [file]
+        return {file: write_table(pa.Table.from_pylist(columns, self.schema), file)}
 
 
 def a_sink(place: Place, **more: Any) -> Sink:

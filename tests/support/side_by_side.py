@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from airflow_provider_coordination.spark import ingestion
+from airflow_provider_coordination.spark import concurrency, ingestion
 
 
 class _Waited(NamedTuple):
@@ -67,5 +67,9 @@ def one_after_the_other(*, lands_first: bool) -> Iterator[None]:
     :param lands_first: whether a round is landed before the one before it is delivered; after that if not.
     """
     pool = _LandsFirst if lands_first else _DeliversFirst
-    with patch.object(ingestion, "ThreadPoolExecutor", pool), patch.object(ingestion, "wait", _wait):
+    with (
+        patch.object(ingestion, "ThreadPoolExecutor", pool),
+        patch.object(ingestion, "wait", _wait),
+        patch.object(concurrency, "ThreadPoolExecutor", _DeliversFirst),
+    ):
         yield

@@ -191,11 +191,10 @@ class BatchRows:
     def count(self, batch_id: str) -> int:
         return len(self.values[batch_id])
 
-    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+    def write(self, batch_ids: Collection[str], folder: str) -> dict[str, int]:
         rows = [{"n": value, "_batch_id": batch_id} for batch_id in batch_ids for value in self.values[batch_id]]
         file = join(folder, "part-0.parquet")
-        write_table(pa.Table.from_pylist(rows, self.schema), file, self.access)
-        return [file]
+        return {file: write_table(pa.Table.from_pylist(rows, self.schema), file, self.access)}
 
 
 def an_attempt(batch_id: str, token: int = 1, *, set_number: int = 1, redeliver: bool = False, **batch: Any) -> Attempt:

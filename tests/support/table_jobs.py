@@ -48,11 +48,11 @@ class LandedRows:
     def count(self, batch_id: str) -> int:
         return int(self._tables[batch_id].num_rows)
 
-    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+    def write(self, batch_ids: Collection[str], folder: str) -> dict[str, int]:
         Path(folder).mkdir(parents=True)
         file = f"{folder}/part-0.parquet"
         pq.write_table(pa.concat_tables(self._tables[batch_id] for batch_id in batch_ids), file)
-        return [file]
+        return {file: Path(file).stat().st_size}
 
 
 class IntoTables:
@@ -81,9 +81,9 @@ class IntoTables:
         for sink in self.tables.values():
             sink.discard(attempts)
 
-    def sweep(self, folder: str, fencing_token: int) -> None:
+    def sweep(self, tokens: Mapping[str, int]) -> None:
         for sink in self.tables.values():
-            sink.sweep(folder, fencing_token)
+            sink.sweep(tokens)
 
 
 class StreamIntoTables(History):

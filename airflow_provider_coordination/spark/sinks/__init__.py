@@ -7,7 +7,7 @@ it has. What it concludes, it concludes from something durable that was written 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -39,12 +39,12 @@ class Rows(Protocol):
         """Return how many there are of a batch."""
         ...
 
-    def write(self, batch_ids: Collection[str], folder: str) -> Sequence[str]:
+    def write(self, batch_ids: Collection[str], folder: str) -> Mapping[str, int]:
         """Write those of some of the batches, and no others, to a folder on the filesystem of `Sink.scratch`, as
         Parquet. A batch's rows can be had once.
 
-        :returns: the files, of which there are as many as `Sink.arrange` makes partitions; one for each batch, or for
-            each file that batches share, where the sink takes batches apart.
+        :returns: the files with their sizes in bytes, as many as `Sink.arrange` makes partitions; one for each batch,
+            or for each file that batches share, where the sink takes batches apart.
         """
         ...
 
@@ -129,8 +129,8 @@ class Sink(Protocol):
         """Remove what is left of what these attempts prepared."""
         ...
 
-    def sweep(self, folder: str, fencing_token: int) -> None:
-        """Remove what former owners of a partition prepared; see `Delivery.sweep`."""
+    def sweep(self, tokens: Mapping[str, int]) -> None:
+        """Remove what former owners of partitions prepared; see `Delivery.sweep`."""
         ...
 
 

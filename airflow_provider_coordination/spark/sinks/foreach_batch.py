@@ -116,9 +116,9 @@ class ForeachBatchSink:
         """See `Sink.discard`."""
         self._staged.discard(attempts)
 
-    def sweep(self, folder: str, fencing_token: int) -> None:
+    def sweep(self, tokens: Mapping[str, int]) -> None:
         """See `Sink.sweep`."""
-        self._staged.sweep(folder, fencing_token)
+        self._staged.sweep(tokens)
 
     def _rows(self, files: Mapping[str, int]) -> DataFrame:
         """Return what files hold, which have the same columns, by the session of the job, whatever thread asks."""

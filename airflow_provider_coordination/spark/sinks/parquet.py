@@ -10,27 +10,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
 from airflow_provider_coordination.spark.delivery import (
     Attempt,
     Delivery,
     DeliveryError,
     Prepared,
-    SinkAwayError,
     by_halves,
-    one_by_one,
+    each_by_itself,
 )
 from airflow_provider_coordination.spark.files import MissingFileError
-from airflow_provider_coordination.spark.landed_files import check_all_of_it, ensure_landed
+from airflow_provider_coordination.spark.landed_files import check_all_of_it, landed_rows, landed_schema
 from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name, without_batch
-from airflow_provider_coordination.spark.landed_rows import merge
+from airflow_provider_coordination.spark.landed_rows import MergedFile
 from airflow_provider_coordination.spark.outages import calling
 from airflow_provider_coordination.spark.parquet_settings import TARGET_FILE_BYTES, ParquetSettings
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN, SinkSettings, access_of
@@ -38,19 +39,25 @@ from airflow_provider_coordination.spark.shared_files import (
     SharedFiles,
     claim_of,
     may_share,
+    new_shared_file,
     sharing,
     sharing_a_file,
-    together,
 )
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
-from airflow_provider_coordination.spark.staging import EMPTY_ABOVE, MANIFEST, STAGING
+from airflow_provider_coordination.spark.staging import (
+    EMPTY_ABOVE,
+    MANIFEST,
+    STAGING,
+    delete_staged,
+    staged_by_former_owners,
+)
 from airflow_provider_coordination.spark.storage import (
+    calls_at_once,
     check_writable,
     copy_file,
     delete_folder,
     exists,
     file_size,
-    folders_in,
     join,
     probe_rename,
     publish,
@@ -64,6 +71,8 @@ from airflow_provider_coordination.spark.storage import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+T = TypeVar("T")
 
 SMALL_PART = 32
 """What is landed is published as it is from this part of a file's size on; what is smaller is put together."""
@@ -81,6 +90,18 @@ class StagedFile:
     name: str
     bytes: int
     rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PutTogether:
+    """Where the rows of a batch are prepared with those of others.
+
+    :param shared_file: see `Attempt.shared_file`.
+    :param columns: the columns of the file.
+    """
+
+    shared_file: str
+    columns: pa.Schema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,11 +139,9 @@ class ParquetSink:
     def taken(self, attempts: Sequence[Attempt]) -> set[str]:
         """See `Sink.taken`."""
         shared = self._in_shared_files(attempts)
-        return {
-            attempt.batch_id
-            for attempt in attempts
-            if attempt.batch_id in shared or exists(self.file(attempt.batch_id), self.access)
-        }
+        alone = [attempt.batch_id for attempt in attempts if attempt.batch_id not in shared]
+        looks = side_by_side(alone, lambda batch_id: exists(self.file(batch_id), self.access), self.at_once)
+        return shared | {batch_id for batch_id, is_there in looks if _raised(is_there)}
 
     def file(self, batch_id: str) -> str:
         """Return the name of the file that holds one batch alone."""
@@ -137,13 +156,19 @@ class ParquetSink:
         return own if exists(own, self.access) else None
 
     @property
+    def at_once(self) -> int:
+        """How many calls to its filesystem are worth making at the same time."""
+        return calls_at_once(self.path, self.access)
+
+    @property
     def _shared(self) -> SharedFiles:
         return SharedFiles(self.path, self.access)
 
     def _in_shared_files(self, attempts: Sequence[Attempt]) -> set[str]:
         """Return the ids of the batches that are in a file with others by an earlier delivery."""
-        names = {attempt.batch.shared_file for attempt in attempts}
-        found = {name: self._shared.batches(name) or set() for name in names if name is not None}
+        names = sharing_a_file(attempts, earlier=True)
+        looks = side_by_side(names, lambda name: self._shared.batches(name) or set(), self.at_once)
+        found = {name: _raised(batches) for name, batches in looks}
         return {a.batch_id for a in attempts if a.batch_id in found.get(a.batch.shared_file or "", ())}
 
     def shared_bytes(self, attempt: Attempt) -> int:
@@ -181,14 +206,14 @@ class ParquetSink:
             delete_folder(self.staging(attempt), self.access)
             count = rows.count(attempt.batch_id)
             if count:
-                [file] = rows.write([attempt.batch_id], self.staging(attempt))
-                self._seal(attempt, self._staged_file(attempt, file, count))
+                [(file, size)] = rows.write([attempt.batch_id], self.staging(attempt)).items()
+                self._seal(attempt, _staged_file(file, size, count))
             else:
                 self._stage_nothing(attempt, rows.schema)
 
     def _prepare_together(self, name: str, attempts: Sequence[Attempt], rows: Rows) -> None:
         counts = {attempt.batch_id: rows.count(attempt.batch_id) for attempt in attempts}
-        files = rows.write(list(counts), self._shared.staging(name)) if any(counts.values()) else []
+        files = rows.write(list(counts), self._shared.staging(name)) if any(counts.values()) else {}
         self._shared.seal(name, counts, attempts, files)
 
     def end_shared(self, attempts: Sequence[Attempt], schema: pa.Schema) -> set[str]:
@@ -209,22 +234,24 @@ class ParquetSink:
         replaced only while this attempt may commit, and a deletion is not. So it does where nothing is renamed and a
         former owner's request may still come to the name.
         """
-        is_alone = attempt.fencing_token == attempt.batch.fencing_token or renames(self.path, self.access)
+        is_alone = not attempt.has_former_owners or renames(self.path, self.access)
         if is_alone and not exists(self.file(attempt.batch_id), self.access):
             self._seal(attempt)
             return
         file = join(self.staging(attempt), "part-0.parquet")
-        write_table(schema.empty_table(), file, self.access)
-        self._seal(attempt, self._staged_file(attempt, file, 0))
+        size = write_table(schema.empty_table(), file, self.access)
+        self._seal(attempt, _staged_file(file, size, 0))
 
     def commit(self, attempts: Sequence[Attempt]) -> None:
         """See `Sink.commit`: each file becomes visible for itself."""
-        for name, sharers in sharing_a_file(attempts).items():
-            self._commit_together(name, sharers)
-        for attempt in self.owed([attempt for attempt in attempts if attempt.shared_file is None]):
-            staging = self.staging(attempt)
-            for staged in self._staged(attempt):
-                self.publish(join(staging, staged.name), attempt, staged.bytes)
+        together = sharing_a_file(attempts)
+        each_at_once(together, lambda name: self._commit_together(name, together[name]), self.at_once)
+        alone = [attempt for attempt in attempts if attempt.shared_file is None]
+        each_at_once(self.owed(alone), self._commit_alone, self.at_once)
+
+    def _commit_alone(self, attempt: Attempt) -> None:
+        for staged in self._staged(attempt):
+            self.publish(join(self.staging(attempt), staged.name), attempt, staged.bytes)
 
     def _commit_together(self, name: str, attempts: Sequence[Attempt]) -> None:
         """Make a file visible that batches share, some of which may be in already, and were not prepared for it."""
@@ -237,23 +264,53 @@ class ParquetSink:
         if len(self.taken(others)) < len(others):
             raise DeliveryError(f"batch {others[0].batch_id}: {self._shared.staging(name)} holds other batches")
 
+    def _landed_rows(self, attempt: Attempt) -> pa.Table:
+        check_all_of_it(attempt)
+        with calling(self.name):
+            return landed_rows(attempt, [self], self.access)
+
     def owed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Return those attempts whose batch has to get a file of its own, or another one."""
         left = owed(self, attempts)
         taken = self._in_shared_files([attempt for attempt in left if attempt.batch.redeliver])
         return [attempt for attempt in left if attempt.batch_id not in taken]
 
-    def put_together(self, attempts: Sequence[Attempt]) -> None:
-        """Prepare a file of what is landed of some batches.
+    def put_together(self, attempts: Sequence[Attempt]) -> dict[str, PutTogether | Exception]:
+        """Prepare files of what is landed of some batches, those with the same columns in one file.
 
-        :param attempts: of batches that share a file, with the same columns.
+        :returns: by batch id where it is, or why its landed file cannot be read.
+        :raises Exception: if no file can be written.
         """
-        [name] = sharing_a_file(attempts)
-        file = join(self._shared.staging(name), "part-0.parquet")
-        schema = without_batch(schema_of(attempts[0].file, self.access))
-        counts = merge([attempt.file for attempt in attempts], schema, file, self.access)
-        rows = {attempt.batch_id: count for attempt, count in zip(attempts, counts, strict=True)}
-        self._shared.seal(name, rows, attempts, [file])
+        found: dict[str, PutTogether | Exception] = {}
+        made: dict[pa.Schema, tuple[str, MergedFile]] = {}
+        rows_of: dict[str, dict[str, int]] = {}  # by file and batch
+        read = each_by_itself(attempts, self._landed_rows, self.at_once)
+        try:
+            with ExitStack() as stack:
+                for attempt, rows in read:
+                    if isinstance(rows, Exception):
+                        found[attempt.batch_id] = rows
+                        continue
+                    columns = rows.schema.remove_metadata()
+                    if columns not in made:
+                        name = new_shared_file(attempt)
+                        file = join(self._shared.staging(name), "part-0.parquet")
+                        merged = MergedFile(file, without_batch(rows.schema), self.access)
+                        made[columns] = name, stack.enter_context(merged)
+                    name, merged = made[columns]
+                    merged.add(rows)
+                    rows_of.setdefault(name, {})[attempt.batch_id] = rows.num_rows
+                    found[attempt.batch_id] = PutTogether(shared_file=name, columns=columns)
+            by_id = {attempt.batch_id: attempt for attempt in attempts}
+            for name, merged in made.values():
+                sharers = [by_id[batch_id] for batch_id in rows_of[name]]
+                self._shared.seal(name, rows_of[name], sharers, {merged.uri: merged.size})
+        except Exception:
+            with suppress(OSError):  # the next owner sweeps what is left
+                for name, _ in made.values():
+                    delete_folder(self._shared.staging(name), self.access)
+            raise
+        return found
 
     def publish(self, file: str, attempt: Attempt, size: int) -> None:
         """Give a file the name of a batch.
@@ -264,28 +321,18 @@ class ParquetSink:
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """See `Sink.discard`: the folders above that hold nothing else go as well."""
-        for staging in {self.staging(attempt): None for attempt in attempts}:
-            delete_folder(staging, self.access)
-            for _ in range(EMPTY_ABOVE):
-                staging, _, _ = staging.rpartition("/")
-                remove_if_empty(staging, self.access)
+        folders = {self.staging(attempt): None for attempt in attempts}
+        each_at_once(folders, self._discard, self.at_once)
 
-    def sweep(self, folder: str, fencing_token: int) -> None:
+    def _discard(self, staging: str) -> None:
+        delete_folder(staging, self.access)
+        for _ in range(EMPTY_ABOVE):
+            staging, _, _ = staging.rpartition("/")
+            remove_if_empty(staging, self.access)
+
+    def sweep(self, tokens: Mapping[str, int]) -> None:
         """See `Sink.sweep`."""
-        staged = join(self.path, STAGING, folder)
-        for name in folders_in(staged, self.access):
-            if name.isdigit() and int(name) < fencing_token:
-                delete_folder(join(staged, name), self.access)
-
-    def _staged_file(self, attempt: Attempt, file: str, rows: int) -> StagedFile:
-        """Return what the manifest says of a file.
-
-        :raises DeliveryError: if it is gone.
-        """
-        size = file_size(file, self.access)
-        if size is None:
-            raise DeliveryError(f"batch {attempt.batch_id}: the staged file {file} is gone")
-        return StagedFile(name=file.rsplit("/", 1)[-1], bytes=size, rows=rows)
+        delete_staged(staged_by_former_owners(self.path, tokens, self.access), self.access)
 
     def _seal(self, attempt: Attempt, *files: StagedFile) -> None:
         manifest = {**_signature(attempt), "files": [asdict(file) for file in files]}
@@ -362,94 +409,123 @@ class PublishLanded:
 
     def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
         """Put small landed files together, copy those that are kept, and look into the others."""
-        needed = {attempt.batch_id for attempt in owed(self._sink, attempts)}
+        needed = self._needed(attempts)
         prepared: dict[str, Prepared | Exception] = {}
-        small: dict[str, list[Attempt]] = {}  # by their columns
-        for attempt, made in one_by_one(attempts, lambda each: self._prepare(each, each.batch_id in needed)):
-            prepared[attempt.batch_id] = made
-            if isinstance(made, Prepared) and attempt.batch_id in needed and self._is_small(attempt):
-                small.setdefault(str(made.columns), []).append(attempt)
-        for alike in small.values():
-            named = sharing(alike, self._sink.shared_bytes)
-            for file in sharing_a_file(named).values():
-                prepared |= self._put_together(file, prepared)
-        return prepared
+        small = [attempt for attempt in attempts if attempt.batch_id in needed and self._is_small(attempt)]
+        for file in sharing_a_file(sharing(small, self._sink.shared_bytes)).values():
+            prepared |= self._put_together(file)
+        alone = [attempt for attempt in attempts if attempt.batch_id not in prepared]
+        prepare = partial(self._prepare, needed)
+        prepared |= {each.batch_id: made for each, made in each_by_itself(alone, prepare, self._sink.at_once)}
+        return {attempt.batch_id: prepared[attempt.batch_id] for attempt in attempts}
+
+    def _needed(self, attempts: Sequence[Attempt]) -> set[str]:
+        """Return the ids of the batches that are not in, as far as that has to be known before their commit.
+
+        The name of a batch's own file is given once, in a bucket, and who comes late changes nothing. That says nothing
+        of a file that the batch shares.
+        """
+        is_given_once = not renames(self._sink.path, self._sink.access)
+        unseen = [
+            each for each in attempts if not (is_given_once and self._is_first(each) and not self._is_small(each))
+        ]
+        looked_at = {attempt.batch_id for attempt in unseen}
+        needed = {attempt.batch_id for attempt in owed(self._sink, unseen)}
+        return needed | {each.batch_id for each in attempts if each.batch_id not in looked_at}
 
     def _is_small(self, attempt: Attempt) -> bool:
         is_small = attempt.batch.file_bytes * SMALL_PART <= self._sink.target_file_bytes
         return is_small and not self._keep and may_share(attempt)
 
-    def _put_together(
-        self, attempts: Sequence[Attempt], prepared: Mapping[str, Prepared | Exception]
-    ) -> dict[str, Prepared | Exception]:
-        """Prepare files that hold batches together; return what becomes of each batch.
-
-        :param prepared: what becomes of them otherwise.
-        """
+    def _put_together(self, attempts: Sequence[Attempt]) -> dict[str, Prepared | Exception]:
+        """Prepare files that hold batches together; return what becomes of each batch."""
         results: dict[str, Prepared | Exception] = {}
 
-        def put(some: Sequence[Attempt]) -> Sequence[Attempt]:
-            named = together(some)
-            try:
-                with calling(self._sink.name):
-                    self._sink.put_together(named)
-            except Exception:
-                with suppress(OSError):  # the next owner sweeps what is left
-                    self._sink.discard(named)
-                raise
-            return named
+        def put(some: Sequence[Attempt]) -> Mapping[str, PutTogether | Exception]:
+            with calling(self._sink.name):
+                return self._sink.put_together(some)
 
-        for some, named in by_halves(attempts, put, "putting landed files together"):
-            if isinstance(named, Exception):
-                results[some[0].batch_id] = named if isinstance(named, SinkAwayError) else _unreadable(some[0], named)
-                continue
-            for attempt in named:
-                made = prepared[attempt.batch_id]
-                assert isinstance(made, Prepared)
-                results[attempt.batch_id] = replace(made, shared_file=attempt.shared_file)
+        for some, made in by_halves(attempts, put, "putting landed files together"):
+            for attempt in some:
+                result = made if isinstance(made, Exception) else made[attempt.batch_id]
+                results[attempt.batch_id] = (
+                    _of_landed(attempt, result)
+                    if isinstance(result, Exception)
+                    else Prepared(
+                        records={self._sink.name: attempt.batch.records},
+                        columns=_columns(result.columns),
+                        shared_file=result.shared_file,
+                    )
+                )
         return results
 
-    def _prepare(self, attempt: Attempt, is_needed: bool) -> Prepared:
+    def _prepare(self, needed: Collection[str], attempt: Attempt) -> Prepared:
         check_all_of_it(attempt)
         with calling(self._sink.name):
-            return self._looked_into(attempt, is_needed)
+            return self._looked_into(attempt, attempt.batch_id in needed)
 
     def _looked_into(self, attempt: Attempt, is_needed: bool) -> Prepared:
         visible = attempt.file
-        if is_needed:
-            ensure_landed(attempt, [self._sink], self._sink.access)
-            self._sink.end_shared([attempt], without_batch(schema_of(attempt.file, self._sink.access)))
-            if self._copies:
-                copy_file(attempt.file, self._staged(attempt), self._sink.access)
-        else:
-            visible = self._sink.holding(attempt) or visible
         try:  # each file, though all have the same columns: a damaged one must not become part of the dataset
-            columns = {field.name: str(field.type) for field in schema_of(visible, self._sink.access)}
+            if is_needed:
+                schema = landed_schema(attempt, [self._sink], self._sink.access)
+                self._sink.end_shared([attempt], without_batch(schema))
+                if self._copies:
+                    copy_file(attempt.file, self._staged(attempt), self._sink.access)
+            else:
+                visible = self._sink.holding(attempt) or visible
+                schema = schema_of(visible, self._sink.access)
         except pa.ArrowInvalid as error:
             raise DeliveryError(f"file {visible} is damaged: {error}; restore it, or reset its partition") from error
-        return Prepared(records={self._sink.name: attempt.batch.records}, columns=columns)
+        return Prepared(records={self._sink.name: attempt.batch.records}, columns=_columns(schema))
 
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
         """Give each file its name in the dataset."""
-        alone = [attempt for attempt in attempts if attempt.shared_file is None]
         self._sink.commit([attempt for attempt in attempts if attempt.shared_file is not None])
-        for attempt in self._sink.owed(alone):
-            source = self._staged(attempt) if self._copies else attempt.file
-            self._sink.publish(source, attempt, attempt.batch.file_bytes)
+        alone = [attempt for attempt in attempts if attempt.shared_file is None]
+        first = [] if renames(self._sink.path, self._sink.access) else list(filter(self._is_first, alone))
+        left = self._sink.owed([attempt for attempt in alone if attempt not in first])
+        each_at_once([*first, *left], self._publish, self._sink.at_once)
+
+    def _publish(self, attempt: Attempt) -> None:
+        source = self._staged(attempt) if self._copies else attempt.file
+        self._sink.publish(source, attempt, attempt.batch.file_bytes)
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """See `Delivery.discard`."""
         self._sink.discard([a for a in attempts if self._copies or a.shared_file is not None])
 
-    def sweep(self, folder: str, fencing_token: int) -> None:
+    def sweep(self, tokens: Mapping[str, int]) -> None:
         """See `Delivery.sweep`."""
-        self._sink.sweep(folder, fencing_token)
+        self._sink.sweep(tokens)
+
+    def _is_first(self, attempt: Attempt) -> bool:
+        """Return whether a batch can be in by an earlier delivery of this job alone, in a file of its own."""
+        return not attempt.has_former_owners and may_share(attempt)
 
     def _staged(self, attempt: Attempt) -> str:
         return join(self._sink.staging(attempt), "landed.parquet")
 
 
-def _unreadable(attempt: Attempt, error: Exception) -> DeliveryError:
+def _staged_file(file: str, size: int, rows: int) -> StagedFile:
+    return StagedFile(name=file.rsplit("/", 1)[-1], bytes=size, rows=rows)
+
+
+def _raised(result: T | Exception) -> T:
+    """Return a result, or raise what it is."""
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def _columns(schema: pa.Schema) -> dict[str, str]:
+    return {field.name: str(field.type) for field in schema}
+
+
+def _of_landed(attempt: Attempt, error: Exception) -> DeliveryError:
+    """Return why a batch cannot be put together with others."""
+    if isinstance(error, DeliveryError):
+        return error
     return DeliveryError(f"landed file {attempt.file} cannot be read: {error}; restore it, or reset its partition")
 
 

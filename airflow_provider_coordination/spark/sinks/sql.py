@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
@@ -181,9 +181,9 @@ class SqlSink:
         """See `Sink.discard`."""
         self._staged.discard(attempts)
 
-    def sweep(self, folder: str, fencing_token: int) -> None:
+    def sweep(self, tokens: Mapping[str, int]) -> None:
         """See `Sink.sweep`."""
-        self._staged.sweep(folder, fencing_token)
+        self._staged.sweep(tokens)
 
 
 def _by_partition(batches: Sequence[tuple[Attempt, StagedBatch]]) -> list[list[tuple[Attempt, StagedBatch]]]:

@@ -169,7 +169,7 @@ def test_whatever_step_a_job_dies_after_the_next_owner_delivers_everything_once(
             break
     next_owner, again = place.sink(), [under_next_lease(attempt) for attempt in attempts]
     for attempt in again:
-        next_owner.sweep(attempt.folder, attempt.fencing_token)
+        next_owner.sweep({attempt.folder: attempt.fencing_token})
     left = owed(next_owner, again)
     place.deliver(VALUES, left, next_owner)
     assert place.visible == of(attempts, OTHERS if last != "prepare" else VALUES), "what was in stays"
@@ -191,7 +191,7 @@ def test_a_former_owner_that_goes_on_adds_nothing_and_replaces_nothing(
         left.pop(step)(zombie, attempts, OTHERS)
     next_owner, again = place.sink(), [under_next_lease(attempt, rejected=rejected) for attempt in attempts]
     for attempt in again:
-        next_owner.sweep(attempt.folder, attempt.fencing_token)
+        next_owner.sweep({attempt.folder: attempt.fencing_token})
     place.deliver(VALUES, owed(next_owner, again), next_owner)
     seen = place.visible
     if frozen_before == "prepare":  # it asks the store before it commits, and learns there that the lease is lost
@@ -209,7 +209,7 @@ def test_a_former_owner_that_goes_on_adds_nothing_and_replaces_nothing(
 def test_one_partition_that_is_another_owners_takes_nothing_from_the_others_of_the_delivery(place: Place) -> None:
     sink, attempts = place.sink(), [an_attempt(batch_id) for batch_id in BATCHES]
     sink.prepare(attempts, place.rows(VALUES))
-    place.sink().sweep(attempts[1].folder, 2)
+    place.sink().sweep({attempts[1].folder: 2})
     with pytest.raises(CoordinationError):
         sink.commit([attempts[1]])
     sink.commit([attempts[0], attempts[2]])
@@ -219,7 +219,7 @@ def test_one_partition_that_is_another_owners_takes_nothing_from_the_others_of_t
 def test_a_delivery_that_is_refused_for_one_batch_goes_through_without_it(place: Place) -> None:
     sink, attempts = place.sink(), [an_attempt(batch_id) for batch_id in BATCHES]
     sink.prepare(attempts, place.rows(VALUES))
-    place.sink().sweep(attempts[1].folder, 2)
+    place.sink().sweep({attempts[1].folder: 2})
     with pytest.raises(CoordinationError):
         sink.commit(attempts)
     for attempt in (attempts[0], attempts[2]):
@@ -238,7 +238,7 @@ def test_a_sweep_takes_what_former_owners_prepared_and_leaves_what_later_ones_di
     again = [under_next_lease(attempt) for attempt in attempts]
     later.prepare(again, place.rows(VALUES))
     for attempt in again:
-        later.sweep(attempt.folder, attempt.fencing_token)
+        later.sweep({attempt.folder: attempt.fencing_token})
     later.commit(again)
     later.discard(again)
     assert place.visible == of(attempts)
@@ -248,7 +248,7 @@ def test_a_sweep_takes_what_former_owners_prepared_and_leaves_what_later_ones_di
 def test_a_sweep_of_one_partition_leaves_the_others_alone(place: Place) -> None:
     sink, one, other = place.sink(), an_attempt("a-1"), an_attempt("b-1")
     sink.prepare([one, other], place.rows(VALUES))
-    place.sink().sweep(one.folder, 99)
+    place.sink().sweep({one.folder: 99})
     sink.commit([other])
     assert place.visible == {"b-1": [3]}
 
@@ -256,12 +256,12 @@ def test_a_sweep_of_one_partition_leaves_the_others_alone(place: Place) -> None:
 def test_a_sweep_leaves_what_is_visible(place: Place, attempts: list[Attempt]) -> None:
     place.deliver(VALUES, attempts)
     for attempt in attempts:
-        place.sink().sweep(attempt.folder, 99)
+        place.sink().sweep({attempt.folder: 99})
     assert place.visible == of(attempts)
 
 
 def test_a_sweep_where_nothing_ever_was_is_no_error(place: Place) -> None:
-    place.sink().sweep("clicks/never", 5)
+    place.sink().sweep({"clicks/never": 5})
     assert place.visible == {}
 
 
@@ -270,7 +270,7 @@ def test_what_the_delivery_left_on_the_way_goes_with_a_sweep(place: Place, attem
     file = join(sink.scratch(attempts), "all", "part-0.parquet")
     write_text(file, "half", sink.access)
     for attempt in attempts:
-        sink.sweep(attempt.folder, 2)
+        sink.sweep({attempt.folder: 2})
     assert place.visible == {} and place.leftovers == []
     assert file_size(file, sink.access) is None
 
@@ -287,7 +287,7 @@ def test_what_is_discarded_cannot_be_committed(place: Place, attempts: list[Atte
 class Interrupted(BatchRows):
     """Rows that cannot all be written."""
 
-    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+    def write(self, batch_ids: Collection[str], folder: str) -> dict[str, int]:
         super().write(batch_ids, folder)
         raise OSError("the disk is full")
 

@@ -41,12 +41,10 @@ class TableOfRows:
     def count(self, batch_id: str) -> int:
         return int(self.table["_batch_id"].to_pylist().count(batch_id))
 
-    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+    def write(self, batch_ids: Collection[str], folder: str) -> dict[str, int]:
         file = join(folder, "part-0.parquet")
-        write_table(
-            self.table.filter(pa.array([each in batch_ids for each in self.table["_batch_id"].to_pylist()])), file
-        )
-        return [file]
+        rows = self.table.filter(pa.array([each in batch_ids for each in self.table["_batch_id"].to_pylist()]))
+        return {file: write_table(rows, file)}
 
 
 def rows(batch_id: str = "a-1", **columns: pa.Array) -> TableOfRows:
@@ -507,10 +505,9 @@ def test_rows_that_belong_to_no_batch_of_the_delivery_are_an_error_and_not_left_
 class Unfiltered(TableOfRows):
     """Rows that are all written, whatever batches are wanted."""
 
-    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+    def write(self, batch_ids: Collection[str], folder: str) -> dict[str, int]:
         file = join(folder, "part-0.parquet")
-        write_table(self.table, file)
-        return [file]
+        return {file: write_table(self.table, file)}
 
 
 def test_a_delivery_with_very_many_values_of_a_partition_column_is_written_and_says_so(

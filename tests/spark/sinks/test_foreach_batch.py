@@ -83,7 +83,7 @@ def test_no_batch_counts_as_taken_so_that_one_is_given_again_after_a_crash(made:
     again = [under_next_lease(attempt) for attempt in BATCHES]
     next_owner = made()
     for attempt in again:
-        next_owner.sweep(attempt.folder, attempt.fencing_token)
+        next_owner.sweep({attempt.folder: attempt.fencing_token})
     assert next_owner.taken(again) == set()
     next_owner.prepare(again, BatchRows(VALUES))
     next_owner.commit(again)
@@ -101,7 +101,7 @@ def test_a_former_owner_whose_rows_were_swept_calls_nothing(made: Made, calls: C
     former = made()
     former.prepare(BATCHES, BatchRows(VALUES))
     for attempt in BATCHES:
-        made().sweep(attempt.folder, 2)
+        made().sweep({attempt.folder: 2})
     with pytest.raises(CoordinationError):
         former.commit(BATCHES)
     assert calls() == []

@@ -49,13 +49,13 @@ class Columns:
     def count(self, batch_id: str) -> int:
         return len(self.batches[batch_id])
 
-    def write(self, batch_ids: Collection[str], folder: str) -> list[str]:
+    def write(self, batch_ids: Collection[str], folder: str) -> dict[str, int]:
         wanted = [(row, batch_id) for batch_id in batch_ids for row in self.batches[batch_id]]
         table = pa.table([*self.columns.values(), pa.nulls(len(self), pa.string())], self.schema)
         taken = table.take([row for row, _ in wanted]).drop_columns("_batch_id")
         file = join(folder, "part-0.parquet")
-        write_table(taken.append_column(IDS, pa.array([batch_id for _, batch_id in wanted], pa.string())), file)
-        return [file]
+        rows = taken.append_column(IDS, pa.array([batch_id for _, batch_id in wanted], pa.string()))
+        return {file: write_table(rows, file)}
 
     def __len__(self) -> int:
         return max(map(len, self.columns.values()))
@@ -598,7 +598,7 @@ def test_files_that_a_former_owner_shares_with_an_owner_that_goes_on_are_left_to
 ) -> None:
     one, other = new_sink(), new_sink()
     one.prepare([A, B], VALUES)
-    other.sweep(A.folder, 2)
+    other.sweep({A.folder: 2})
     deliver(other, [under_next_lease(A)], VALUES)
     one.commit([B])
     assert rows_in(catalog) == [1, 2, 3]

@@ -78,7 +78,7 @@ class Delivered:
 
     def _sweep(self, sink: Sink, attempts: Any) -> None:
         for attempt in attempts:
-            sink.sweep(attempt.folder, attempt.fencing_token)
+            sink.sweep({attempt.folder: attempt.fencing_token})
 
     def live(self) -> None:
         """Let it happen."""

@@ -64,7 +64,7 @@ def test_a_dry_run_counts_and_changes_nothing(place: Place) -> None:
     one_by_one(place)
     grown_old(place)
     (place.sink()).prepare([an_attempt("d-1")], BatchRows({"d-1": [6]}))
-    place.sink().sweep("clicks/d-1", 2)
+    place.sink().sweep({"clicks/d-1": 2})
     grown_old(place)
     before = {file: file.read_bytes() for file in place.folder.rglob("*") if file.is_file()}
 
@@ -77,7 +77,7 @@ def test_a_dry_run_counts_and_changes_nothing(place: Place) -> None:
 def test_files_of_a_delivery_that_died_go_once_they_are_old(place: Place) -> None:
     one_by_one(place)
     place.sink().prepare([an_attempt("d-1")], BatchRows({"d-1": [6]}))
-    place.sink().sweep("clicks/d-1", 2)
+    place.sink().sweep({"clicks/d-1": 2})
     before = files(place)
 
     assert maintained(place, Maintenance(retention=DAY, compact=False)).files_removed == 0
@@ -108,7 +108,7 @@ def test_a_former_owner_that_looked_before_files_were_removed_commits_nothing_th
     sink.prepare([attempt], BatchRows({"d-1": [6]}))
 
     def taken_over() -> None:
-        place.sink().sweep(attempt.folder, 2)
+        place.sink().sweep({attempt.folder: 2})
         grown_old(place)
         assert maintained(place, Maintenance(retention=DAY, compact=False)).files_removed >= 1
 

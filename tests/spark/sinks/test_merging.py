@@ -110,7 +110,7 @@ def test_a_partitioned_table_has_a_key_once_also_if_it_moves_to_another_partitio
 def test_a_delivery_that_is_refused_for_one_batch_merges_the_others(place: Place) -> None:
     sink = a_sink(place)
     sink.prepare([A, B], Rows({"a-1": [("x", 1)], "b-1": [("x", 2)]}))
-    place.sink().sweep(B.folder, 2)
+    place.sink().sweep({B.folder: 2})
     with pytest.raises(DeliveryError):
         sink.commit([A, B])
     sink.commit([A])

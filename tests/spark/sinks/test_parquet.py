@@ -115,7 +115,7 @@ def test_what_others_put_beside_the_staged_files_and_the_datasets_is_left_alone(
         file.write_text("somebody's")
     deliver(sink, FIRST, 1)
     sink.discard([FIRST])
-    sink.sweep(FIRST.folder, 99)
+    sink.sweep({FIRST.folder: 99})
     assert published(sink) == [1] and all(file.exists() for file in foreign)
 
 

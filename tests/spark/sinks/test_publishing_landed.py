@@ -136,7 +136,7 @@ def test_a_former_owner_publishes_nothing_once_its_file_is_another_leases(out: P
 def test_a_former_owner_publishes_nothing_once_its_copy_is_swept(out: Path, landed: Attempt) -> None:
     former, next_owner = PublishLanded(str(out), keep=True), PublishLanded(str(out), keep=True)
     former.prepare([landed], [MAIN])
-    next_owner.sweep(FOLDER, 2)
+    next_owner.sweep({FOLDER: 2})
     with pytest.raises(MissingFileError, match="is gone"):
         former.commit(MAIN, [landed])
     assert published(out) == []
@@ -146,7 +146,7 @@ def test_a_sweep_leaves_what_later_leases_staged(out: Path, landed: Attempt) -> 
     later = replace(landed, fencing_token=12)
     sink = PublishLanded(str(out), keep=True)
     sink.prepare([later], [MAIN])
-    sink.sweep(FOLDER, 3)
+    sink.sweep({FOLDER: 3})
     sink.commit(MAIN, [later])
     assert published(out) == [1, 2]
 

@@ -71,7 +71,7 @@ class Delivery:
         sink = self.place.sink()
         again = [under_next_lease(attempt) for attempt in self.attempts]
         for attempt in again:
-            sink.sweep(attempt.folder, attempt.fencing_token)
+            sink.sweep({attempt.folder: attempt.fencing_token})
         self.place.deliver(VALUES, owed(sink, again), sink)
 
 

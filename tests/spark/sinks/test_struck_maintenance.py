@@ -33,7 +33,7 @@ class Story:
         for name in BEFORE:
             place.deliver(BEFORE, [an_attempt(name)])
         place.sink().prepare([an_attempt("d-1")], BatchRows({"d-1": [9]}))
-        place.sink().sweep("clicks/d-1", 2)
+        place.sink().sweep({"clicks/d-1": 2})
         self.preparing, self.prepared = place.sink(), an_attempt("p-1")
         self.preparing.prepare([self.prepared], BatchRows({"p-1": [4, 5]}))
         self._grow_old()

@@ -42,7 +42,7 @@ class Delivery:
         """Deliver under the next lease, and what follows."""
         self.is_taken_over = True
         sink, again = a_sink(self.place), under_next_lease(ATTEMPT)
-        sink.sweep(again.folder, again.fencing_token)
+        sink.sweep({again.folder: again.fencing_token})
         deliver(sink, OF_BOTH, again)
         deliver(sink, LATER, FOLLOWING)
 

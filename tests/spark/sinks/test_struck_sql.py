@@ -64,7 +64,7 @@ class Run:
         """Deliver as the next owner; return whether that was possible, as the first may hold a lock."""
         sink, again = self.place.sink(), [under_next_lease(attempt) for attempt in self.attempts]
         for attempt in again:
-            sink.sweep(attempt.folder, attempt.fencing_token)
+            sink.sweep({attempt.folder: attempt.fencing_token})
         try:
             deliver(sink, owed(sink, again), AFTER)
         except CoordinationError:

@@ -12,7 +12,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -313,9 +313,9 @@ class DeltaSink:
                     del self._unnamed[name]
                     delete_file(join(self._path, name), self._access)
 
-    def sweep(self, folder: str, fencing_token: int) -> None:
+    def sweep(self, tokens: Mapping[str, int]) -> None:
         """See `Sink.sweep`."""
-        self._staging.sweep(folder, fencing_token)
+        self._staging.sweep(tokens)
 
     # Landed files as they are
 

@@ -280,7 +280,7 @@ class IcebergSink:
             raise
 
     def _written(self, table: Table, batch_ids: Sequence[str], rows: Rows, folder: str) -> list[Written]:
-        written = rows.write(batch_ids, folder)
+        written = list(rows.write(batch_ids, folder))
         for file in set(files_below(folder, self._access)).difference(written):  # of tasks that failed
             delete_file(file, self._access)
         placed = data_files.place(table, written, folder, self._access)
@@ -437,9 +437,9 @@ class IcebergSink:
                         delete_file(path, self._access)
                     self._named.discard(path)
 
-    def sweep(self, folder: str, fencing_token: int) -> None:
+    def sweep(self, tokens: Mapping[str, int]) -> None:
         """See `Sink.sweep`: manifests go; files go once their batches are in without them."""
-        for manifest in self._staging.sweep(folder, fencing_token):
+        for manifest in self._staging.sweep(tokens):
             with suppress(KeyError, TypeError):  # one that is not whole names nothing
                 self._abandon(manifest)
 
