@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,6 +29,7 @@ from airflow_provider_coordination.cli.commands import (
 )
 from airflow_provider_coordination.cli.output import Output, printable
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.diagnosis.bucket import bucket_findings
 from airflow_provider_coordination.diagnosis.connections import spark_finding
 from airflow_provider_coordination.diagnosis.findings import Finding, Verdict, error, ok, unchecked
 from airflow_provider_coordination.diagnosis.output_path import output_findings
@@ -37,6 +39,8 @@ from airflow_provider_coordination.diagnosis.store import store_findings
 from airflow_provider_coordination.sources.kinds import kind_named
 from airflow_provider_coordination.spark.access import Access, is_s3
 from airflow_provider_coordination.stores.hiding import without_secrets
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from airflow_provider_coordination.supervisor.spec_file import read_spec_file
 
 READS = Annotated[
     list[str] | None,
@@ -51,6 +55,15 @@ OUTPUT = Annotated[
     list[str] | None,
     typer.Option(
         "--output", metavar="PATH", help="Where jobs write, to try it; several times for more.", show_default=False
+    ),
+]
+SPEC = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--spec",
+        metavar="FILE",
+        help="A spec, to try where it writes, by its connections; several times for more.",
+        show_default=False,
     ),
 ]
 AWS_CONN_ID = Annotated[str, typer.Option("--aws-conn-id", help="The AWS connection by which --reads is read.")]
@@ -68,6 +81,7 @@ def doctor(
     *,
     reads: READS = None,
     output: OUTPUT = None,
+    spec: SPEC = None,
     aws_conn_id: AWS_CONN_ID = "aws_default",
     region: REGION = None,
     spark_conn_id: SPARK_CONN_ID = "spark_default",
@@ -84,7 +98,9 @@ def doctor(
     shown = Output(as_json=as_json)
     found: set[Verdict] = set()
     with logging_to_stderr(verbose=verbose):
-        for finding in _findings(surroundings, options, reads or (), output or (), aws_conn_id, region, spark_conn_id):
+        for finding in _findings(
+            surroundings, options, reads or (), output or (), spec or (), aws_conn_id, region, spark_conn_id
+        ):
             found.add(finding.verdict)
             _show(shown, finding)
     if Verdict.ERROR in found:
@@ -96,6 +112,7 @@ def _findings(
     options: StoreOptions,
     reads: list[str] | tuple[()],
     output: list[str] | tuple[()],
+    specs: list[Path] | tuple[()],
     aws_conn_id: str,
     region: str | None,
     spark_conn_id: str,
@@ -112,7 +129,9 @@ def _findings(
         yield unchecked("permission", "what jobs read", "name it, as in --reads KIND:NAME")
     for path in output:
         yield from _of_output(path, access)
-    if not output:
+    for file in specs:
+        yield from _of_spec(file)
+    if not output and not specs:
         yield unchecked("output", "where jobs write", "name it, as in --output /data/lake/clicks")
 
 
@@ -152,12 +171,41 @@ def _of_reads(what: str, access: partial[AwsSettings]) -> Iterator[Finding]:
 
 
 def _of_output(path: str, access: partial[AwsSettings]) -> Iterator[Finding]:
+    if not is_s3(path):
+        yield from output_findings(path)
+        return
     try:
-        places = ((path, access("s3")),) if is_s3(path) else ()
+        reached = access("s3")
     except CoordinationError as failure:
         yield error("output", f"{path}: {without_secrets(str(failure))}")
         return
-    yield from output_findings(path, Access(places))
+    yield from bucket_findings(path, Access(((path, reached),)))
+
+
+def _of_spec(file: Path) -> Iterator[Finding]:
+    """Yield how it stands with where a spec writes: its sinks, and where batches wait for them."""
+    try:
+        mapping, _ = read_spec_file(file)
+        spec = IngestionSpec.read(mapping)
+        with connections_of_airflow():
+            from airflow_provider_coordination.hooks.checking import places_of
+
+            places, access = places_of(spec)
+    except ModuleNotFoundError as failure:
+        if not (failure.name or "").startswith("airflow"):
+            raise
+        yield unchecked("output", f"{file}: its connections are known to Airflow, which is not installed here")
+        return
+    except CoordinationError as failure:
+        yield error("output", f"{file}: {without_secrets(str(failure))}")
+        return
+    for path in places:
+        if is_s3(path):
+            yield from bucket_findings(path, access)
+        elif "://" in path:
+            yield unchecked("output", f"{path}: only folders and buckets are tried")
+        else:
+            yield from output_findings(path)
 
 
 def _aws_access(aws_conn_id: str, region: str | None, service: str) -> AwsSettings:

@@ -13,7 +13,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.sources.kinds import Settings, SourceKind
-from airflow_provider_coordination.spark.settings import check_sinks
+from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.settings import access_of, check_sinks
 from airflow_provider_coordination.supervisor.fitting import check_fits
 from airflow_provider_coordination.supervisor.operations import SourceCheck
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
@@ -69,6 +70,19 @@ def checks_against_source(default_region: str | None = None, *, connect: bool = 
     :param connect: whether the source and its connections are asked.
     """
     return partial(check_against_source, default_region=default_region) if connect else None
+
+
+def places_of(spec: IngestionSpec) -> tuple[list[str], Access]:
+    """Return where jobs of a spec write files, without what lies below another place, and how that is reached.
+
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    sinks = sinks_of(spec.writes_objects())
+    landing_path = spec.tuning.landing_path or landing_path_of(spec.writes_objects())
+    dead_letter_path = spec.on_bad_records.dead_letter_path
+    places = [*(sink.files or sink.location for sink in sinks), landing_path, dead_letter_path or landing_path]
+    apart = [path for path in dict.fromkeys(places) if not any(path.startswith(f"{each}/") for each in places)]
+    return apart, access_of(sinks)
 
 
 def _region_of_jobs(spec: IngestionSpec) -> str | None:

@@ -221,6 +221,15 @@ class Files:
         """
         return self.is_local or self._filesystem.type_name == "hdfs"
 
+    def try_out(self, probe: str) -> None:
+        """Check that files can be written and deleted.
+
+        :param probe: a new name.
+        :raises OSError: if they cannot.
+        """
+        self.write(probe, b"check")
+        self.delete(probe)
+
     def abort_uploads(self, path: str) -> None:
         """Give up uploads below a folder that were begun long ago and not completed, where there is such a thing."""
 

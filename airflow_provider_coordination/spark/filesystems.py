@@ -6,6 +6,7 @@ Credentials are looked for once; those that expire are fetched again before they
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -21,6 +22,8 @@ from airflow_provider_coordination.spark.access import Access, bucket_path
 from airflow_provider_coordination.spark.files import Files
 from airflow_provider_coordination.spark.s3_objects import BucketFiles
 
+_OPENING = threading.Lock()
+"""Of the threads of a process that need the same credentials first, one fetches them."""
 KEPT = 32
 """How many filesystems of S3 a process keeps: one for each access, and those of credentials that it had before."""
 
@@ -38,7 +41,8 @@ def open_files(uri: str, access: Access) -> tuple[Files, str]:
     if not uri:
         raise ValueError("an empty path names the current directory, which nobody can mean")
     if (path := bucket_path(uri)) is not None:
-        return _s3_objects(access.of(uri) or AwsSettings(), path.partition("/")[0]), path
+        with _OPENING:
+            return _s3_objects(access.of(uri) or AwsSettings(), path.partition("/")[0]), path
     try:
         filesystem, path = fs.FileSystem.from_uri(absolute(uri))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

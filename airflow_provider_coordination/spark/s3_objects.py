@@ -315,6 +315,12 @@ class BucketFiles(Files):
                 self._client.delete_object(**_named(probe))
         return self._names_once
 
+    def try_out(self, probe: str) -> None:
+        """See `Files.try_out`: it serves to find out about conditions as well, once."""
+        if self._names_once is None and self.names_once(probe):
+            return
+        super().try_out(probe)
+
     def abort_uploads(self, path: str) -> None:
         """See `Files.abort_uploads`: one page of them."""
         bucket, _, prefix = path.partition("/")

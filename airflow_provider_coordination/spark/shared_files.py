@@ -162,11 +162,12 @@ class SharedFiles:
         :raises DeliveryError: if what was prepared is not whole, or another delivery.
         :raises MissingFileError: if it is gone, or somebody made sure that the file is never there.
         """
-        is_visible, staging = bool(self.batches(name)), self.staging(name)
+        # Where its name is given once, who is late is refused.
+        is_visible, staging = renames(self._root, self._access) and bool(self.batches(name)), self.staging(name)
         try:
             manifest = json.loads(read_text(join(staging, MANIFEST), self._access))
         except FileNotFoundError:
-            if is_visible:
+            if is_visible or self.batches(name):
                 return []
             raise MissingFileError(f"what was prepared in {staging} is gone: others deliver some of it") from None
         except ValueError as error:

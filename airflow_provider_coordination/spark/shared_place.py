@@ -18,7 +18,6 @@ from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.storage import (
     PROBES,
     calls_at_once,
-    delete_file,
     delete_files,
     join,
     probe_in,
@@ -72,17 +71,18 @@ class SharedPlace:
     def __init__(self, root: str, access: Access = DEFAULT_ACCESS) -> None:
         self._root = root
         self._access = access
+        self._answers: list[str] = []
         self.is_checked = False
 
     @contextmanager
     def probed(self) -> Iterator[Probe]:
-        """Write the driver's file, for slots to answer; delete it afterwards."""
+        """Write the driver's file, for slots to answer; delete it afterwards, with the answers that were seen."""
         probe = Probe(self._root, secrets.token_hex(8), self._access)
         write_text(probe.uri, probe.name, self._access)
         try:
             yield probe
         finally:
-            delete_file(probe.uri, self._access)
+            delete_files([probe.uri, *self._answers], self._access)
             remove_if_empty(join(self._root, PROBES), self._access)
 
     def check(self, probe: Probe, answers: Collection[str]) -> None:
@@ -93,7 +93,7 @@ class SharedPlace:
         """
         looks = side_by_side(answers, lambda answer: self._sees(answer, probe), calls_at_once(self._root, self._access))
         seen = {answer for answer, is_seen in looks if is_seen is True}
-        delete_files(seen, self._access)
+        self._answers = sorted(seen)
         if unseen := set(answers) - seen:
             raise ConfigurationError(
                 f"path {self._root!r} is not shared by all workers: {'; '.join(sorted(unseen))}; "

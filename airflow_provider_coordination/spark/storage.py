@@ -430,7 +430,8 @@ def check_writable(field: str, root: str, access: Access = DEFAULT_ACCESS) -> No
     """
     try:
         make_folder(root, access)
-        delete_file(_probed(root, access), access)
+        probed, probe = open_files(probe_in(root), access)
+        probed.try_out(probe)
         _sweep_probes(root, access)
     except (OSError, ValueError, ConfigurationError) as error:
         if is_outage(error) and not is_refusal(error):
