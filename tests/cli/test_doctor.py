@@ -25,6 +25,7 @@ from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from airflow_provider_coordination.stores.report import Reporting
 from tests.conftest import REPOSITORY
+from tests.supervisor.specs import spec_without
 from tests.support.fake_aws import FakeAws, fake_aws
 from tests.support.java_home import make_java
 from tests.support.spark_home import make_spark_home
@@ -234,6 +235,39 @@ def test_an_output_path_that_cannot_be_written_is_wrong(doctor: Doctor, good: li
     assert found.wrong == ["output"]
     assert [verdict for verdict, _ in found.of("output")] == ["ok", "error"]
     assert "cannot write a file" in found.text
+
+
+def test_where_a_spec_writes_is_tried_and_places_within_others_are_not(
+    doctor: Doctor, good: list[str], tmp_path: Path
+) -> None:
+    spec = {**spec_without("on_bad_records"), "writes": [{"parquet": {"path": str(tmp_path / "out")}}]}
+    (tmp_path / "clicks.json").write_text(json.dumps(spec))
+    found = doctor(*good[:2], "--spec", str(tmp_path / "clicks.json"))
+    assert found.of("output") == [
+        ("ok", f"{tmp_path}/out: a file can be written, read, renamed and deleted from this machine")
+    ]
+
+
+def test_a_bucket_is_reached_by_the_connection_of_its_sink(
+    doctor: Doctor, good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = {"region_name": "eu-west-1", "endpoint_url": "http://127.0.0.1:1"}
+    given = {"conn_type": "aws", "login": "key", "password": SECRET, "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(given))
+    writes = [{"parquet": {"path": "s3://lake/clicks", "aws_conn_id": "lake"}}]
+    spec = {**spec_without("on_bad_records"), "writes": writes}
+    (tmp_path / "clicks.json").write_text(json.dumps(spec))
+    found = doctor(*good[:2], "--spec", str(tmp_path / "clicks.json"))
+    [(verdict, text)] = found.of("output")
+    assert verdict == "error" and "127.0.0.1:1" in text
+    assert SECRET not in found.text
+
+
+def test_a_spec_that_is_wrong_is_an_error_that_names_it(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
+    (tmp_path / "clicks.json").write_text("{}")
+    found = doctor(*good[:2], "--spec", str(tmp_path / "clicks.json"))
+    [(verdict, text)] = found.of("output")
+    assert verdict == "error" and text.startswith(f"{tmp_path}/clicks.json: ")
 
 
 def test_each_permission_of_a_dynamodb_store_that_is_denied_is_named(doctor: Doctor, aws: FakeAws) -> None:

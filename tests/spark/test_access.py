@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.spark.access import Access, is_s3, together
+from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, SinkSettings, access_of
+from tests.support.fake_aws import fake_aws
 from tests.support.job_settings import ingest
 
 LAKE, RAW, ELSE, TABLE = (AwsSettings(region=f"eu-west-{n}") for n in range(1, 5))
@@ -80,3 +84,26 @@ def test_access_travels_to_workers_and_shows_no_secret() -> None:
 @pytest.mark.parametrize("uri", ["/data/clicks", "gs://lake/x", "s3://", "hdfs://a/s3://b"])
 def test_what_is_not_on_s3(uri: str) -> None:
     assert not is_s3(uri)
+
+
+def test_the_threads_of_a_process_fetch_credentials_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = 16
+    begin = threading.Barrier(threads)
+    with fake_aws() as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
+        aws = AwsSettings(
+            region="eu-west-1",
+            endpoint_url="http://127.0.0.1:1",
+            role_arn="arn:aws:iam::123456789012:role/once",
+            access_key_id="key",
+            secret_access_key="secret",
+        )
+
+        def open_one(number: int) -> object:
+            begin.wait(60)
+            bucket = f"s3://lake-{number % 4}/clicks"
+            return open_files(bucket, Access(((bucket, aws),)))[0].filesystem
+
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(open_one, range(threads)))
+        assert len(server.assumed) == 1
