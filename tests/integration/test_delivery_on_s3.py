@@ -459,3 +459,90 @@ def test_a_reader_in_a_loop_sees_each_batch_whole_or_not_at_all(
             done.set()
         reading.result(60)
     assert seen == 40
+
+
+# Many files at once
+
+
+def files_of(root: str, aws: AwsSettings, *names: str) -> list[str]:
+    """Write small files below a root; return their URIs."""
+    access = Access(((root, aws),))
+    for name in names:
+        storage.write_text(f"{root}/{name}", name, access)
+    return [f"{root}/{name}" for name in names]
+
+
+FOLDERS = ["src/a", "src/b", "src/c", "src/never"]
+NAMES = ["src/a/1", "src/a/2", "src/b/3/4", "src/bb/5", "src/c/6"]
+
+
+@pytest.mark.parametrize(("page", "requests"), [(1000, 1), (2, 3), (1, 4 + 5)], ids=["one page", "some", "too many"])
+def test_folders_that_lie_together_are_listed_together_unless_each_alone_costs_less(
+    network: FaultyS3, root: str, page: int, requests: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files_of(root, network.settings, *NAMES)
+    monkeypatch.setattr(s3_objects, "PAGE_OBJECTS", page)
+    before = len(network.requests)
+    found = dict(storage.files_in_folders(root, FOLDERS, Access(((root, network.settings),))))
+    assert found == {
+        "src/a": [f"{root}/src/a/1", f"{root}/src/a/2"],
+        "src/b": [f"{root}/src/b/3/4"],
+        "src/c": [f"{root}/src/c/6"],
+        "src/never": [],
+    }
+    assert len(network.requests) - before == requests
+
+
+def test_a_listing_that_is_refused_is_what_each_folder_gets(network: FaultyS3, root: str) -> None:
+    network.make("GET .*list-type", Fault.FORBIDDEN, 99)
+    found = dict(storage.files_in_folders(root, FOLDERS, Access(((root, network.settings),))))
+    assert {name: type(result) for name, result in found.items()} == dict.fromkeys(FOLDERS, PermissionError)
+
+
+@pytest.mark.parametrize("page", [1000, 2])
+def test_many_files_are_deleted_by_a_request_a_page(
+    network: FaultyS3, root: str, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = Access(((root, network.settings),))
+    files = files_of(root, network.settings, *NAMES)
+    monkeypatch.setattr(s3_objects, "PAGE_OBJECTS", page)
+    before = len(network.requests)
+    storage.delete_files([*files[:4], f"{root}/never-there"], access)
+    assert len(network.requests) - before == -(-5 // page)
+    monkeypatch.undo()
+    assert storage.files_below(root, access) == files[4:]
+
+
+def test_a_store_without_a_request_for_many_files_is_asked_for_each(network: FaultyS3, root: str) -> None:
+    access = Access(((root, network.settings),))
+    files = files_of(root, network.settings, *NAMES)
+    network.make("POST .*delete", Fault.UNKNOWN, 9)
+    storage.delete_files(files[:2], access)
+    before = len(network.requests)
+    storage.delete_files(files[2:4], access)
+    assert [each.partition(" ")[0] for each in network.requests[before:]] == ["DELETE", "DELETE"]
+    assert storage.files_below(root, access) == files[4:]
+
+
+def test_a_batch_that_is_in_by_itself_is_not_put_together_with_others(s3: S3Server, root: str) -> None:
+    """Its first commit worked, and the store was away when that was to be written down."""
+    access = Access(((root, s3.settings),))
+    attempts = []
+    for name in ("a", "b", "c"):
+        file = f"{root}/_landing/clicks/{name}/{file_name('5', 1)}"
+        rows = as_landed(pa.table({"n": [1], "_batch_id": [name]}), name)
+        attempts.append(an_attempt(name, file=file, file_bytes=storage.write_table(rows, file, access)))
+    sink = ParquetSink(name=MAIN, path=root, access=access).taking_landed(keep=False)
+    sink.prepare(attempts[:1], [MAIN])
+    sink.commit(MAIN, attempts[:1])
+    prepared = sink.prepare(attempts, [MAIN])
+    going = [replace(each, shared_file=getattr(prepared[each.batch_id], "shared_file", None)) for each in attempts]
+    sink.commit(MAIN, going)
+    assert [each.shared_file is None for each in going] == [True, False, False]
+    batches = [
+        batch
+        for file in storage.files_below(root, access)
+        if "/_" not in file
+        for batch in storage.read_table(file, access=access)["_batch_id"].to_pylist()
+    ]
+    assert sorted(batches) == ["a", "b", "c"]

@@ -23,6 +23,8 @@ WAIT_SECONDS = 60
 UNAVAILABLE_BODY = b"<Error><Code>ServiceUnavailable</Code><Message>Reduce your request rate.</Message></Error>"
 FORBIDDEN_BODY = b"<Error><Code>AccessDenied</Code><Message>Access Denied.</Message></Error>"
 
+UNKNOWN_BODY = b"<Error><Code>NotImplemented</Code><Message>No such thing here.</Message></Error>"
+
 XML = {"Content-Type": "application/xml"}
 
 
@@ -37,6 +39,8 @@ class Fault(StrEnum):
     """The server does not get it, and the client is refused."""
     UNAUTHORIZED = "401"
     """The server does not get it, and the client has to say anew who it is."""
+    UNKNOWN = "501"
+    """The server does not get it, and the client is told that there is no such request."""
     OVERDUE = "504"
     """The server does it, and a gateway says that no answer came in time."""
     LOST = "answered into the void"
@@ -132,6 +136,9 @@ class FaultyS3:
                         return
                     case Fault.UNAUTHORIZED:
                         self._send(401, XML, FORBIDDEN_BODY)
+                        return
+                    case Fault.UNKNOWN:
+                        self._send(501, XML, UNKNOWN_BODY)
                         return
                     case Fault.CUT:
                         self._forward_half(body)

@@ -1,0 +1,56 @@
+"""Calls that are made at the same time: as many as may be, in order, each with what it raises."""
+
+from __future__ import annotations
+
+import threading
+from contextvars import ContextVar
+
+import pytest
+
+from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
+
+who: ContextVar[str] = ContextVar("who", default="")
+
+
+def inverse(number: int) -> float:
+    return 1 / number
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 50])
+def test_results_come_in_order_with_what_each_raised(at_once: int) -> None:
+    results = list(side_by_side([1, 0, 2, 0, 4], inverse, at_once))
+    assert [number for number, _ in results] == [1, 0, 2, 0, 4]
+    assert [each if isinstance(each, float) else type(each) for _, each in results] == [
+        1.0, ZeroDivisionError, 0.5, ZeroDivisionError, 0.25,
+    ]  # fmt: skip
+
+
+def test_as_many_calls_as_allowed_are_under_way() -> None:
+    together = threading.Barrier(3)
+    assert [result for _, result in side_by_side(range(6), lambda _: together.wait(60) >= 0, 3)] == [True] * 6
+
+
+def test_no_more_results_wait_than_calls_are_allowed_at_once() -> None:
+    begun: list[int] = []
+    results = side_by_side(range(10), begun.append, 2)
+    next(results)
+    assert len(begun) <= 3
+    results.close()
+
+
+def test_a_call_has_the_context_of_who_made_it() -> None:
+    who.set("me")
+    assert [result for _, result in side_by_side(range(4), lambda _: who.get(), 2)] == ["me"] * 4
+
+
+def test_the_first_error_is_raised_once_all_are_done() -> None:
+    done: list[int] = []
+
+    def act(number: int) -> None:
+        if number == 1:
+            raise ValueError("one")
+        done.append(number)
+
+    with pytest.raises(ValueError, match="one"):
+        each_at_once(range(8), act, 4)
+    assert sorted(done) == [0, 2, 3, 4, 5, 6, 7]
