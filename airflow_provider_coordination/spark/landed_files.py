@@ -29,11 +29,9 @@ from airflow_provider_coordination.spark.storage import (
     join,
     publish,
     read_end,
-    read_whole,
     remove_if_empty,
     schema_in,
     schema_of,
-    table_in,
 )
 
 log = logging.getLogger(__name__)
@@ -219,14 +217,6 @@ def landed_schema(attempt: Attempt, sinks: Iterable[Sink], access: Access = DEFA
     """
     found = schema_in(landed_content(attempt, sinks, partial(read_end, access=access)))
     return schema_of(attempt.file, access) if found is None else found
-
-
-def landed_rows(attempt: Attempt, sinks: Iterable[Sink], access: Access = DEFAULT_ACCESS) -> pa.Table:
-    """Return what a batch's small landed file holds; see `landed_content`.
-
-    :raises pa.ArrowInvalid: if it is damaged.
-    """
-    return table_in(landed_content(attempt, sinks, partial(read_whole, access=access)))
 
 
 def landed_content(attempt: Attempt, sinks: Iterable[Sink], read: Callable[[str], tuple[bytes, int]]) -> bytes:

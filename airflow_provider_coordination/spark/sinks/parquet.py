@@ -29,7 +29,7 @@ from airflow_provider_coordination.spark.delivery import (
     each_by_itself,
 )
 from airflow_provider_coordination.spark.files import MissingFileError
-from airflow_provider_coordination.spark.landed_files import check_all_of_it, landed_rows, landed_schema
+from airflow_provider_coordination.spark.landed_files import check_all_of_it, landed_content, landed_schema
 from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name, without_batch
 from airflow_provider_coordination.spark.landed_rows import MergedFile
 from airflow_provider_coordination.spark.outages import calling
@@ -59,12 +59,15 @@ from airflow_provider_coordination.spark.storage import (
     exists,
     file_size,
     join,
+    names_once,
     probe_rename,
     publish,
     read_text,
+    read_whole,
     remove_if_empty,
     renames,
     schema_of,
+    table_in,
     write_table,
     write_text,
 )
@@ -264,10 +267,10 @@ class ParquetSink:
         if len(self.taken(others)) < len(others):
             raise DeliveryError(f"batch {others[0].batch_id}: {self._shared.staging(name)} holds other batches")
 
-    def _landed_rows(self, attempt: Attempt) -> pa.Table:
+    def _landed_content(self, attempt: Attempt) -> bytes:
         check_all_of_it(attempt)
         with calling(self.name):
-            return landed_rows(attempt, [self], self.access)
+            return landed_content(attempt, [self], partial(read_whole, access=self.access))
 
     def owed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Return those attempts whose batch has to get a file of its own, or another one."""
@@ -284,12 +287,14 @@ class ParquetSink:
         found: dict[str, PutTogether | Exception] = {}
         made: dict[pa.Schema, tuple[str, MergedFile]] = {}
         rows_of: dict[str, dict[str, int]] = {}  # by file and batch
-        read = each_by_itself(attempts, self._landed_rows, self.at_once)
+        read = each_by_itself(attempts, self._landed_content, self.at_once)
         try:
             with ExitStack() as stack:
-                for attempt, rows in read:
-                    if isinstance(rows, Exception):
-                        found[attempt.batch_id] = rows
+                for attempt, content in read:
+                    try:
+                        rows = table_in(_raised(content))
+                    except Exception as error:
+                        found[attempt.batch_id] = error
                         continue
                     columns = rows.schema.remove_metadata()
                     if columns not in made:
@@ -425,10 +430,7 @@ class PublishLanded:
         The name of a batch's own file is given once, in a bucket, and who comes late changes nothing. That says nothing
         of a file that the batch shares.
         """
-        is_given_once = not renames(self._sink.path, self._sink.access)
-        unseen = [
-            each for each in attempts if not (is_given_once and self._is_first(each) and not self._is_small(each))
-        ]
+        unseen = [each for each in attempts if self._is_small(each) or not self._is_decided_by_name(each)]
         looked_at = {attempt.batch_id for attempt in unseen}
         needed = {attempt.batch_id for attempt in owed(self._sink, unseen)}
         return needed | {each.batch_id for each in attempts if each.batch_id not in looked_at}
@@ -483,8 +485,9 @@ class PublishLanded:
         """Give each file its name in the dataset."""
         self._sink.commit([attempt for attempt in attempts if attempt.shared_file is not None])
         alone = [attempt for attempt in attempts if attempt.shared_file is None]
-        first = [] if renames(self._sink.path, self._sink.access) else list(filter(self._is_first, alone))
-        left = self._sink.owed([attempt for attempt in alone if attempt not in first])
+        decided = {attempt.batch_id for attempt in alone if self._is_decided_by_name(attempt)}
+        left = self._sink.owed([attempt for attempt in alone if attempt.batch_id not in decided])
+        first = [attempt for attempt in alone if attempt.batch_id in decided]
         each_at_once([*first, *left], self._publish, self._sink.at_once)
 
     def _publish(self, attempt: Attempt) -> None:
@@ -499,9 +502,14 @@ class PublishLanded:
         """See `Delivery.sweep`."""
         self._sink.sweep(tokens)
 
-    def _is_first(self, attempt: Attempt) -> bool:
-        """Return whether a batch can be in by an earlier delivery of this job alone, in a file of its own."""
-        return not attempt.has_former_owners and may_share(attempt)
+    def _is_decided_by_name(self, attempt: Attempt) -> bool:
+        """Return whether the request that gives a batch's own file its name is refused if the batch is in.
+
+        It can be in by an earlier delivery of this job alone then, in that very file.
+        """
+        is_first = not attempt.has_former_owners and may_share(attempt)
+        path, access = self._sink.path, self._sink.access
+        return is_first and not renames(path, access) and names_once(path, access)
 
     def _staged(self, attempt: Attempt) -> str:
         return join(self._sink.staging(attempt), "landed.parquet")
