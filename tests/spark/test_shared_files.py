@@ -340,3 +340,43 @@ def test_a_job_whose_batches_others_may_reject_from_now_on_leaves_what_is_in_a_f
     assert room_for(confirmed[0], [sink]) == 0
     delivery.commit("main", confirmed)
     assert visible(sink) == VALUES
+
+
+class Listed(Uncounted):
+    """Requests that are noted."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def make(self, what: str, call: Callable[[], object], error: Callable[[], Exception]) -> object:
+        self.made.append(what)
+        return call()
+
+
+class WithoutConditions(CountedObjects):
+    """A store that passes over conditions."""
+
+    def put_object(self, *, IfNoneMatch: str | None = None, **details: object) -> dict[str, object]:  # noqa: N803
+        return super().put_object(**details)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("store", "looks"), [(CountedObjects, 0), (WithoutConditions, 2)])
+def test_the_name_of_a_batchs_own_file_is_looked_at_where_nothing_else_decides_about_it(
+    tmp_path: Path, store: type[CountedObjects], looks: int
+) -> None:
+    listed = Listed()
+    objects = BucketFiles(store(listed, lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
+
+    def opened(uri: str, access: Access) -> tuple[Files, str]:
+        Path(uri).parent.mkdir(parents=True, exist_ok=True)
+        return objects, uri
+
+    file = str(tmp_path / "landed" / "5.1.ab.parquet")
+    with patch.object(storage, "open_files", opened):
+        size = storage.write_table(BatchRows(VALUES).schema.empty_table(), file)
+        delivery = ParquetSink(name="main", path=str(tmp_path / "out"), target_file_bytes=1).taking_landed(keep=False)
+        attempts = [an_attempt("a-1", file=file, file_bytes=size)]
+        delivery.prepare(attempts, ["main"])
+        delivery.commit("main", attempts)
+    asked = [each for each in listed.made if each.startswith("files.look") and each.endswith("/out/a-1.parquet")]
+    assert len(asked) == looks
