@@ -167,7 +167,14 @@ def job(aws: AwsSettings, archive: Path | None, folder: Path) -> Start:
         return time.time() if next(output.glob("*.parquet"), None) else None
 
     package = write_package_archive(folder)
-    arguments = [*MASTER, "--py-files", str(package), packaged_application("ingest.py"), str(folder / "settings.json")]
+    arguments = [
+        *MASTER,
+        "--py-files",
+        str(package),
+        packaged_application("ingest.py"),
+        str(folder / "settings.json"),
+        settings.owner,
+    ]
     return timed(["spark-submit", *arguments], environment(archive, is_job=True), folder, reached)
 
 

@@ -7,7 +7,6 @@ goes on unharmed, and the next round is waited for.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -60,11 +59,11 @@ def drivers(scratch: Path) -> list[Driver]:
         with suppress(psutil.Error, OSError, ValueError):
             command = process.cmdline()
             # The driver's JVM has the same arguments after many of its own.
-            if len(command) < 3 or "python" not in Path(command[0]).name or Path(command[-2]).name != APPLICATION:
+            if len(command) < 4 or "python" not in Path(command[0]).name or Path(command[-3]).name != APPLICATION:
                 continue
-            settings = Path(command[-1])
-            if settings.is_relative_to(scratch):
-                found.append(Driver(json.loads(settings.read_text())["owner"], str(settings), process))
+            settings, owner = command[-2:]
+            if Path(settings).is_relative_to(scratch):
+                found.append(Driver(owner, settings, process))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Ingest a source under leases: `spark-submit ingest.py SETTINGS_FILE`, as the operator runs it."""
+"""Ingest a source under leases: `spark-submit ingest.py SETTINGS OWNER`, as the operator runs it."""
 
 import sys
 

@@ -15,6 +15,10 @@ class ConfigurationError(CoordinationError):
     """A setting is wrong, and only a person can put it right: trying again changes nothing."""
 
 
+class SettingsTakenError(ConfigurationError):
+    """The settings of a job have served another driver, and serve one."""
+
+
 class SourceError(CoordinationError):
     """A source cannot be read."""
 

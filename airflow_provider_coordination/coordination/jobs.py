@@ -12,6 +12,7 @@ for all.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from enum import StrEnum
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import PartitionUpdateError
+from airflow_provider_coordination.coordination.errors import PartitionUpdateError, SettingsTakenError
 from airflow_provider_coordination.coordination.job_reports import REPORT_INTERVAL, JobReport
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import (
@@ -74,6 +75,9 @@ class Job:
     :param application_id: Spark's name of it; None if not known.
     :param cluster_id: what the cluster manager that it was handed to ends it by; None for a driver beside its
         spark-submit, or if the cluster manager did not say.
+    :param settings: where its settings lie until it has begun, as its submitter names the place; None for a file beside
+        its output.
+    :param was_taken: whether a driver has begun it, whatever became of it.
     :param ui_url: where its Spark UI is while it runs; None if not known.
     :param stop: why it was asked to stop; None if it was not.
     :param report: what it last reported of itself; None if it has not yet.
@@ -91,6 +95,8 @@ class Job:
     log: str | None = None
     application_id: str | None = None
     cluster_id: str | None = None
+    settings: str | None = None
+    was_taken: bool = False
     ui_url: str | None = None
     stop: str | None = None
     report: JobReport | None = None
@@ -113,6 +119,8 @@ class Job:
             log=_text(said, "log"),
             application_id=_text(said, "application_id"),
             cluster_id=_text(said, "cluster_id"),
+            settings=_text(said, "settings"),
+            was_taken="driver" in said,
             ui_url=_text(said, "ui_url"),
             stop=_text(said, "stop"),
             report=JobReport.from_text(said.get("report")),
@@ -146,7 +154,16 @@ class Jobs:
         self.source_identifier = view.family(FAMILY)
         self.safety_margin = view.safety_margin
 
-    def submit(self, owner: str, *, task: str, digest: str, start_by: datetime, log: str | None = None) -> bool:
+    def submit(
+        self,
+        owner: str,
+        *,
+        task: str,
+        digest: str,
+        start_by: datetime,
+        log: str | None = None,
+        settings: str | None = None,
+    ) -> bool:
         """Write down a job that is about to be submitted; `Job` says what the parameters are.
 
         :returns: whether it may be submitted; False if somebody has given it up before.
@@ -159,6 +176,7 @@ class Jobs:
             "digest": digest,
             "start_by": format_instant(start_by),
             "log": log,
+            **({} if settings is None else {"settings": settings}),
         }
         item = new_partition(self.source_identifier, item_key(owner), now).with_progress(said)
         if self._store.create([item]):
@@ -269,6 +287,7 @@ class JobRecord:
         self._store = coordinator.store
         self._clock = coordinator.clock
         self._owner = coordinator.owner
+        self._driver = secrets.token_hex(8)
         self._family = coordinator.view.family(FAMILY)
         self._key = item_key(coordinator.owner)
         self._when_stopped = when_stopped
@@ -283,22 +302,38 @@ class JobRecord:
         return self._leases.ownership_timeout
 
     def begin(self) -> None:
-        """Lease the item, written or not; one that has an outcome already, or was asked to stop, is stopped."""
+        """Lease the item, written or not, for this driver alone; one that was given up, or asked to stop, is stopped.
+
+        :raises SettingsTakenError: if another driver has begun under the same owner, whatever became of it.
+        """
         while not self._is_stopped:
             now = self._clock.now()
             item = self._store.get(self._family, self._key)
             if item is None:  # submitted by hand
                 made = new_partition(self._family, self._key, now).with_progress({"owner": self._owner})
-                self._store.create([made.acquired(self._owner, now + self.ownership_timeout)])
-            elif item.status is PartitionStatus.COMPLETED:
+                self._store.create([self._taken(made, now)])
+                continue
+            if item.progress.get("driver", self._driver) != self._driver:
+                raise SettingsTakenError(
+                    f"the settings of job {self._owner!r} have served another driver, and serve one: end what begins "
+                    "drivers again, such as retries of the cluster manager, and run the task again, which submits a "
+                    "job of its own"
+                )
+            if item.status is PartitionStatus.COMPLETED:
                 self._stop("it was given up before it began")
                 return
-            elif item.owner != self._owner:
-                with suppress(PartitionUpdateError):  # it was asked to stop in between
-                    self._store.transact(update=[item.acquired(self._owner, now + self.ownership_timeout)])
+            if item.owner != self._owner:
+                try:
+                    self._store.transact(update=[self._taken(item, now)])
+                except PartitionUpdateError:  # it was asked to stop in between, or another driver took it
+                    continue
             if self._leases.adopt(self._key) is not None:
                 self._look()
                 return
+
+    def _taken(self, item: Partition, now: datetime) -> Partition:
+        said = {**item.progress, "driver": self._driver}
+        return item.with_progress(said).acquired(self._owner, now + self.ownership_timeout)
 
     def note(self, **said: Any) -> None:
         """Write something down that others want to know, such as `application_id`."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Jobs
+from airflow_provider_coordination.hooks.settings_places import remove_settings
 from airflow_provider_coordination.operators.shipping import end_processes, job_processes
 from airflow_provider_coordination.spark.outcome import Outcome
 
@@ -39,16 +40,21 @@ def end_local_processes(job_log: str | None) -> bool:
     return bool(processes)
 
 
-def stop_job(coordinator: SourceCoordinator, owner: str, reason: str, *, was_killed: bool) -> None:
-    """Tell a job to stop, or give its leases back at once where it is known to be dead.
+def stop_job(
+    coordinator: SourceCoordinator, owner: str, reason: str, *, was_killed: bool, removes_settings: bool = True
+) -> None:
+    """Tell a job to stop, or give its leases back at once where it is known to be dead; remove its settings.
 
     :param coordinator: of the job's source, for somebody else than the job.
     :param owner: the job's owner.
     :param was_killed: whether its processes were killed just now.
+    :param removes_settings: False where Airflow cannot be asked for a connection.
     """
     jobs = Jobs(coordinator.view)
     if jobs.request_stop(owner, reason):
         log.info("job told to stop: source=%s owner=%s: %s", coordinator.source, owner, reason)
+    if removes_settings:  # one that has not begun will not begin
+        remove_settings(jobs.get(owner))
     if not was_killed:
         return
     jobs.end(owner, Outcome(exit_code=-signal.SIGKILL, error=f"stopped: {reason}").to_mapping())

@@ -31,6 +31,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.following import end_local_processes, settings_file_of, stop_job
+from airflow_provider_coordination.hooks.settings_places import SettingsPlace, remove_settings
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.spark_hook import (
     submission_target,
@@ -95,9 +96,11 @@ class JobFollower:
         with closing(coordinator.store):
             yield coordinator, Jobs(coordinator.view)
 
-    def submit(self, settings: IngestSettings, job_log: str | None) -> None:
+    def submit(self, settings: IngestSettings, job_log: str | None, place: SettingsPlace | None = None) -> None:
         """Write down a job that is about to be submitted.
 
+        :param job_log: where its output goes, on this machine; None for one that goes to a cluster.
+        :param place: where its settings will lie; None for a file beside its output, or in `--files`.
         :raises CoordinationError: if somebody has given it up before.
         """
         with self.jobs() as (_, jobs):
@@ -108,6 +111,7 @@ class JobFollower:
                 digest=digest_of(settings, settings.owner),
                 start_by=settings.expires_at,
                 log=job_log,
+                settings=None if place is None else place.to_text(),
             )
         if not may_begin:
             raise CoordinationError(f"job {settings.owner!r} was given up before it was submitted")
@@ -136,6 +140,8 @@ class JobFollower:
                 elif job.state is not JobState.ENDED:
                     was_killed = end_local_processes(job.log)
                     stop_job(coordinator, job.owner, "another try of its task began", was_killed=was_killed)
+                elif not job.is_reported:
+                    remove_settings(job)
         return found
 
     def judged(self, owner: str) -> Outcome | None:
@@ -169,18 +175,35 @@ class JobFollower:
             jobs.end(owner, Outcome(exit_code=None, error=error).to_mapping())
 
     def note_reported(self, owner: str) -> Job | None:
-        """Note that the task has heard how a job ended; return the job."""
+        """Note that the task has heard how a job ended, and remove what is left of its settings; return the job."""
         with self.jobs() as (_, jobs):
             jobs.note_reported(owner)
-            return jobs.get(owner)
+            job = jobs.get(owner)
+        remove_settings(job)
+        return job
 
-    def stop(self, reason: str) -> None:
-        """Stop every job that works for the task."""
+    def conclude(self, owner: str, outcome: Outcome) -> Outcome:
+        """Return how a job in a cluster ended that its task waited for: as it left it in the store.
+
+        :param outcome: how it ended otherwise.
+        """
+        with suppress(CoordinationError):
+            with self.jobs() as (_, jobs):
+                jobs.end(owner, outcome.to_mapping())
+            if (job := self.note_reported(owner)) is not None and job.outcome is not None:
+                return Outcome.from_mapping(job.outcome)
+        return outcome
+
+    def stop(self, reason: str, *, removes_settings: bool = True) -> None:
+        """Stop every job that works for the task.
+
+        :param removes_settings: False where Airflow cannot be asked for a connection.
+        """
         with self.jobs() as (coordinator, jobs):
             for job in jobs.of_task(self.task):
                 if job.state is not JobState.ENDED:
                     was_killed = end_local_processes(job.log)
-                    stop_job(coordinator, job.owner, reason, was_killed=was_killed)
+                    stop_job(coordinator, job.owner, reason, was_killed=was_killed, removes_settings=removes_settings)
 
     def _give_up(self, coordinator: SourceCoordinator, jobs: Jobs, job: Job) -> None:
         """Write down that a job vanished or did not begin in time, unless it ended meanwhile."""
@@ -193,6 +216,7 @@ class JobFollower:
             redaction = self._redaction_of(job)  # the next line deletes what it needs
             end_local_processes(job.log)
             tail = tail_of(Path(job.log), redaction) if job.log else ""
+        remove_settings(job)
         if jobs.end(job.owner, Outcome(exit_code=None, error=error, tail=tail).to_mapping()):
             keys = coordinator.give_up_owner(job.owner)
             log.warning(

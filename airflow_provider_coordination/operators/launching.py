@@ -16,6 +16,7 @@ from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.following import end_local_processes
+from airflow_provider_coordination.hooks.settings_places import remove_settings
 from airflow_provider_coordination.operators.claiming import claim_for_job
 from airflow_provider_coordination.operators.deferring import JobFollower, delete_log, show_log
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
@@ -68,6 +69,7 @@ class SparkLauncher:
             log.info("job killed: source=%s owner=%s: %s", self.source, job.owner, reason)
         if job.cluster_id is not None and spec is not None:
             self._end_in_cluster(job.owner, job.cluster_id, spec, reason)
+        remove_settings(job)
 
     def _end_in_cluster(self, owner: str, cluster_id: str, spec: IngestionSpec, reason: str) -> None:
         """Have the cluster manager end a job. One that it does not end finds its leases taken, and ends by itself."""

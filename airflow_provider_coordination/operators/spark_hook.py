@@ -39,6 +39,8 @@ HOOK_ATTRIBUTES = (
 )
 APPLICATION_ID = re.compile(r"application_\d+_\d+")
 NAMESPACED_POD = re.compile(r"[a-z0-9][a-z0-9.-]*:[a-z0-9][a-z0-9.-]*")
+DEFAULT_NAMESPACE = "default"
+"""Spark's, where nobody names one."""
 OPERATOR_ATTRIBUTES = ("_get_hook", "_hook")
 NOT_FOLLOWED = {"track_driver_via_k8s_api": False, "yarn_track_via_rm_api": False}
 """Arguments of the operator: the store says what becomes of a job that nobody waits for, on every cluster manager."""
@@ -50,10 +52,12 @@ class SubmissionTarget:
 
     :param master: Spark's name for the cluster manager.
     :param deploy_mode: `client`, `cluster`, or None for Spark's default, which is `client`.
+    :param namespace: that of Kubernetes.
     """
 
     master: str
     deploy_mode: str | None
+    namespace: str = DEFAULT_NAMESPACE
 
     @property
     def is_in_cluster(self) -> bool:
@@ -91,6 +95,30 @@ class SubmissionTarget:
                 "in cluster mode on YARN and Kubernetes alone; use 'client'"
             )
 
+    def once(self, conf: Mapping[Any, Any] | None) -> dict[Any, Any]:
+        """Return Spark's configuration with which the cluster manager starts the driver once: settings serve one.
+
+        :param conf: what the task configures.
+        """
+        once = {"spark.yarn.maxAppAttempts": "1"} if self.is_in_cluster and self.is_yarn else {}
+        return {**once, **(conf or {})}
+
+    def waiting(self, conf: Mapping[Any, Any] | None) -> None:
+        """Check that spark-submit waits for the job that the task waits for.
+
+        :param conf: what the task configures.
+        :raises ConfigurationError: if it does not.
+        """
+        if self.is_in_cluster and str((conf or {}).get(self._wait_option, "true")).strip().lower() != "true":
+            raise ConfigurationError(
+                f"field 'conf': {self._wait_option!r} must be true, or left out; to submit without waiting, give "
+                "deferrable=True"
+            )
+
+    @property
+    def _wait_option(self) -> str:
+        return f"spark.{'yarn.submit' if self.is_yarn else 'kubernetes.submission'}.waitAppCompletion"
+
     def without_waiting(self, conf: Mapping[Any, Any] | None) -> dict[Any, Any]:
         """Return Spark's configuration with which spark-submit returns once the cluster has accepted the job.
 
@@ -100,8 +128,7 @@ class SubmissionTarget:
         conf = dict(conf or {})
         if not self.is_in_cluster:
             return conf
-        manager = "yarn.submit" if self.is_yarn else "kubernetes.submission"
-        option = f"spark.{manager}.waitAppCompletion"
+        option = self._wait_option
         if str(conf.get(option, "false")).strip().lower() != "false":
             raise ConfigurationError(f"field 'conf': {option!r} must be false, or left out, with deferrable=True")
         return {**conf, option: "false"}
@@ -110,13 +137,44 @@ class SubmissionTarget:
 def submission_target(hook: SparkSubmitHook) -> SubmissionTarget:
     """Return where a hook submits to."""
     connection = hook._connection
-    return SubmissionTarget(master=connection["master"], deploy_mode=connection["deploy_mode"])
+    return SubmissionTarget(
+        master=connection["master"],
+        deploy_mode=connection["deploy_mode"],
+        namespace=connection["namespace"] or DEFAULT_NAMESPACE,
+    )
 
 
 def watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[str]], Iterator[str]]) -> None:
     """Let every line that spark-submit writes pass through `watched` before the hook handles it."""
     process = hook._process_spark_submit_log
     hook._process_spark_submit_log = lambda itr: process(watched(itr))  # type: ignore[method-assign]
+
+
+def when_submitted(hook: SparkSubmitHook, submitted: Callable[[str], None]) -> None:
+    """Have something called once with the name of a driver's pod, as soon as spark-submit names it."""
+    process = hook._process_spark_submit_log
+    is_known = False
+
+    def watched(lines: Iterator[str]) -> Iterator[str]:
+        nonlocal is_known
+        for line in lines:
+            yield line
+            if not is_known and (pod := hook._kubernetes_driver_pod) is not None:  # the hook has handled the line
+                is_known = True
+                submitted(pod)
+
+    hook._process_spark_submit_log = lambda itr: process(watched(itr))  # type: ignore[method-assign]
+
+
+def before_submitting(hook: SparkSubmitHook, submitting: Callable[[], None]) -> None:
+    """Have something called right before a hook submits."""
+    submit = hook.submit
+
+    def submit_then(application: str = "", **kwargs: Any) -> Any:
+        submitting()
+        return submit(application, **kwargs)
+
+    hook.submit = submit_then  # type: ignore[method-assign]
 
 
 def exit_code_of(hook: SparkSubmitHook | None) -> int | None:
@@ -143,7 +201,7 @@ def submit_without_waiting(hook: SparkSubmitHook, target: SubmissionTarget, appl
     if target.is_yarn:
         return hook._yarn_application_id
     pod = hook._kubernetes_driver_pod
-    return None if pod is None else f"{hook._connection['namespace'] or 'default'}:{pod}"
+    return None if pod is None else f"{target.namespace}:{pod}"
 
 
 def kill_command(hook: SparkSubmitHook, cluster_id: str) -> list[str]:

@@ -24,6 +24,15 @@ from airflow_provider_coordination.coordination.lease_settings import LeaseSetti
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
+from airflow_provider_coordination.hooks.kubernetes import (
+    DEFAULT_CONN_ID,
+    FILE,
+    FOLDER,
+    MISSING,
+    DriverSecrets,
+    secret_name,
+)
+from airflow_provider_coordination.hooks.settings_places import SECRET, SettingsPlace
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links.jobs import JobLogLink, JobPlaces, SparkUiLink, place_of, running_job_ui
 from airflow_provider_coordination.links.leases import LeasesLink
@@ -54,9 +63,11 @@ from airflow_provider_coordination.operators.shipping import (
 )
 from airflow_provider_coordination.operators.spark_hook import (
     NOT_FOLLOWED,
+    before_submitting,
     exit_code_of,
     submission_target,
     watch_output,
+    when_submitted,
 )
 from airflow_provider_coordination.operators.start_up import conf_with_archive, driver_options
 from airflow_provider_coordination.operators.templated import seconds_value, text_value
@@ -67,6 +78,7 @@ from airflow_provider_coordination.spark.job_settings import (
     RejectionSettings,
     RoundSettings,
 )
+from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
@@ -94,8 +106,25 @@ class _Job:
     settings_file: Path
     package_archive: Path
     output: JobOutput
+    follower: JobFollower | None = None
+    is_waited_for: bool = True
+    secrets: DriverSecrets | None = None
     log: str | None = None
     abandoned: bool = False
+
+    @property
+    def place(self) -> SettingsPlace | None:
+        """Where the settings lie, other than in a file."""
+        if self.secrets is None:
+            return None
+        return SettingsPlace(kind=SECRET, conn_id=self.secrets.conn_id, location=self.secrets.namespace)
+
+    def announce(self, job_log: str | None = None) -> None:
+        """Write the job down that is about to be submitted, then put its settings where its driver finds them."""
+        assert self.follower is not None
+        self.follower.submit(self.settings, job_log, self.place)
+        if self.secrets is not None:
+            self.secrets.make(self.settings)
 
 
 class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
@@ -104,8 +133,9 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     Any number of these tasks may work on one source at once, in one run or in several: leases share the
     partitions out.
 
-    The job is told everything in a file that only its owner can read and that is removed afterwards; no
-    secret is on the command line, in the Spark configuration, in the environment set here or in the log. The
+    The job is told everything in a file that only its owner can read and that is removed afterwards, or in a
+    Secret of Kubernetes; no secret is on the command line, in the Spark configuration, in the environment set here or
+    in the log. The
     package itself travels as an archive in `py_files`. Keys of the AWS connection travel in the file if it
     holds any; otherwise the driver and the executors each ask the AWS SDK's default chain where they run.
 
@@ -116,10 +146,10 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     that others go on without waiting for a timeout. Wrong settings fail the task without a retry; lost leases
     and everything else may be retried: each try is a new owner, and submits a new job.
 
-    With deploy mode `cluster` (YARN, Kubernetes) the settings file travels in `files`, and the application
-    finds it by its bare name in the driver's working directory. Exit code and summary are then known only as
-    far as the cluster reports them; wrong settings look like any other failure. Spark does not run Python
-    drivers in cluster mode on a standalone master.
+    With deploy mode `cluster` the settings file travels in `files` on YARN, and is mounted from a Secret that the task
+    makes and deletes on Kubernetes. They serve one driver: one that the cluster manager begins again is refused, and
+    the task's next try submits another job. The job leaves its summary and its error in the store. Spark does not run
+    Python drivers in cluster mode on a standalone master.
 
     Returns the job's summary, with its `owner`.
 
@@ -162,6 +192,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         `https://history.example.com/history/{application_id}/`; None if there is no history server. (templated)
     :param job_log_url: where the driver's log of an application is, with `{application_id}`. (templated)
     :param application: the program; by default the one that comes with this package. (templated)
+    :param kubernetes_conn_id: the connection of type `kubernetes` by which Secrets are made and deleted, where the
+        driver runs in Kubernetes. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -185,6 +217,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         "spark_archive",
         "spark_ui_url",
         "job_log_url",
+        "kubernetes_conn_id",
     )
     operator_extra_links = (SparkUiLink(), JobLogLink(), LeasesLink())
 
@@ -213,6 +246,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         spark_ui_url: str | None = None,
         job_log_url: str | None = None,
         application: str = "",
+        kubernetes_conn_id: str = DEFAULT_CONN_ID,
         name: str = "ingest",
         **kwargs: Any,
     ) -> None:
@@ -245,6 +279,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.spark_archive = spark_archive
         self.spark_ui_url = spark_ui_url
         self.job_log_url = job_log_url
+        self.kubernetes_conn_id = kubernetes_conn_id
         self.job_places = JobPlaces()
         self.source_worked_on = ""
         self._job: _Job | None = None
@@ -289,8 +324,23 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             result = self._follow(connection, settings, context, prospect.suspension)
             return self._reported(context, settings.source, result, settings)
         if prospect.suspension is not None:
-            raise _nothing_begins(settings.source, prospect.suspension)
+            raise nothing_begins(settings.source, prospect.suspension)
         self.log.info("job of source=%s reads=%s owner=%s", settings.source, settings.reads.kind, settings.owner)
+        result = self._wait_for(connection, settings, context)
+        return self._reported(context, settings.source, result, settings)
+
+    def _wait_for(self, connection: ConnectionSettings, settings: IngestSettings, context: Context) -> dict[str, Any]:
+        """Submit the job, and return its summary once it has ended."""
+        follower = None
+        with failing_when_misconfigured():
+            target = submission_target(self._plain_hook())
+            target.check()
+            target.waiting(self.conf)
+        if target.is_in_cluster:  # its driver may outlive this process, and be begun again
+            settings = replace(settings, is_followed=True)
+            follower = JobFollower(connection=connection, source=settings.source, task=task_of(context))
+            follower.stop("another try of its task began")
+        self._follower = follower
         with TemporaryDirectory(prefix="coordination-") as name:
             folder = Path(name)  # made for its owner alone
             self._hook = None
@@ -300,19 +350,29 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 settings_file=folder / f"{folder.name}.json",
                 package_archive=write_package_archive(folder),
                 output=JobOutput(self._redaction(settings)),
+                follower=follower,
             )
             settings.write(job.settings_file)
             try:
-                super().execute(context)
+                with failing_when_misconfigured():
+                    super().execute(context)
             except BaseException as error:
                 self._abandon_job()
+                if follower is not None:
+                    said = job.output.redaction.text(f"spark-submit failed: {error}")
+                    outcome = follower.conclude(settings.owner, Outcome(exit_code=None, error=said))
+                    if outcome.exit_code is not None and isinstance(error, Exception):
+                        return summary_of(settings.owner, outcome)
                 explained = job.output.explained(exit_code_of(self._hook))
                 if explained is None or not isinstance(error, Exception):
                     raise
                 raise explained from None
             finally:
                 self._note_places(job.output.application_id)
-        return self._reported(context, settings.source, {"owner": settings.owner, **job.output.summary}, settings)
+        if follower is None:
+            return {"owner": settings.owner, **job.output.summary}
+        outcome = follower.conclude(settings.owner, Outcome(exit_code=0, summary=job.output.summary))
+        return summary_of(settings.owner, outcome)
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Go on after a deferral: return the summary of the job, or wait again if it still runs.
@@ -361,7 +421,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         """End the job and give its leases back. Runs in a signal handler, so it asks nothing of Airflow."""
         if self._follower is not None:
             try:
-                self._follower.stop("its task was ended or cleared in Airflow")
+                self._follower.stop("its task was ended or cleared in Airflow", removes_settings=False)
             except Exception as error:
                 self.log.warning("the job may not have been told to stop: %s", error)
         self._abandon_job()
@@ -401,7 +461,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             self.log.info("the job of an earlier try goes on: source=%s owner=%s", settings.source, earlier.owner)
             return self._go_on(follower, earlier.owner, earlier.log, deadline, settings)
         if suspension is not None:
-            raise _nothing_begins(settings.source, suspension)
+            raise nothing_begins(settings.source, suspension)
         job_log = self.submit(follower, settings, partial(super().execute, context))
         return self._go_on(follower, settings.owner, job_log, deadline, settings)
 
@@ -426,6 +486,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             settings_file=folder / f"{folder.name}.json",
             package_archive=write_package_archive(folder),
             output=JobOutput(self._redaction(settings)),
+            follower=follower,
+            is_waited_for=False,
         )
         try:
             settings.write(job.settings_file)
@@ -498,7 +560,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
 
     def _get_hook(self) -> SparkSubmitHook:
         """Return the provider's hook, made with what this try's job needs beside the task's own arguments."""
-        hook = super()._get_hook()
+        hook = self._plain_hook()
         job = self._job
         if job is None:
             return hook
@@ -506,11 +568,18 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         prepared = copy(self)  # the task's own arguments stay as they were rendered
         with failing_when_misconfigured():
             target.check()
-            prepared.conf = conf_with_archive(self.conf, archive, target)
-        prepared.application_args = [job.settings_file.name if target.is_in_cluster else str(job.settings_file)]
+            prepared.conf = target.once(conf_with_archive(self.conf, archive, target))
         prepared.py_files = _listed(self.py_files, job.package_archive)
-        if target.is_in_cluster:
+        reference = str(job.settings_file)
+        if target.is_in_cluster and target.is_kubernetes:
+            with failing_when_misconfigured():
+                job.secrets = DriverSecrets(text_value(self.kubernetes_conn_id) or DEFAULT_CONN_ID, target.namespace)
+            prepared.conf[f"spark.kubernetes.driver.secrets.{secret_name(job.settings.owner)}"] = FOLDER
+            reference = f"{FOLDER}/{FILE}"
+            job.settings_file.unlink()
+        elif target.is_in_cluster:
             prepared.files = _listed(self.files, job.settings_file)
+            reference = job.settings_file.name
         elif target.is_here:
             given = self.env_vars or {}
             found = local_environment({**os.environ, **given}, has_executors=not target.is_local)
@@ -519,19 +588,47 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             with failing_when_misconfigured():
                 require_versions(find_installation(environment))
                 prepared.env_vars |= driver_options(environment, archive)
-        if self._follower is not None:
+        prepared.application_args = [reference, job.settings.owner]
+        if not job.is_waited_for:
             prepared.conf = target.without_waiting(prepared.conf)
         hook = SparkSubmitOperator._get_hook(prepared)
-        if self._follower is not None:
+        if not job.is_waited_for:
+            assert job.follower is not None
             job.log = do_not_wait(
                 hook,
                 job.settings_file,
                 {} if target.is_kubernetes else prepared.env_vars or {},
-                submitting=partial(self._follower.submit, job.settings),
-                submitted=partial(self._follower.note_submitted, job.settings.owner),
+                submitting=job.announce,
+                submitted=partial(job.follower.note_submitted, job.settings.owner),
             )
+        elif job.follower is not None:
+            before_submitting(hook, job.announce)
+        if job.secrets is not None:
+            when_submitted(hook, partial(self._bind_settings, job))
         watch_output(hook, job.output.watched)
         return hook
+
+    def _plain_hook(self) -> SparkSubmitHook:
+        """Return the provider's hook, made of the task's own arguments.
+
+        :raises AirflowFailException: if it needs Kubernetes' provider, and that is not installed.
+        """
+        try:
+            return super()._get_hook()
+        except NameError as error:  # the Spark provider looks for the other one so
+            if error.name == "kube_client":
+                raise AirflowFailException(MISSING) from None
+            raise
+
+    def _bind_settings(self, job: _Job, pod: str) -> None:
+        """Have the settings go with the driver's pod as well; without that, nobody is worse off."""
+        assert job.secrets is not None and job.follower is not None
+        if job.is_waited_for:
+            job.follower.note_submitted(job.settings.owner, f"{job.secrets.namespace}:{pod}")
+        try:
+            job.secrets.belong_to(job.settings.owner, pod)
+        except CoordinationError as error:
+            self.log.info("the settings go with this task alone, and not with pod %s: %s", pod, error)
 
     def _abandon_job(self) -> None:
         """End the job's processes, then give its leases back; once, and whatever goes wrong on the way."""
@@ -548,6 +645,11 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 end_processes(processes)
         except Exception:
             self.log.exception("the job may not have been stopped: owner=%s", job.settings.owner)
+        if job.secrets is not None:
+            try:
+                job.secrets.delete(job.settings.owner)
+            except Exception as error:
+                self.log.warning("the job's settings may be left: owner=%s: %s", job.settings.owner, error)
         self._give_leases_back(job)
 
     def _give_leases_back(self, job: _Job) -> None:
@@ -569,7 +671,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             )  # fmt: skip
 
 
-def _nothing_begins(source: str, suspension: Suspension) -> AirflowSkipException:
+def nothing_begins(source: str, suspension: Suspension) -> AirflowSkipException:
+    """Return what skips the task of a suspended source."""
     return AirflowSkipException(
         f"source {source!r} is {suspension}; no job is started until `airflow-coordination resume` lets it go on"
     )

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -30,6 +29,7 @@ from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.pyspark_path import import_compiled_pyspark
 from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.spark.sinks import Sink, TakesLanded, at_least_once, make_sinks
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 from airflow_provider_coordination.spark.spans import JobSpans
@@ -59,7 +59,7 @@ APPLICATION_MARK = "spark application: "
 def main(arguments: Sequence[str] | None = None, observer: Observer = lambda phase: None) -> int:
     """Run one ingestion job.
 
-    :param arguments: the path of the settings file; the command line's by default.
+    :param arguments: the reference of the job's settings, and its owner; the command line's by default.
     :param observer: told of passed phases; for tests.
     :returns: the exit code: success, failed, lost work, or configuration.
     """
@@ -75,13 +75,14 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
     logging.getLogger("botocore").setLevel(logging.WARNING)
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # a collector that is away is told once an interval
     import_compiled_pyspark()
-    paths = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if len(paths) != 1:
-            raise ConfigurationError(f"expected one argument, the path of the settings file; got {len(paths)}")
-        settings = IngestSettings.read(Path(paths[0]), SystemClock().now())
+        if len(given) != 2:
+            raise ConfigurationError(f"expected two arguments, the job's settings and its owner; got {len(given)}")
+        reference = SettingsReference.parse(given[0])
+        settings = IngestSettings.read(reference, given[1], SystemClock().now())
         Redaction(settings).install()
-        with following(settings, Path(paths[0])) as followed:
+        with following(settings, reference) as followed:
             outcome = _outcome(settings, observer, followed)
             followed.ended(outcome)
     except CoordinationError as error:  # before there was a record to leave an outcome in

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -19,6 +18,7 @@ from airflow_provider_coordination.coordination.packing import packed, unpacked
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.coordination.storable import storable
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.stores import open_store
 
 log = logging.getLogger(__name__)
@@ -118,17 +118,18 @@ class Followed:
 
 
 @contextmanager
-def following(settings: IngestSettings, settings_file: Path) -> Iterator[Followed]:
+def following(settings: IngestSettings, reference: SettingsReference) -> Iterator[Followed]:
     """Begin a job's record and keep it alive while the block runs, where the job is followed.
 
-    The settings file is deleted, which nobody needs any more and no task waits to delete.
+    The settings are deleted, which nobody needs any more and no task waits to delete.
 
+    :raises SettingsTakenError: if they have served another driver.
     :raises CoordinationError: if the store does not answer.
     """
     if not settings.is_followed:
         yield Followed()
         return
-    settings_file.unlink(missing_ok=True)
+    reference.delete()
     coordinator = coordinator_of(settings, settings.owner)
     with closing(coordinator.store):
         followed = Followed()

@@ -1,6 +1,7 @@
-"""What one Spark application is told to do: a file that the operator writes and the application reads at its start.
+"""What one Spark application is told to do: settings that the operator writes and the application reads at its start.
 
-The file holds secrets, so it is readable by its owner alone, is never part of a command line, and expires.
+They hold secrets, so they are never part of a command line, are bound to one job, and expire; `settings_reference` says
+where they lie.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from airflow_provider_coordination.spark.job_settings import (
     RejectionSettings,
     RoundSettings,
 )
+from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.stores import StoreSettings
 
 PARQUET = "parquet"
@@ -120,8 +122,8 @@ class IngestSettings:
     :param traceparent: the span, in the form of W3C Trace Context, that the job's own spans belong to; None for none.
     :param workers: how many jobs are expected to share the source.
     :param run: the Airflow run, as `run_name` names it.
-    :param is_followed: whether the job keeps a record of itself in the store, by which others follow and stop it; it
-        deletes its settings file then, once it has read it.
+    :param is_followed: whether the job keeps a record of itself in the store, by which others follow and stop it, and
+        which one driver may begin; it deletes its settings then, once it has read them.
     """
 
     source: str
@@ -200,24 +202,31 @@ class IngestSettings:
             json.dump(write_settings(self), file)
 
     @classmethod
-    def read(cls, path: Path, now: datetime) -> IngestSettings:
+    def read(cls, reference: SettingsReference, owner: str, now: datetime) -> IngestSettings:
         """Read and check them.
 
+        :param reference: where they are.
+        :param owner: the job that they must be of.
         :param now: the present instant; settings that expired before it are refused.
-        :raises ConfigurationError: if the file is missing, damaged, wrong or expired.
+        :raises ConfigurationError: if they are missing, damaged, wrong, expired, or another job's.
+        :raises CoordinationError: if what they lie on does not answer.
         """
+        text = reference.read(owner)
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigurationError(f"ingest settings {path}: cannot be read: {error.strerror}") from None
+            values = json.loads(text)
         except ValueError as error:
-            raise ConfigurationError(f"ingest settings {path}: not JSON: {error}") from None
+            raise ConfigurationError(f"ingest settings {reference.uri}: not JSON: {error}") from None
         settings = read_settings(cls, "ingest settings", values)
         settings.check()
+        if settings.owner != owner:
+            raise ConfigurationError(
+                f"ingest settings {reference.uri}: they are of job {settings.owner!r}, and this is a driver of job "
+                f"{owner!r}; give the application the arguments that were made for it"
+            )
         if settings.expires_at <= now:
             raise ConfigurationError(
-                f"ingest settings {path}: expired at {settings.expires_at:%Y-%m-%dT%H:%M:%SZ}; they are made for one "
-                "run of the operator, so run the task again instead of starting the application with an old file"
+                f"ingest settings {reference.uri}: expired at {settings.expires_at:%Y-%m-%dT%H:%M:%SZ}; they are made "
+                "for one job, so run the task again instead of starting the application with old ones"
             )
         return settings
 

@@ -19,6 +19,8 @@ import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.support.kubernetes_api import KubernetesApi, kubernetes_api
+from tests.support.servers import unavailable
 from tests.support.split_stream import SplitStream
 
 SECRET = "wJalrXUtnFEMI-not-for-anyones-eyes"
@@ -183,6 +185,18 @@ def spark(tmp_path: Path, connect: Any) -> StubSpark:
     spark = StubSpark(folder, f"{folder}:/usr/bin:/bin")
     spark.will(exit=0)
     return spark
+
+
+@pytest.fixture
+def kubernetes(connect: Any) -> Iterator[KubernetesApi]:
+    """Define `kubernetes_default`; return the API server that it leads to."""
+    try:
+        import airflow.providers.cncf.kubernetes.hooks.kubernetes  # noqa: F401
+    except ImportError as error:
+        unavailable("Airflow's Kubernetes provider", error)
+    with kubernetes_api() as api:
+        connect("kubernetes_default", "kubernetes", extra=api.connection())
+        yield api
 
 
 @pytest.fixture(scope="module")

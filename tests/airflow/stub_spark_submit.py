@@ -3,16 +3,19 @@
 `acquire`: lease so many partitions; `complete`: and complete them; `deliver`: lease all, and deliver records with these
 payloads that others acknowledge; `child`: leave a process behind; `lines`: print these; `sleep`: so many seconds;
 `exit`: with this code. `outcome`: keep a record in the store, and leave this in it at the end, or when told to stop.
+`kubernetes`: the API server where the driver's pod is made, with this `pod` as its name.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,20 +29,23 @@ from airflow_provider_coordination.stores import StoreSettings, open_store
 def main() -> int:
     folder, arguments = Path(sys.argv[1]), sys.argv[2:]
     plan = json.loads((folder / "plan.json").read_text())
-    settings_file = Path(arguments[-1])
+    settings_file = Path(arguments[-2])
     if not settings_file.is_absolute():  # cluster mode: it would travel in --files
         settings_file = Path(arguments[arguments.index("--files") + 1].split(",")[-1])
-    settings = json.loads(settings_file.read_text())
     archive = Path(arguments[arguments.index("--py-files") + 1].split(",")[-1])
     call = {
         "arguments": arguments,
         "environment": dict(os.environ),
-        "settings": settings,
         "settings_file": str(settings_file),
-        "mode": oct(settings_file.stat().st_mode & 0o777),
-        "folder_mode": oct(settings_file.parent.stat().st_mode & 0o777),
         "archive": archive.read_bytes().hex(),
     }
+    if "kubernetes" in plan:
+        settings = run_pod(arguments, plan)
+    else:
+        settings = json.loads(settings_file.read_text())
+        call["mode"] = oct(settings_file.stat().st_mode & 0o777)
+        call["folder_mode"] = oct(settings_file.parent.stat().st_mode & 0o777)
+    call["settings"] = settings
     if plan.get("acquire") or plan.get("deliver"):
         store = open_store(read_settings(StoreSettings, "store settings", settings["store"]))
         coordinator = SourceCoordinator(store, settings["source"], settings["owner"])
@@ -58,11 +64,28 @@ def main() -> int:
     written = folder / "call.json"
     written.write_text(json.dumps(call))
     written.rename(folder / f"call-{time.time_ns()}.json")
-    if "outcome" in plan:
+    if plan.get("outcome") is not None:
         follow(settings, plan)
     else:
         time.sleep(plan.get("sleep", 0))
     return int(plan.get("exit", 0))
+
+
+def run_pod(arguments: list[str], plan: dict[str, Any]) -> dict[str, Any]:
+    """Make the driver's pod, and return what is mounted in it."""
+    [mounted] = [a for a in arguments if a.startswith("spark.kubernetes.driver.secrets.")]
+    name, _, folder = mounted.removeprefix("spark.kubernetes.driver.secrets.").partition("=")
+    [namespace] = [a.partition("=")[2] for a in arguments if a.startswith("spark.kubernetes.namespace=")]
+    objects = f"{plan['kubernetes']}/api/v1/namespaces/{namespace}"
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": plan["pod"]}, "status": {"phase": "Pending"}}
+    with urllib.request.urlopen(urllib.request.Request(f"{objects}/pods", json.dumps(pod).encode(), method="POST")):
+        pass
+    with urllib.request.urlopen(f"{objects}/secrets/{name}") as answer:
+        data = json.load(answer)["data"]
+    assert str(Path(arguments[-2]).parent) == folder
+    settings = json.loads(base64.b64decode(data[Path(arguments[-2]).name]))
+    assert isinstance(settings, dict)
+    return settings
 
 
 def follow(settings: dict[str, Any], plan: dict[str, Any]) -> None:

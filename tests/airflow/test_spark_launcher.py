@@ -24,6 +24,7 @@ from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.supervision import SupervisedJob
 from airflow_provider_coordination.supervisor.turn import JobOrder
 from tests.airflow.conftest import SECRET, StubSpark
+from tests.support.kubernetes_api import KubernetesApi
 
 pytestmark = pytest.mark.usefixtures("temporary")  # no job leaves anything elsewhere
 
@@ -167,16 +168,19 @@ CLUSTERS = {
 
 @pytest.fixture(params=CLUSTERS)
 def cluster(
-    request: pytest.FixtureRequest, connect: Any, spark: StubSpark, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    connect: Any,
+    spark: StubSpark,
+    monkeypatch: pytest.MonkeyPatch,
+    kubernetes: KubernetesApi,
 ) -> tuple[str, str, list[str]]:
     """A cluster that runs drivers: by what it knows the job, the option that lets spark-submit return, the kill."""
     connection, line, cluster_id, option, kill = CLUSTERS[request.param]
-    # The provider's hook asks that Kubernetes' client is there, which nothing here uses.
-    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", object(), raising=False)
     fields = dict(connection)
     extra = {"deploy-mode": "cluster"} | ({"namespace": fields.pop("namespace")} if "namespace" in fields else {})
     connect("spark_default", "spark", extra=extra, **fields)
-    spark.will(lines=[line])
+    pod = {"kubernetes": kubernetes.url, "pod": cluster_id.rpartition(":")[2]} if request.param == "kubernetes" else {}
+    spark.will(lines=[line], **pod)
     monkeypatch.setenv("PATH", spark.path)
     return cluster_id, option, kill
 
@@ -203,8 +207,9 @@ def test_a_job_in_a_cluster_is_handed_over_with_its_settings_and_followed_by_the
     launcher.start(ordered)  # returns although the job has not begun
     [call] = spark.calls
     assert option in call["arguments"]
-    name = Path(call["settings_file"]).name
-    assert call["arguments"][-1] == name, "the driver finds its settings where '--files' puts them"
+    folder, name = "/etc/coordination", Path(call["settings_file"]).name
+    found = f"{folder}/settings.json" if "kubernetes" in option else name
+    assert call["arguments"][-2] == found, "the driver finds its settings where '--files' or the Secret puts them"
     assert call["settings"]["owner"] == ordered.job.owner
     job = jobs.get(ordered.job.owner)
     assert job is not None
@@ -218,6 +223,7 @@ def test_a_job_in_a_cluster_is_killed_by_the_command_of_its_cluster(
     jobs: Jobs,
     spark: StubSpark,
     cluster: tuple[str, str, list[str]],
+    kubernetes: KubernetesApi,
 ) -> None:
     ordered = order()
     launcher.start(ordered)
@@ -226,6 +232,7 @@ def test_a_job_in_a_cluster_is_killed_by_the_command_of_its_cluster(
     assert job is not None
     launcher.end(job, ordered.spec, "it did not end in time")
     assert killed() == cluster[2]
+    assert kubernetes.named("secrets") == []
 
 
 def test_a_cluster_that_does_not_end_a_job_does_not_stop_the_turn(

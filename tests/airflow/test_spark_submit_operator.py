@@ -40,6 +40,7 @@ from airflow_provider_coordination.spark.job_settings import (
     RoundSettings,
 )
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.sql import SqlSettings
 from tests.airflow.conftest import REPOSITORY, SECRET, StubSpark
@@ -213,7 +214,8 @@ def test_the_application_can_read_the_file_for_an_hour_or_as_long_as_the_task_ma
         operator(**arguments).execute(context)
         path = tmp_path / "settings.json"
         path.write_text(json.dumps(spark.calls[-1]["settings"]))
-        settings = IngestSettings.read(path, datetime.now(UTC))
+        reference, owner = SettingsReference(uri=str(path)), spark.calls[-1]["settings"]["owner"]
+        settings = IngestSettings.read(reference, owner, datetime.now(UTC))
         assert timedelta(minutes=minutes - 1) < settings.expires_at - datetime.now(UTC) <= timedelta(minutes=minutes)
 
 
@@ -224,7 +226,7 @@ def test_no_secret_is_on_the_command_line_in_the_environment_or_in_the_log(
     with pytest.raises(AirflowException) as error:
         operator().execute(context)
     (call,) = spark.calls
-    assert call["arguments"][-1] == call["settings_file"]
+    assert call["arguments"][-2:] == [call["settings_file"], call["settings"]["owner"]]
     added = {name: value for name, value in call["environment"].items() if os.environ.get(name) != value}
     log = capsys.readouterr().out
     assert "working" in log
@@ -247,7 +249,7 @@ def test_the_package_travels_beside_the_users_own_files(operator: Any, spark: St
 def test_the_packaged_application_runs_by_default(operator: Any, spark: StubSpark, context: Any) -> None:
     operator().execute(context)
     (call,) = spark.calls
-    assert call["arguments"][-2] == packaged_application("ingest.py")
+    assert call["arguments"][-3] == packaged_application("ingest.py")
     assert call["arguments"][-2] == str(REPOSITORY / "spark_apps" / "ingest.py")
 
 
@@ -307,7 +309,7 @@ def test_in_cluster_mode_the_file_travels_and_is_found_by_its_bare_name(
     monkeypatch.setenv("PATH", spark.path)
     operator(files="mine.conf", env_vars=None).execute(context)
     (call,) = spark.calls
-    given, name = call["arguments"][call["arguments"].index("--files") + 1], call["arguments"][-1]
+    given, name = call["arguments"][call["arguments"].index("--files") + 1], call["arguments"][-2]
     assert given == f"mine.conf,{call['settings_file']}"
     assert name == Path(call["settings_file"]).name
     assert not any("PYSPARK_PYTHON" in argument for argument in call["arguments"])

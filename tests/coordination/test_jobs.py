@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.coordination.errors import SettingsTakenError, StoreUnavailableError
 from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
 from airflow_provider_coordination.coordination.jobs import RETENTION, Job, JobRecord, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
@@ -246,13 +246,38 @@ def test_an_outcome_whose_answer_was_lost_is_there_once(fleet: Fleet, jobs: Jobs
     assert known(jobs).outcome == DONE
 
 
-def test_a_driver_that_the_cluster_starts_again_goes_on_with_its_record(fleet: Fleet, jobs: Jobs) -> None:
+def test_a_driver_that_the_cluster_starts_again_is_refused_and_the_first_goes_on(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
-    record(fleet).begin()
-    again = record(fleet)
-    again.begin()
-    assert again.end(DONE)
+    first = record(fleet)
+    first.begin()
+    with pytest.raises(SettingsTakenError, match="have served another driver, and serve one"):
+        record(fleet).begin()
+    first.renew_due()
+    assert first.end(DONE)
     assert known(jobs).outcome == DONE
+    with pytest.raises(SettingsTakenError):
+        record(fleet).begin()
+
+
+@pytest.mark.parametrize("is_submitted", [True, False])
+def test_of_two_drivers_that_begin_at_once_one_does(fleet: Fleet, jobs: Jobs, is_submitted: bool) -> None:
+    if is_submitted:
+        submit(fleet, jobs)
+    first, second = record(fleet), record(fleet)
+    fleet.store.fault = Fault(before=first.begin)  # the second has looked already
+    with pytest.raises(SettingsTakenError):
+        second.begin()
+    assert first.end(DONE)
+
+
+def test_a_driver_whose_own_write_was_not_answered_begins(fleet: Fleet, jobs: Jobs) -> None:
+    submit(fleet, jobs)
+    running = record(fleet)
+    fleet.store.fault = NOT_ANSWERED
+    with pytest.raises(StoreUnavailableError):
+        running.begin()
+    running.begin()
+    assert running.end(DONE)
 
 
 def test_a_job_that_nobody_submitted_has_a_record_all_the_same(fleet: Fleet, jobs: Jobs) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("as_in_a_process_of_its_own")
 
 
-def settings_file(tmp_path: Path, **changes: object) -> str:
+def arguments(tmp_path: Path, **changes: object) -> list[str]:
     path = tmp_path / "settings.json"
     values = {
         "source": "clicks",
@@ -50,12 +50,14 @@ def settings_file(tmp_path: Path, **changes: object) -> str:
         **changes,
     }
     ingest(**values).write(path)  # type: ignore[arg-type]
-    return str(path)
+    return [str(path), str(values["owner"])]
 
 
-def test_arguments_that_are_not_one_file_are_a_configuration_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_that_are_not_settings_and_their_owner_are_a_configuration_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main([]) == EXIT_CONFIGURATION
-    assert "configuration error: expected one argument" in capsys.readouterr().out
+    assert "configuration error: expected two arguments" in capsys.readouterr().out
 
 
 def test_a_spark_that_is_not_supported_is_a_configuration_error(
@@ -63,7 +65,7 @@ def test_a_spark_that_is_not_supported_is_a_configuration_error(
 ) -> None:
     make_spark_home(tmp_path / "spark", "3.5.9")
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
-    assert main([settings_file(tmp_path)]) == EXIT_CONFIGURATION
+    assert main(arguments(tmp_path)) == EXIT_CONFIGURATION
     assert "configuration error: Spark 3.5.9 in" in capsys.readouterr().out
 
 
@@ -80,15 +82,17 @@ def test_a_python_that_is_too_old_is_a_configuration_error(
 
 
 def test_an_expired_settings_file_is_a_configuration_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([settings_file(tmp_path, expires_at=datetime(2020, 1, 1, tzinfo=UTC))]) == EXIT_CONFIGURATION
+    assert main(arguments(tmp_path, expires_at=datetime(2020, 1, 1, tzinfo=UTC))) == EXIT_CONFIGURATION
     assert "expired at 2020-01-01T00:00:00Z" in capsys.readouterr().out
 
 
 def test_a_store_that_cannot_be_opened_is_a_configuration_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = settings_file(tmp_path, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/no-folder/c.db"))
-    assert main([path]) == EXIT_CONFIGURATION
+    assert (
+        main(arguments(tmp_path, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/no-folder/c.db")))
+        == EXIT_CONFIGURATION
+    )
     assert "no-folder/c.db' does not exist on this machine; create it" in capsys.readouterr().out
 
 
@@ -107,7 +111,7 @@ def test_a_store_that_cannot_be_opened_is_a_configuration_error(
 def test_a_folder_that_cannot_be_written_is_a_configuration_error_that_names_the_field_of_the_task(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], message: str
 ) -> None:
-    assert main([settings_file(tmp_path, **changes)]) == EXIT_CONFIGURATION
+    assert main(arguments(tmp_path, **changes)) == EXIT_CONFIGURATION
     assert f"configuration error: {message} cannot be written" in capsys.readouterr().out
 
 
@@ -124,7 +128,7 @@ def test_a_folder_that_cannot_be_written_is_a_configuration_error_that_names_the
 def test_a_kind_of_sink_that_cannot_be_had_is_a_configuration_error_before_anything_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], sink: SinkSettings, message: str
 ) -> None:
-    assert main([settings_file(tmp_path, writes=(sink,))]) == EXIT_CONFIGURATION
+    assert main(arguments(tmp_path, writes=(sink,))) == EXIT_CONFIGURATION
     assert f"configuration error: {message}" in capsys.readouterr().out
 
 
@@ -132,7 +136,7 @@ def test_a_file_where_a_folder_is_to_be_is_a_configuration_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a-file").write_text("in the way")
-    assert main([settings_file(tmp_path, output=str(tmp_path / "a-file" / "dataset"))]) == EXIT_CONFIGURATION
+    assert main(arguments(tmp_path, output=str(tmp_path / "a-file" / "dataset"))) == EXIT_CONFIGURATION
     out = capsys.readouterr().out
     assert "a-file/dataset" in out and "cannot be written" in out
 
@@ -165,21 +169,19 @@ def test_what_only_spark_can_check_is_a_configuration_error_before_anything_is_r
     settings = AwsSettings(
         region="us-east-1", endpoint_url=kinesis.endpoint_url, access_key_id="test", secret_access_key="test"
     )
-    path = settings_file(tmp_path, streams=(kinesis_stream(1),), aws=settings, **changes)
-    assert main([path]) == EXIT_CONFIGURATION
+    assert main(arguments(tmp_path, streams=(kinesis_stream(1),), aws=settings, **changes)) == EXIT_CONFIGURATION
     assert f"configuration error: {message}" in capsys.readouterr().out
 
 
 def test_a_store_that_does_not_work_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.db").write_bytes(b"damaged" * 1000)
-    path = settings_file(tmp_path, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/c.db"))
-    assert main([path]) == EXIT_FAILED
+    assert main(arguments(tmp_path, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/c.db"))) == EXIT_FAILED
     assert "the job failed: store sqlite" in capsys.readouterr().out
 
 
 def test_missing_credentials_are_a_configuration_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kinesis = AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:9")
-    assert main([settings_file(tmp_path, aws=kinesis)]) == EXIT_CONFIGURATION
+    assert main(arguments(tmp_path, aws=kinesis)) == EXIT_CONFIGURATION
     assert "Unable to locate credentials" in capsys.readouterr().out
 
 
@@ -190,7 +192,7 @@ def test_a_stream_that_does_not_exist_is_a_configuration_error(
     settings = AwsSettings(
         region="us-east-1", endpoint_url=kinesis.endpoint_url, access_key_id="test", secret_access_key="test"
     )
-    assert main([settings_file(tmp_path, streams=("no-such-stream",), aws=settings)]) == EXIT_CONFIGURATION
+    assert main(arguments(tmp_path, streams=("no-such-stream",), aws=settings)) == EXIT_CONFIGURATION
     assert "stream 'no-such-stream' does not exist in region us-east-1" in capsys.readouterr().out
 
 
@@ -204,7 +206,7 @@ def test_a_job_of_a_suspended_source_ends_well_before_anything_is_asked_or_start
     coordinator.view.suspensions.suspend("ann", "the table is migrated")
 
     nowhere = AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:9")  # and nobody's credentials
-    assert main([settings_file(tmp_path, aws=nowhere)]) == EXIT_SUCCESS
+    assert main(arguments(tmp_path, aws=nowhere)) == EXIT_SUCCESS
 
     out = capsys.readouterr().out
     [summary] = [line for line in out.splitlines() if line.startswith(SUMMARY_MARK)]

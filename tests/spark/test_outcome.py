@@ -17,6 +17,7 @@ from airflow_provider_coordination.spark import submission
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, main
 from airflow_provider_coordination.spark.outcome import Outcome, coordinator_of, following
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from tests.support.job_settings import changed, ingest
@@ -72,7 +73,7 @@ def test_a_summary_that_is_too_large_however_it_is_packed_is_cut_at_its_longest_
 
 def test_the_largest_outcome_fits_into_the_store_beside_the_last_report(settings: IngestSettings, jobs: Jobs) -> None:
     errors = [{"error": secrets.token_hex(250), "data": secrets.token_hex(100)} for _ in range(20)]
-    with following(settings, Path("nowhere")) as followed:
+    with following(settings, SettingsReference(uri="nowhere")) as followed:
         followed.reads(lambda: JobReport(at=datetime.now(UTC), parse_errors=errors))
         told = {"acknowledgment_sets": [secrets.token_hex(64) for _ in range(1000)]}
         followed.ended(Outcome(exit_code=0, error="\0" * 9000, tail="\0" * 9000, summary=told))
@@ -92,7 +93,7 @@ def test_a_job_that_is_followed_leaves_what_is_wrong_and_no_settings_file(
 ) -> None:
     path = tmp_path / "settings.json"
     changed(settings, transform="no_such_module:clean", output=f"{tmp_path}/a").write(path)
-    assert main([str(path)]) == EXIT_CONFIGURATION
+    assert main([str(path), settings.owner]) == EXIT_CONFIGURATION
     assert not path.exists()
     outcome = outcome_of(jobs)
     assert outcome.exit_code == EXIT_CONFIGURATION
@@ -106,7 +107,7 @@ def test_a_job_that_nobody_follows_leaves_nothing_in_the_store_and_its_settings_
 
     path = tmp_path / "settings.json"
     path.touch()
-    with following(replace(settings, is_followed=False), path) as followed:
+    with following(replace(settings, is_followed=False), SettingsReference(uri=str(path))) as followed:
         followed.began("local-1", None)
         followed.ended(Outcome(exit_code=0))
     job = jobs.get("a job")
@@ -119,7 +120,7 @@ def test_a_job_that_is_told_to_stop_before_it_listens_hears_of_it(
 ) -> None:
     jobs.request_stop("a job", "cleared")
     heard: list[str] = []
-    with following(settings, tmp_path / "settings.json") as followed:
+    with following(settings, SettingsReference(uri=str(tmp_path / "settings.json"))) as followed:
         assert followed.is_stopped
         followed.when_stopped(lambda: heard.append("stop"))
     assert heard == ["stop"]

@@ -15,6 +15,7 @@ from airflow_provider_coordination.coordination.lease_times import DEFAULT_OWNER
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
+from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.stores import StoreSettings
 from tests.support.job_settings import TOPICS, changed, parquet, reads_of
 
@@ -38,6 +39,10 @@ def beside_main(path: str = "/data/copy", name: str = "copy", where: str | None 
     return (*SETTINGS.writes, parquet(path, name, where))
 
 
+def read(path: Path, now: datetime, owner: str = "owner") -> IngestSettings:
+    return IngestSettings.read(SettingsReference(uri=str(path)), owner, now)
+
+
 def test_settings_survive_their_file(tmp_path: Path) -> None:
     settings = changed(
         SETTINGS,
@@ -49,7 +54,7 @@ def test_settings_survive_their_file(tmp_path: Path) -> None:
         earliest=NOW,
     )
     settings.write(tmp_path / "s.json")
-    assert IngestSettings.read(tmp_path / "s.json", NOW) == settings
+    assert read(tmp_path / "s.json", NOW) == settings
 
 
 def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
@@ -67,7 +72,7 @@ def test_a_secret_of_the_wrong_kind_is_not_told(tmp_path: Path) -> None:
     values["reads"]["settings"]["aws"]["secret_access_key"] = ["hush"]
     (tmp_path / "s.json").write_text(json.dumps(values))
     with pytest.raises(ConfigurationError, match="'secret_access_key' must be text or null; got list, which") as error:
-        IngestSettings.read(tmp_path / "s.json", NOW)
+        read(tmp_path / "s.json", NOW)
     assert "hush" not in str(error.value)
 
 
@@ -77,24 +82,30 @@ def test_a_retry_policy_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     values["retry_policy"]["max_attempts"] = 0
     (tmp_path / "t.json").write_text(json.dumps(values))
     with pytest.raises(ConfigurationError, match="retry policy: max_attempts must be at least 1; got 0"):
-        IngestSettings.read(tmp_path / "t.json", NOW)
+        read(tmp_path / "t.json", NOW)
 
 
 def test_an_expired_file_is_refused(tmp_path: Path) -> None:
     SETTINGS.write(tmp_path / "s.json")
     with pytest.raises(ConfigurationError, match=r"expired at 2026-01-01T01:00:00Z; .* run the task again"):
-        IngestSettings.read(tmp_path / "s.json", NOW + timedelta(hours=1))
+        read(tmp_path / "s.json", NOW + timedelta(hours=1))
+
+
+def test_settings_of_another_job_are_refused(tmp_path: Path) -> None:
+    SETTINGS.write(tmp_path / "s.json")
+    with pytest.raises(ConfigurationError, match="are of job 'owner', and this is a driver of job 'another'"):
+        read(tmp_path / "s.json", NOW, owner="another")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"nowhere\.json: cannot be read: No such file"):
-        IngestSettings.read(tmp_path / "nowhere.json", NOW)
+        read(tmp_path / "nowhere.json", NOW)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"source": ')
     with pytest.raises(ConfigurationError, match=r"s\.json: not JSON"):
-        IngestSettings.read(tmp_path / "s.json", NOW)
+        read(tmp_path / "s.json", NOW)
 
 
 @pytest.mark.parametrize(
@@ -114,13 +125,13 @@ def test_a_wrong_field_is_named_with_its_value(tmp_path: Path, changes: dict[str
     SETTINGS.write(tmp_path / "s.json")
     (tmp_path / "t.json").write_text(json.dumps({**json.loads((tmp_path / "s.json").read_text()), **changes}))
     with pytest.raises(ConfigurationError, match=message):
-        IngestSettings.read(tmp_path / "t.json", NOW)
+        read(tmp_path / "t.json", NOW)
 
 
 def test_a_missing_field_is_named(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text("{}")
     with pytest.raises(ConfigurationError, match="field 'source' is missing"):
-        IngestSettings.read(tmp_path / "s.json", NOW)
+        read(tmp_path / "s.json", NOW)
 
 
 @pytest.mark.parametrize(

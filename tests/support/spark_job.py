@@ -139,6 +139,7 @@ def submit(
         *(part for name, value in (conf or {}).items() for part in ("--conf", f"{name}={value}")),
         str(application),
         str(path),
+        settings.owner,
     ]
     surroundings = {
         **os.environ,

@@ -1,0 +1,123 @@
+"""Secrets of Kubernetes that hold the settings of a job until its driver has read them, and the pods that mount them.
+
+The client is that of Airflow's Kubernetes provider, which the extra `kubernetes` installs.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.partition import format_instant
+from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.spark.settings import IngestSettings
+
+DEFAULT_CONN_ID = "kubernetes_default"
+FOLDER = "/etc/coordination"
+"""Where the Secret is mounted in the driver's pod."""
+FILE = "settings.json"
+MISSING = (
+    "a job in Kubernetes needs Airflow's Kubernetes provider: install airflow-provider-coordination[kubernetes] where "
+    "tasks and triggers run"
+)
+PENDING = "Pending"
+NOT_FOUND = 404
+REFUSED = (401, 403)
+
+
+def secret_name(owner: str) -> str:
+    """Return the name of the Secret of a job: whoever knows the job knows it."""
+    return f"coordination-{hashlib.sha256(owner.encode()).hexdigest()[:32]}"
+
+
+class DriverSecrets:
+    """The Secrets of one namespace. What fails raises; what is gone already is no failure.
+
+    :param conn_id: the connection of type `kubernetes`.
+    :param namespace: that of the drivers.
+    :raises ConfigurationError: if the client is not installed, or the connection cannot be used.
+    """
+
+    def __init__(self, conn_id: str, namespace: str) -> None:
+        try:
+            from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+        except ImportError:
+            raise ConfigurationError(MISSING) from None
+        self.conn_id = conn_id
+        self.namespace = namespace
+        try:
+            self._api: Any = KubernetesHook(conn_id=conn_id).core_v1_client
+        except Exception as error:  # of Airflow, of the client's configuration, of files
+            raise ConfigurationError(
+                f"field 'kubernetes_conn_id' is {conn_id!r}: it cannot be used: {type(error).__name__}: {error}"
+            ) from None
+
+    def make(self, settings: IngestSettings) -> None:
+        """Make the Secret of a job.
+
+        :raises ConfigurationError: if the connection may not.
+        :raises CoordinationError: if the cluster does not answer, or refuses.
+        """
+        content = json.dumps(write_settings(settings)).encode()
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": secret_name(settings.owner),
+                "labels": {"app.kubernetes.io/managed-by": "airflow-provider-coordination"},
+                "annotations": {
+                    "coordination/owner": settings.owner,
+                    "coordination/expires-at": format_instant(settings.expires_at),
+                },
+            },
+            "type": "Opaque",
+            "immutable": True,
+            "data": {FILE: base64.b64encode(content).decode()},
+        }
+        with self._explained("create secrets"):
+            self._api.create_namespaced_secret(self.namespace, secret)
+
+    def belong_to(self, owner: str, pod: str) -> None:
+        """Let the Secret of a job go with its driver's pod, whoever deletes that."""
+        with self._explained("get pods and patch secrets"):
+            uid = self._api.read_namespaced_pod(pod, self.namespace).metadata.uid
+            reference = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}
+            self._api.patch_namespaced_secret(
+                secret_name(owner), self.namespace, {"metadata": {"ownerReferences": [reference]}}
+            )
+
+    def delete(self, owner: str) -> None:
+        """Delete the Secret of a job."""
+        with self._explained("delete secrets", may_be_gone=True):
+            self._api.delete_namespaced_secret(secret_name(owner), self.namespace)
+
+    def delete_waiting_pod(self, pod: str) -> None:
+        """Delete a driver's pod that has not begun: without its Secret it could not, and would wait for ever."""
+        with self._explained("get and delete pods", may_be_gone=True):
+            if self._api.read_namespaced_pod(pod, self.namespace).status.phase == PENDING:
+                self._api.delete_namespaced_pod(pod, self.namespace)
+
+    @contextmanager
+    def _explained(self, verb: str, *, may_be_gone: bool = False) -> Iterator[None]:
+        from kubernetes.client import ApiException
+        from urllib3.exceptions import HTTPError
+
+        where = f"connection {self.conn_id!r}, namespace {self.namespace!r}"
+        try:
+            yield
+        except ApiException as error:
+            if error.status == NOT_FOUND and may_be_gone:
+                return
+            if error.status in REFUSED:
+                raise ConfigurationError(
+                    f"{where}: Kubernetes does not allow it: {error.status} {error.reason}; give its role the "
+                    f"permission to {verb}"
+                ) from None
+            raise CoordinationError(f"{where}: Kubernetes answered {error.status} {error.reason}") from None
+        except HTTPError as error:
+            raise CoordinationError(f"{where}: Kubernetes did not answer: {error}") from None

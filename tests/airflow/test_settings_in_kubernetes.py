@@ -1,0 +1,361 @@
+"""The settings of a driver in Kubernetes: a Secret that the task makes and deletes, however the job ends.
+
+The API server and spark-submit are stand-ins; what talks to them is what talks to the real ones.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout, TaskDeferred
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs, JobState
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION
+from airflow_provider_coordination.spark.outcome import Outcome
+from airflow_provider_coordination.triggers.jobs import JobTrigger
+from tests.airflow.conftest import SECRET, StubSpark
+from tests.support.kubernetes_api import KubernetesApi
+from tests.support.watched import in_loop
+
+pytestmark = pytest.mark.usefixtures("temporary")
+
+POD = "clicks-0a1b2c-driver"
+NAMED = f"\t pod name: {POD}"
+ENDED = "\t exit code: 0"
+GOOD = Outcome(exit_code=0, summary={"records_delivered": 7}).to_mapping()
+TASK = "dag/run/task/3"
+WHOLE_LIFE = ["POST secrets", "POST pods", "GET secrets", "GET pods", "PATCH secrets", "DELETE secrets"]
+"""Of a Secret; the stand-in of spark-submit made the pod and read it."""
+
+
+@pytest.fixture
+def api(kubernetes: KubernetesApi) -> KubernetesApi:
+    return kubernetes
+
+
+@pytest.fixture(autouse=True)
+def connections(
+    connect: Any, coordination: SourceCoordinator, spark: StubSpark, monkeypatch: pytest.MonkeyPatch, api: KubernetesApi
+) -> None:
+    connect("aws_default", "aws", login="AKIAEXAMPLE", password=SECRET, extra={"region_name": "eu-west-1"})
+    extra = {"deploy-mode": "cluster", "namespace": "ingest"}
+    connect("spark_default", "spark", host="k8s://https://cluster", port=6443, extra=extra)
+    monkeypatch.setenv("PATH", spark.path)
+    coordination.create_partitions({"p": {}})
+
+
+@pytest.fixture
+def jobs(coordination: SourceCoordinator) -> Jobs:
+    return Jobs(coordination.view)
+
+
+@pytest.fixture
+def submits(spark: StubSpark, api: KubernetesApi) -> Callable[..., None]:
+    """Say what becomes of the job."""
+
+    def will(**plan: Any) -> None:
+        spark.will(**{"kubernetes": api.url, "pod": POD, "lines": [NAMED, ENDED], "outcome": GOOD, **plan})
+
+    will()
+    return will
+
+
+@pytest.fixture
+def operator(submits: Any, tmp_path: Path) -> Callable[..., CoordinatedSparkSubmitOperator]:
+    def make(**arguments: Any) -> CoordinatedSparkSubmitOperator:
+        defaults = {
+            "task_id": "ingest",
+            "reads": KinesisStreams("clicks"),
+            "writes": ParquetDataset(str(tmp_path / "out")),
+        }
+        return CoordinatedSparkSubmitOperator(**defaults | arguments)
+
+    return make
+
+
+def deferred(task: CoordinatedSparkSubmitOperator, context: Any) -> TaskDeferred:
+    with pytest.raises(TaskDeferred) as defers:
+        task.execute(context)
+    return defers.value
+
+
+def event(owner: str) -> dict[str, Any]:
+    return {"status": "ended", "source": "clicks", "owner": owner, "log": None, "deadline": None}
+
+
+def nothing_readable(api: KubernetesApi, temporary: Path) -> bool:
+    return api.named("secrets") == [] and list(temporary.iterdir()) == []
+
+
+# What is made and deleted
+
+
+def test_the_settings_are_in_a_secret_that_the_driver_mounts_and_the_task_deletes(
+    operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, temporary: Path, jobs: Jobs
+) -> None:
+    told = operator(files="mine.conf").execute(context)
+    assert told["records_delivered"] == 7, "the summary is what the job left in the store"
+    assert api.verbs == WHOLE_LIFE
+    made, _, changed = api.bodies
+    name, owner = made["metadata"]["name"], told["owner"]
+    settings = json.loads(base64.b64decode(made.pop("data")["settings.json"]))
+    assert settings["owner"] == owner and settings["is_followed"]
+    assert settings["reads"]["settings"]["aws"]["secret_access_key"] == SECRET
+    assert made == {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "immutable": True,
+        "metadata": {
+            "name": name,
+            "namespace": "ingest",
+            "uid": made["metadata"]["uid"],
+            "labels": {"app.kubernetes.io/managed-by": "airflow-provider-coordination"},
+            "annotations": {"coordination/owner": owner, "coordination/expires-at": settings["expires_at"]},
+            "ownerReferences": changed["metadata"]["ownerReferences"],
+        },
+    }
+    [pod] = [each for path, each in api.objects.items() if path.endswith(POD)]
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": POD, "uid": pod["metadata"]["uid"]}
+    assert changed == {"metadata": {"ownerReferences": [reference]}}
+    [call] = spark.calls
+    arguments = call["arguments"]
+    assert arguments[-2:] == ["/etc/coordination/settings.json", owner]
+    assert f"spark.kubernetes.driver.secrets.{name}=/etc/coordination" in arguments
+    assert arguments[arguments.index("--files") + 1] == "mine.conf"
+    assert SECRET not in json.dumps(arguments)
+    assert nothing_readable(api, temporary)
+    [job] = jobs.of_task(TASK)
+    assert (job.state, job.settings, job.cluster_id) == (
+        JobState.ENDED, "secret|kubernetes_default|ingest", f"ingest:{POD}",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_submission_that_fails_leaves_no_secret_and_no_job(
+    operator: Any, context: Any, api: KubernetesApi, temporary: Path, jobs: Jobs, submits: Any, deferrable: bool
+) -> None:
+    submits(exit=1, lines=["quota exceeded"], outcome=None, pod="never-driver")
+    with pytest.raises(AirflowException, match="quota exceeded"):
+        operator(deferrable=deferrable).execute(context)
+    assert api.verbs[0] == "POST secrets" and "DELETE secrets" in api.verbs
+    assert nothing_readable(api, temporary)
+    assert jobs.unfinished() == []
+
+
+def test_a_driver_with_wrong_settings_fails_the_task_for_good_in_its_own_words(
+    operator: Any, context: Any, api: KubernetesApi, temporary: Path, submits: Any
+) -> None:
+    error = "configuration error: field 'schema'"
+    submits(exit=1, outcome=Outcome(exit_code=EXIT_CONFIGURATION, error=error).to_mapping())
+    with pytest.raises(AirflowFailException, match="field 'schema'"):
+        operator().execute(context)
+    assert nothing_readable(api, temporary)
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_a_task_that_is_killed_while_it_waits_leaves_no_secret_and_tells_the_job_to_stop(
+    operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, temporary: Path, jobs: Jobs, submits: Any
+) -> None:
+    submits(sleep=60)
+    task = operator()
+
+    def kill() -> None:
+        spark.wait_for_a_call()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, lambda signum, frame: task.on_kill())
+    try:
+        threading.Thread(target=kill, daemon=True).start()
+        with pytest.raises(AirflowException):
+            task.execute(context)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert nothing_readable(api, temporary)
+    [job] = jobs.of_task(TASK)
+    assert job.stop is not None and job.state is JobState.ENDED
+
+
+def test_what_a_worker_that_died_left_is_removed_by_the_next_try(
+    operator: Any, context: Any, api: KubernetesApi, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Died(BaseException):
+        pass
+
+    def die(*args: object) -> None:
+        raise Died
+
+    task = operator()
+    with monkeypatch.context() as dead:
+        dead.setattr("airflow.providers.apache.spark.hooks.spark_submit.SparkSubmitHook.submit", die)
+        dead.setattr(CoordinatedSparkSubmitOperator, "_abandon_job", die)
+        with pytest.raises(Died):
+            task.execute(context)
+    assert len(api.named("secrets")) == 1
+    operator().execute(context)
+    assert nothing_readable(api, temporary)
+
+
+# Deferred
+
+
+def test_a_job_that_nobody_waits_for_keeps_its_secret_until_its_end(
+    operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, temporary: Path, jobs: Jobs, submits: Any,
+    coordination: SourceCoordinator,
+) -> None:  # fmt: skip
+    submits(outcome=None)
+    task = operator(deferrable=True)
+    assert deferred(task, context).trigger.serialize()[1]["log"] is None
+    [call] = spark.calls
+    owner = call["settings"]["owner"]
+    assert len(api.named("secrets")) == 1 and list(temporary.iterdir()) == []
+    begin(coordination, owner)
+    jobs.end(owner, GOOD)
+    assert operator(deferrable=True).execute_complete(context, event(owner))["records_delivered"] == 7
+    assert api.verbs == WHOLE_LIFE
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_who_ends_the_deferred_task_by_hand_removes_the_secret_and_a_pod_that_waits_for_it(
+    operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, jobs: Jobs, submits: Any, has_begun: bool,
+    coordination: SourceCoordinator,
+) -> None:  # fmt: skip
+    submits(outcome=None)
+    deferred(operator(deferrable=True), context)
+    owner = spark.calls[0]["settings"]["owner"]
+    if has_begun:
+        begin(coordination, owner)
+    in_loop(lambda watchers: JobTrigger(source="clicks", owner=owner).on_kill())
+    job = jobs.get(owner)
+    assert job is not None and job.stop is not None
+    assert api.named("secrets") == []
+    assert api.named("pods") == ([POD] if has_begun else [])
+
+
+def begin(coordination: SourceCoordinator, owner: str) -> None:
+    job = SourceCoordinator(coordination.store, "clicks", owner)
+    job.initialize()
+    JobRecord(job).begin()
+
+
+def test_a_job_that_did_not_begin_in_time_leaves_neither_secret_nor_pod(
+    operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, submits: Any
+) -> None:
+    submits(outcome=None)
+    with pytest.raises(AirflowException, match="did not begin by"):
+        operator(deferrable=True, start_timeout=0.001).execute(context)
+    assert api.objects == {}
+
+
+def test_a_deferral_that_runs_out_of_time_removes_the_secret(
+    operator: Any, context: Any, api: KubernetesApi, submits: Any
+) -> None:
+    submits(outcome=None)
+    task = operator(deferrable=True)
+    deferred(task, context)
+    timeout = {"error": "Trigger timeout"}
+    with pytest.raises(TaskDeferralTimeout):
+        task.resume_execution("__fail__", timeout, context)
+    assert api.named("secrets") == []
+
+
+def test_another_try_that_is_told_otherwise_removes_the_secret_of_the_first(
+    operator: Any, context: Any, api: KubernetesApi, submits: Any
+) -> None:
+    submits(outcome=None)
+    deferred(operator(deferrable=True), context)
+    first = api.named("secrets")
+    api.objects = {path: each for path, each in api.objects.items() if not path.endswith(POD)}
+    deferred(operator(deferrable=True, workers=2), context)
+    assert len(api.named("secrets")) == 1 and api.named("secrets") != first
+
+
+# The second net
+
+
+def test_the_secret_goes_with_the_pod_where_airflow_is_gone(
+    operator: Any, context: Any, api: KubernetesApi, submits: Any
+) -> None:
+    submits(outcome=None)
+    deferred(operator(deferrable=True), context)
+    [pod] = [path for path in api.objects if path.endswith(POD)]
+    api.answer("DELETE", pod, None)
+    assert api.objects == {}
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_role_that_may_not_make_secrets_fails_the_task_before_spark_is_started(
+    operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, jobs: Jobs, deferrable: bool
+) -> None:
+    api.refuses = {("POST", "secrets"): 403}
+    with pytest.raises(
+        AirflowFailException, match=r"namespace 'ingest': .* give its role the permission to create sec"
+    ):
+        operator(deferrable=deferrable).execute(context)
+    assert spark.calls == [] and jobs.unfinished() == []
+
+
+def test_an_api_server_that_ails_fails_the_try_alone(
+    operator: Any, spark: StubSpark, context: Any, api: KubernetesApi
+) -> None:
+    api.refuses = {("POST", "secrets"): 500}
+    with pytest.raises(Exception, match="Kubernetes answered 500") as error:
+        operator().execute(context)
+    assert not isinstance(error.value, AirflowFailException)
+    assert spark.calls == []
+
+
+def test_a_role_that_may_not_look_at_pods_does_not_hold_the_job_up(
+    operator: Any, context: Any, api: KubernetesApi, temporary: Path
+) -> None:
+    api.refuses = {("GET", "pods"): 403}
+    assert operator().execute(context)["records_delivered"] == 7
+    assert nothing_readable(api, temporary)
+
+
+def test_a_secret_that_cannot_be_deleted_is_told_and_the_job_has_succeeded(
+    operator: Any, context: Any, api: KubernetesApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.refuses = {("DELETE", "secrets"): 403}
+    assert operator().execute(context)["records_delivered"] == 7
+    assert "the settings of a job may be left" in caplog.text and "permission to delete secrets" in caplog.text
+
+
+def test_without_the_provider_of_kubernetes_the_task_names_the_extra(
+    operator: Any, spark: StubSpark, context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "airflow.providers.cncf.kubernetes.hooks.kubernetes", None)
+    monkeypatch.delattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client")
+    with pytest.raises(AirflowFailException, match=r"install airflow-provider-coordination\[kubernetes\]"):
+        operator().execute(context)
+    assert spark.calls == []
+
+
+def test_a_submission_that_the_task_waits_for_has_to_wait_for_the_job(
+    operator: Any, spark: StubSpark, context: Any
+) -> None:
+    conf = {"spark.kubernetes.submission.waitAppCompletion": "false"}
+    with pytest.raises(AirflowFailException, match=r"must be true, or left out; .* deferrable=True"):
+        operator(conf=conf).execute(context)
+    assert spark.calls == []
+
+
+def test_a_connection_that_is_not_defined_is_named(operator: Any, context: Any) -> None:
+    with pytest.raises(AirflowFailException, match="field 'kubernetes_conn_id' is 'elsewhere'"):
+        operator(kubernetes_conn_id="elsewhere").execute(context)

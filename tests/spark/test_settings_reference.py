@@ -1,0 +1,175 @@
+"""The settings of a job serve one driver, its own, for a while: mounted, or sealed in a folder that others read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.jobs import Jobs
+from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_SUCCESS, main
+from airflow_provider_coordination.spark.outcome import coordinator_of
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings_reference import SettingsReference, seal, unseal
+from airflow_provider_coordination.stores import StoreSettings
+from tests.conftest import REPOSITORY
+from tests.support.job_settings import changed, ingest
+
+KEY = bytes(range(32))
+PASSWORD = "store-passw0rd-of-ours"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> IngestSettings:
+    return ingest(
+        source="clicks",
+        owner="a job",
+        reads=ReadsSettings(
+            kind="kinesis",
+            settings={
+                "streams": ["clicks"],
+                "aws": {"access_key_id": "AKIAEXAMPLE", "secret_access_key": PASSWORD, "region": "eu-west-1"},
+            },
+        ),
+        output=tmp_path / "out",
+        expires_at=datetime.now(UTC) + timedelta(hours=1),
+        store=StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"),
+        is_followed=True,
+    )
+
+
+@pytest.fixture
+def jobs(settings: IngestSettings) -> Jobs:
+    """The record of the job; its source is suspended, so that a driver ends before it needs Spark."""
+    coordinator = coordinator_of(settings, "test")
+    coordinator.view.suspensions.suspend()
+    jobs = Jobs(coordinator.view)
+    jobs.submit(settings.owner, task="t", digest="", start_by=settings.expires_at)
+    return jobs
+
+
+def sealed(settings: IngestSettings, folder: Path) -> SettingsReference:
+    reference = SettingsReference.sealed(f"{folder}/settings/of-a-job")
+    reference.write(json.dumps(write_settings(settings)), settings.owner)
+    return reference
+
+
+# Sealed
+
+
+def test_what_is_sealed_is_read_with_its_key_by_its_owner_alone() -> None:
+    text = PASSWORD.encode() * 9
+    closed = seal(text, KEY, "a job")
+    assert unseal(closed, KEY, "a job", "there") == text
+    assert len(closed) == len(text) + 32 and PASSWORD.encode()[:4] not in closed
+    for key, owner in ((KEY[::-1], "a job"), (KEY, "a jo"), (KEY, "another")):
+        with pytest.raises(ConfigurationError, match="there: they were not made for job"):
+            unseal(closed, key, owner, "there")
+
+
+@pytest.mark.parametrize("at", [0, 31, 32, 50, -1])
+def test_what_was_changed_by_a_bit_is_refused(at: int) -> None:
+    changed = bytearray(seal(PASSWORD.encode(), KEY, "a job"))
+    changed[at] ^= 1
+    with pytest.raises(ConfigurationError, match="or are damaged"):
+        unseal(bytes(changed), KEY, "a job", "there")
+
+
+def test_equal_settings_are_never_sealed_alike() -> None:
+    first, second = (SettingsReference.sealed("there") for _ in range(2))
+    assert first.key != second.key and first.key is not None and second.key is not None
+    assert seal(b"the same", first.key, "o") != seal(b"the same", second.key, "o")
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/of#ours/x", "/Volumes/a b/c", "relative"])
+def test_a_reference_survives_the_command_line(uri: str) -> None:
+    for reference in (SettingsReference(uri=uri), SettingsReference.sealed(uri)):
+        assert SettingsReference.parse(reference.to_text()) == reference
+    assert "key" not in repr(reference)
+
+
+@pytest.mark.usefixtures("as_in_a_process_of_its_own")
+def test_sealed_settings_serve_one_driver_and_nothing_of_them_is_left(
+    settings: IngestSettings, jobs: Jobs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference = sealed(settings, tmp_path)
+    kept = Path(reference.uri).read_bytes()
+    assert PASSWORD.encode() not in kept
+    assert main([reference.to_text(), "a job"]) == EXIT_SUCCESS
+    assert not Path(reference.uri).exists()
+    assert main([reference.to_text(), "a job"]) == EXIT_CONFIGURATION
+    assert "there are none: they serve one driver, which has read them" in capsys.readouterr().out
+    Path(reference.uri).write_bytes(kept)  # as an earlier version in a bucket, or another driver's copy
+    assert main([reference.to_text(), "a job"]) == EXIT_CONFIGURATION
+    assert "have served another driver, and serve one" in capsys.readouterr().out
+    job = jobs.get("a job")
+    assert job is not None and job.outcome is not None and job.outcome["exit_code"] == EXIT_SUCCESS
+
+
+@pytest.mark.usefixtures("as_in_a_process_of_its_own")
+def test_sealed_settings_are_refused_once_they_have_expired(
+    settings: IngestSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference = sealed(changed(settings, expires_at=datetime(2026, 1, 1, tzinfo=UTC)), tmp_path)
+    assert main([reference.to_text(), "a job"]) == EXIT_CONFIGURATION
+    assert (
+        "expired at 2026-01-01T00:00:00Z; they are made for one job, so run the task again" in capsys.readouterr().out
+    )
+
+
+def test_a_place_that_does_not_answer_is_no_wrong_setting(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(CoordinationError, match="cannot be read") as error:
+        SettingsReference.sealed(f"{tmp_path}/folder").read("a job")
+    assert not isinstance(error.value, ConfigurationError)
+
+
+# Mounted
+
+
+def mounted(settings: IngestSettings, folder: Path) -> Path:
+    """Lay a Secret out as kubelet does."""
+    data = folder / "..2026_01_31_12_00_00.123"
+    data.mkdir(parents=True)
+    settings.write(data / "settings.json")
+    (folder / "..data").symlink_to(data.name)
+    (folder / "settings.json").symlink_to("..data/settings.json")
+    return folder / "settings.json"
+
+
+def read_only(folder: Path) -> list[str]:
+    """Return the beginning of a command that runs where nothing of a folder can be changed."""
+    if os.geteuid() != 0:
+        for each in (folder, *(path for path in folder.iterdir() if path.is_dir())):
+            each.chmod(0o555)
+        return []
+    mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", mount, str(folder)]
+    if shutil.which("unshare") is None or subprocess.run([*command, "true"], capture_output=True).returncode:
+        pytest.skip("the superuser may change anything here, and cannot mount")
+    return command
+
+
+def test_a_driver_reads_what_is_mounted_and_leaves_it_to_who_mounted_it(
+    settings: IngestSettings, jobs: Jobs, tmp_path: Path
+) -> None:
+    path = mounted(settings, tmp_path / "secret")
+    application = [sys.executable, str(REPOSITORY / "spark_apps" / "ingest.py"), str(path), "a job"]
+    command = [*read_only(path.parent), *application]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    ran = [subprocess.run(command, env=environment, capture_output=True, text=True) for _ in range(2)]
+    assert (ran[0].returncode, ran[1].returncode) == (EXIT_SUCCESS, EXIT_CONFIGURATION), ran
+    assert "the settings in" in ran[0].stdout and "are left to who put them there" in ran[0].stdout
+    assert "have served another driver" in ran[1].stdout, "a container that was begun again"
+    assert path.exists() and PASSWORD not in ran[0].stdout + ran[1].stdout
+    job = jobs.get("a job")
+    assert job is not None and job.outcome is not None and job.outcome["exit_code"] == EXIT_SUCCESS
