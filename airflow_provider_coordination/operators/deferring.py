@@ -103,7 +103,8 @@ class JobFollower:
         :param place: where its settings will lie; None for a file beside its output, or in `--files`.
         :raises CoordinationError: if somebody has given it up before.
         """
-        with self.jobs() as (_, jobs):
+        with self.jobs() as (coordinator, jobs):
+            self._give_up_late(coordinator, jobs)
             jobs.purge()
             may_begin = jobs.submit(
                 settings.owner,
@@ -204,6 +205,14 @@ class JobFollower:
                 if job.state is not JobState.ENDED:
                     was_killed = end_local_processes(job.log)
                     stop_job(coordinator, job.owner, reason, was_killed=was_killed, removes_settings=removes_settings)
+
+    def _give_up_late(self, coordinator: SourceCoordinator, jobs: Jobs) -> None:
+        """Give up the jobs that did not begin in time and that nobody follows: their settings may lie somewhere."""
+        now = coordinator.clock.now()
+        for job in jobs.unfinished():
+            at = job.given_up_at(jobs.safety_margin)
+            if job.settings is not None and not job.was_taken and at is not None and at <= now:
+                self._give_up(coordinator, jobs, job)
 
     def _give_up(self, coordinator: SourceCoordinator, jobs: Jobs, job: Job) -> None:
         """Write down that a job vanished or did not begin in time, unless it ended meanwhile."""

@@ -1,0 +1,62 @@
+"""Ingest a Kinesis stream on EMR on EC2: Amazon's operator submits the job, and the store says what becomes of it.
+
+`prepare` puts into a folder of the bucket what the cluster needs: the program, this package and the job's
+settings. These are sealed, and the driver deletes them. `submit` adds the step. `follow` waits in the triggerer
+until the job is over.
+
+Runnable as it stands with two connections: `coordination_default` (type coordination) and `aws_default`. Set the
+stream, the cluster and the places as params.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from airflow.providers.amazon.aws.operators.emr import EmrAddStepsOperator
+from airflow.sdk import DAG, Param, task
+
+from airflow_provider_coordination.operators.follow_job import FollowJobOperator
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.prepared_jobs import emr_step, prepare_job
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+
+with DAG(
+    dag_id="emr_ingestion",
+    description="Kinesis to Parquet, on EMR on EC2",
+    schedule="*/30 * * * *",
+    start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
+    catchup=False,
+    max_active_runs=1,
+    doc_md=__doc__,
+    tags=["coordination", "kinesis", "emr"],
+    params={
+        "stream": Param("clicks", type="string", minLength=1, description="The Kinesis stream."),
+        "cluster": Param("j-EXAMPLE", type="string", minLength=1, description="The EMR cluster's id."),
+        "folder": Param(
+            "s3://lake/coordination", type="string", minLength=1, description="Where the cluster finds its jobs."
+        ),
+        "output_path": Param("s3://lake/clicks", type="string", minLength=1, description="The dataset."),
+        "python": Param("python3", type="string", minLength=1, description="Python 3.11 or newer on the cluster."),
+    },
+) as dag:
+    sync = KinesisShardSyncOperator(task_id="sync_shards", reads=KinesisStreams("{{ params.stream }}"), retries=2)
+
+    @task(multiple_outputs=True)
+    def prepare(params: dict[str, Any]) -> dict[str, Any]:
+        """Make the job ready."""
+        job = prepare_job(
+            folder=params["folder"],
+            aws_conn_id="aws_default",
+            reads=KinesisStreams(params["stream"]),
+            writes=ParquetDataset(params["output_path"]),
+            conf={"spark.pyspark.python": params["python"]},
+        )
+        return {"job": job.to_mapping(), "step": emr_step(job, name=f"ingest {params['stream']}")}
+
+    prepared = prepare()  # type: ignore[call-arg]
+    submit = EmrAddStepsOperator(task_id="submit", job_flow_id="{{ params.cluster }}", steps=[prepared["step"]])
+    follow = FollowJobOperator(task_id="follow", job=prepared["job"])
+
+    sync >> prepared >> submit >> follow

@@ -1,0 +1,69 @@
+"""Ingest a Kinesis stream on EMR Serverless: Amazon's operator submits the job, and the store says what becomes of it.
+
+`prepare` puts into a folder of the bucket what the application needs: the program, this package and the job's
+settings. These are sealed, and the driver deletes them. `submit` starts the job run. `follow` waits in the triggerer
+until the job is over.
+
+Runnable as it stands with two connections: `coordination_default` (type coordination) and `aws_default`. Set the
+stream, the application, its role and the places as params.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from airflow.providers.amazon.aws.operators.emr import EmrServerlessStartJobOperator
+from airflow.sdk import DAG, Param, task
+
+from airflow_provider_coordination.operators.follow_job import FollowJobOperator
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.prepared_jobs import emr_serverless_driver, prepare_job
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+
+with DAG(
+    dag_id="emr_serverless_ingestion",
+    description="Kinesis to Parquet, on EMR Serverless",
+    schedule="*/30 * * * *",
+    start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
+    catchup=False,
+    max_active_runs=1,
+    doc_md=__doc__,
+    tags=["coordination", "kinesis", "emr"],
+    params={
+        "stream": Param("clicks", type="string", minLength=1, description="The Kinesis stream."),
+        "application": Param("00example", type="string", minLength=1, description="The application's id."),
+        "role": Param(
+            "arn:aws:iam::123456789012:role/ingest", type="string", minLength=1, description="The role of its jobs."
+        ),
+        "folder": Param(
+            "s3://lake/coordination", type="string", minLength=1, description="Where the application finds its jobs."
+        ),
+        "output_path": Param("s3://lake/clicks", type="string", minLength=1, description="The dataset."),
+    },
+) as dag:
+    sync = KinesisShardSyncOperator(task_id="sync_shards", reads=KinesisStreams("{{ params.stream }}"), retries=2)
+
+    @task(multiple_outputs=True)
+    def prepare(params: dict[str, Any]) -> dict[str, Any]:
+        """Make the job ready."""
+        job = prepare_job(
+            folder=params["folder"],
+            aws_conn_id="aws_default",
+            reads=KinesisStreams(params["stream"]),
+            writes=ParquetDataset(params["output_path"]),
+        )
+        return {"job": job.to_mapping(), "driver": emr_serverless_driver(job)}
+
+    prepared = prepare()  # type: ignore[call-arg]
+    submit = EmrServerlessStartJobOperator(
+        task_id="submit",
+        application_id="{{ params.application }}",
+        execution_role_arn="{{ params.role }}",
+        job_driver=prepared["driver"],
+        wait_for_completion=False,
+    )
+    follow = FollowJobOperator(task_id="follow", job=prepared["job"])
+
+    sync >> prepared >> submit >> follow
