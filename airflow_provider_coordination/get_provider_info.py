@@ -29,6 +29,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_provider_coordination.operators.acknowledge",
                     "airflow_provider_coordination.operators.create_partitions",
+                    "airflow_provider_coordination.operators.follow_job",
                     "airflow_provider_coordination.operators.kinesis",
                     "airflow_provider_coordination.operators.release_partitions",
                     "airflow_provider_coordination.operators.reopen_partitions",

@@ -45,6 +45,7 @@ from airflow_provider_coordination.decorators.partitions import PartitionsDecora
 from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.follow_job import FollowJobOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
 from airflow_provider_coordination.operators.outlets import RANGES_LISTED, delivered_range, no_stream
@@ -194,6 +195,7 @@ def test_every_example_of_ours_runs_as_a_dag_file_does(block: str) -> None:
         CreatePartitionsOperator,
         PartitionsDecoratedOperator,
         CoordinatedSparkSubmitOperator,
+        FollowJobOperator,
         AcknowledgeOperator,
         AcknowledgesDecoratedOperator,
         PartitionsCompletedSensor,
@@ -423,7 +425,7 @@ def test_what_an_asset_event_tells_is_documented() -> None:
     assert f"The first {RANGES_LISTED} partitions" in page("observability.md")
 
 
-WITHOUT_STORE = ("spark-archive", "plan")
+WITHOUT_STORE = ("spark-archive", "job-settings", "plan")
 """Commands that have none of the options that name a store."""
 
 

@@ -12,6 +12,7 @@ from airflow_provider_coordination.cli import (
     acting,
     doctor,
     imports,
+    job_settings,
     planning,
     reading,
     recovering,
@@ -46,6 +47,7 @@ def application() -> typer.Typer:
     imports.register(app)
     doctor.register(app)
     spark_archive.register(app)
+    job_settings.register(app)
     planning.register(app)
     recovering.register(app)
     spec.register(app)

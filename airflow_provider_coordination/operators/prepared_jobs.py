@@ -38,10 +38,8 @@ from airflow_provider_coordination.operators.spark_submit import (
 from airflow_provider_coordination.operators.templated import seconds_value
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
-from airflow_provider_coordination.spark.storage import join
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +132,7 @@ def prepared(
     wait = START_TIMEOUT if start_timeout is None else timedelta(seconds=start_timeout)
     settings = replace(settings, is_followed=True, expires_at=datetime.now(UTC) + wait)
     name = hashlib.sha256(settings.owner.encode()).hexdigest()[:32]
-    reference = SettingsReference.sealed(join(folder, "settings", name))
+    reference = SettingsReference.sealed(f"{folder.rstrip('/')}/settings/{name}")
     place = SettingsPlace(kind=OBJECT, conn_id=aws_conn_id or "", location=reference.uri)
     access = place.access
     with TemporaryDirectory(prefix="coordination-") as local:
@@ -169,9 +167,11 @@ def shipped(file: Path, folder: str, access: Access) -> str:
 
     :raises CoordinationError: if it cannot be written.
     """
+    from airflow_provider_coordination.spark.filesystems import open_files
+
     content = file.read_bytes()
     digest = hashlib.sha256(content).hexdigest()[:16]
-    uri = join(folder, "packages", digest, file.name)
+    uri = f"{folder.rstrip('/')}/packages/{digest}/{file.name}"
     files, path = open_files(uri, access)
     try:
         if files.size(path) != len(content):

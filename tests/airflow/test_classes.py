@@ -15,6 +15,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.follow_job import FollowJobOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
@@ -68,7 +69,7 @@ every_class = pytest.mark.parametrize("cls", GIVEN, ids=lambda cls: cls.__name__
 
 
 def test_no_operator_and_no_sensor_is_forgotten_here() -> None:
-    assert {*GIVEN, ListSupervisorsOperator, MaintainTableOperator, SuperviseOperator} == {
+    assert {*GIVEN, FollowJobOperator, ListSupervisorsOperator, MaintainTableOperator, SuperviseOperator} == {
         *classes("operators", BaseOperator),
         *classes("sensors", BaseOperator),
     }
