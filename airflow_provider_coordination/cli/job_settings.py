@@ -101,7 +101,9 @@ def _prepared(
     run = f"{user}__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}"
     ti = SimpleNamespace(dag_id="airflow-coordination", run_id=run, task_id=COMMAND, map_index=None, try_number=1)
     context: Any = {"ti": ti}
-    task = CoordinatedSparkSubmitOperator(**spec.job_arguments(), task_id="ingest")
+    arguments = spec.job_arguments()
+    conf = prepared_jobs.properties_of(arguments)
+    task = CoordinatedSparkSubmitOperator(**arguments, task_id="ingest")
     connection = CoordinationHook(task.coordination_conn_id).settings
     settings = ingest_settings(task, connection, context)
     suspension = claim_for_job(connection, context, settings, task.reads).suspension
@@ -109,7 +111,9 @@ def _prepared(
         raise CoordinationError(
             f"source {settings.source!r} is {suspension}; `airflow-coordination resume` lets it go on"
         )
-    job = prepared_jobs.prepared(task, connection, settings, f"{COMMAND}/{run}", folder=folder, aws_conn_id=aws_conn_id)
+    job = prepared_jobs.prepared(
+        task, connection, settings, f"{COMMAND}/{run}", conf, folder=folder, aws_conn_id=aws_conn_id
+    )
     forms: Mapping[Submitter, Callable[[Any], dict[str, Any]]] = {
         Submitter.EMR: prepared_jobs.emr_step,
         Submitter.EMR_SERVERLESS: prepared_jobs.emr_serverless_driver,

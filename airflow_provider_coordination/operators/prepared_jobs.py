@@ -41,6 +41,31 @@ from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
 
+ONCE = {"spark.yarn.maxAppAttempts": "1"}
+"""Settings serve one driver: another one that YARN began would be refused."""
+PROPERTIES = {
+    "archives": "spark.archives",
+    "driver_class_path": "spark.driver.extraClassPath",
+    "driver_memory": "spark.driver.memory",
+    "exclude_packages": "spark.jars.excludes",
+    "executor_cores": "spark.executor.cores",
+    "executor_memory": "spark.executor.memory",
+    "files": "spark.files",
+    "jars": "spark.jars",
+    "name": "spark.app.name",
+    "num_executors": "spark.executor.instances",
+    "packages": "spark.jars.packages",
+    "repositories": "spark.jars.repositories",
+    "total_executor_cores": "spark.cores.max",
+    "yarn_queue": "spark.yarn.queue",
+}
+"""Spark's names for arguments of the operator that a submitter is told as properties."""
+OF_SPARK_SUBMIT = (
+    "deferrable", "deploy_mode", "env_vars", "keytab", "principal", "properties_file", "proxy_user", "spark_archive",
+    "spark_binary", "use_krb5ccache", "verbose",
+)  # fmt: skip
+"""Arguments that say something to the spark-submit of an Airflow task alone."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedJob:
@@ -97,6 +122,7 @@ def prepare_job(
     """
     context = get_current_context() if context is None else context
     with failing_when_misconfigured():
+        conf = properties_of(arguments)
         task = CoordinatedSparkSubmitOperator(**{"task_id": "ingest", **arguments})
         connection = CoordinationHook(task.coordination_conn_id).settings
         settings = ingest_settings(task, connection, context)
@@ -105,7 +131,22 @@ def prepare_job(
             raise nothing_begins(settings.source, prospect.suspension)
         if not prospect.is_anything_left:
             raise AirflowSkipException(f"source {settings.source!r}: {NOTHING_LEFT}")
-        return prepared(task, connection, settings, task_of(context), folder=folder, aws_conn_id=aws_conn_id)
+        return prepared(task, connection, settings, task_of(context), conf, folder=folder, aws_conn_id=aws_conn_id)
+
+
+def properties_of(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return the Spark properties that arguments of `CoordinatedSparkSubmitOperator` ask for.
+
+    :raises ConfigurationError: if one says something to its spark-submit alone.
+    """
+    for name in OF_SPARK_SUBMIT:
+        if arguments.get(name):
+            raise ConfigurationError(
+                f"field {name!r} is for a spark-submit of this package's operator; leave it out, and tell the one "
+                "that submits the job"
+            )
+    named = {PROPERTIES[name]: value for name, value in arguments.items() if name in PROPERTIES and value is not None}
+    return {str(name): str(value) for name, value in {**ONCE, **named, **(arguments.get("conf") or {})}.items()}
 
 
 def prepared(
@@ -113,6 +154,7 @@ def prepared(
     connection: ConnectionSettings,
     settings: IngestSettings,
     works_for: str,
+    conf: dict[str, str],
     *,
     folder: str,
     aws_conn_id: str | None = None,
@@ -122,6 +164,7 @@ def prepared(
     :param task: its templates rendered.
     :param settings: what the job is told.
     :param works_for: what it works for; tries of one task share it.
+    :param conf: Spark properties; see `properties_of`.
     :param folder: see `prepare_job`.
     :raises ConfigurationError: if the folder cannot be used.
     :raises CoordinationError: if the store or the folder does not answer.
@@ -154,12 +197,8 @@ def prepared(
         application=application,
         py_files=",".join(filter(None, (task.py_files, archive))),
         arguments=(reference.to_text(), settings.owner),
-        conf={**ONCE, **{str(name): str(value) for name, value in (task.conf or {}).items()}},
+        conf=conf,
     )
-
-
-ONCE = {"spark.yarn.maxAppAttempts": "1"}
-"""Settings serve one driver: another one that YARN began would be refused."""
 
 
 def shipped(file: Path, folder: str, access: Access) -> str:

@@ -20,9 +20,10 @@ MEMORY = re.compile(r"^\d+[kmgtpKMGTP][bB]?$")
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSettings:
-    """How a job is submitted to Spark: arguments of `SparkSubmitOperator`, by their names.
+    """How a job is submitted to Spark: arguments of the operator that submits it, by their names.
 
     :param conn_id: the Spark connection.
+    :param kubernetes_conn_id: the Kubernetes connection, where drivers run there; `kubernetes_default` if not given.
     :param conf: settings of Spark, by name.
     :param name: what the application is called.
     :param jars: files of Java, separated by commas.
@@ -51,6 +52,7 @@ class SparkSettings:
     """
 
     conn_id: str = "spark_default"
+    kubernetes_conn_id: str | None = None
     conf: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     name: str | None = None
     jars: str | None = None
@@ -99,7 +101,7 @@ class SparkSettings:
             )
 
     def arguments(self) -> dict[str, Any]:
-        """Return what is given, as arguments of `SparkSubmitOperator`."""
+        """Return what is given, as arguments of `CoordinatedSparkSubmitOperator`."""
         given = {name: getattr(self, name) for name in self.__dataclass_fields__}
         conf = {
             name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in self.conf.items()

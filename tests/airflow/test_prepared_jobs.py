@@ -86,10 +86,12 @@ def run(job: PreparedJob) -> subprocess.CompletedProcess[str]:
 def test_a_job_is_prepared_with_its_program_its_package_and_sealed_settings(
     prepare: Any, folder: Path, jobs: Jobs
 ) -> None:
-    job = prepare(conf={"spark.executor.cores": 2}, start_timeout=timedelta(minutes=5))
+    conf = {"spark.executor.cores": 2}
+    job = prepare(conf=conf, executor_memory="2g", num_executors=None, start_timeout=timedelta(minutes=5))
     assert Path(job.application).read_bytes() == (REPOSITORY / "spark_apps" / "ingest.py").read_bytes()
     assert Path(job.py_files).name == "airflow_provider_coordination.zip"
-    assert job.conf == {"spark.executor.cores": "2", "spark.yarn.maxAppAttempts": "1"}
+    own = {"spark.executor.cores": "2", "spark.executor.memory": "2g"}
+    assert job.conf == {**own, "spark.yarn.maxAppAttempts": "1"}
     [sealed] = settings_in(folder)
     assert SECRET.encode() not in sealed.read_bytes()
     told = json.dumps(job.to_mapping())
@@ -146,6 +148,7 @@ def test_a_suspended_source_and_one_that_is_done_with_skip_the_task(
         ({"folder": ""}, "field 'folder' must not be empty"),
         ({"folder": "nowhere://x"}, "'nowhere://x/.* is not a path that can be written"),
         ({"workers": "two"}, "field 'workers'"),
+        ({"proxy_user": "ann"}, "field 'proxy_user' is for a spark-submit of this package's operator; leave it out"),
     ],
 )
 def test_what_is_wrong_is_named(context: Any, tmp_path: Path, arguments: dict[str, Any], message: str) -> None:

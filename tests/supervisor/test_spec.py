@@ -127,8 +127,11 @@ def test_every_key_of_tuning_spark_is_an_argument_of_the_spark_operator() -> Non
 
     from airflow_provider_coordination.supervisor.tuning import SparkSettings
 
-    arguments = inspect.signature(SparkSubmitOperator.__init__).parameters
-    assert set(SparkSettings.__dataclass_fields__) <= set(arguments)
+    arguments = {
+        *inspect.signature(SparkSubmitOperator.__init__).parameters,
+        *inspect.signature(CoordinatedSparkSubmitOperator.__init__).parameters,
+    }
+    assert set(SparkSettings.__dataclass_fields__) <= arguments
 
 
 @pytest.mark.parametrize(
