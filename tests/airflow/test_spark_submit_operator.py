@@ -250,7 +250,7 @@ def test_the_packaged_application_runs_by_default(operator: Any, spark: StubSpar
     operator().execute(context)
     (call,) = spark.calls
     assert call["arguments"][-3] == packaged_application("ingest.py")
-    assert call["arguments"][-2] == str(REPOSITORY / "spark_apps" / "ingest.py")
+    assert call["arguments"][-3] == str(REPOSITORY / "spark_apps" / "ingest.py")
 
 
 def test_a_driver_on_this_machine_finds_spark_and_python(monkeypatch: pytest.MonkeyPatch) -> None:
