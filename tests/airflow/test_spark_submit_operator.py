@@ -20,6 +20,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.operators.job_output import JobOutput
@@ -303,7 +304,12 @@ def test_a_standalone_cluster_that_cannot_run_python_drivers_is_refused_before_a
 
 
 def test_in_cluster_mode_the_file_travels_and_is_found_by_its_bare_name(
-    operator: Any, spark: StubSpark, context: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
+    operator: Any,
+    spark: StubSpark,
+    context: Any,
+    connect: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    coordination: SourceCoordinator,
 ) -> None:
     connect("spark_default", "spark", host="yarn", extra={"deploy-mode": "cluster"})
     monkeypatch.setenv("PATH", spark.path)
@@ -313,6 +319,10 @@ def test_in_cluster_mode_the_file_travels_and_is_found_by_its_bare_name(
     assert given == f"mine.conf,{call['settings_file']}"
     assert name == Path(call["settings_file"]).name
     assert not any("PYSPARK_PYTHON" in argument for argument in call["arguments"])
+    assert "spark.yarn.maxAppAttempts=1" in call["arguments"], "the settings serve one driver"
+    assert call["settings"]["is_followed"], "the store knows which driver that is"
+    [job] = Jobs(coordination.view).of_task("dag/run/task/3")
+    assert (job.owner, job.state, job.is_reported) == (call["arguments"][-1], JobState.ENDED, True)
 
 
 # What is wrong before Spark starts
