@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +40,7 @@ from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
 from airflow_provider_coordination.spark.records import with_origin
 from airflow_provider_coordination.spark.shared_place import SharedPlace
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
-from airflow_provider_coordination.spark.slots import dealt, land_in_slots, slots_to_land
+from airflow_provider_coordination.spark.slots import dealt, land_in_slots
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.spark.job_spark import JobSpark
@@ -48,6 +49,8 @@ log = logging.getLogger(__name__)
 
 READS_AT_ONCE_OF_SLOT = 32
 """How many partitions a slot reads at the same time at most: more threads of one process gain nothing."""
+PARTITIONS_OF_SLOT = 4
+"""How many partitions a slot should have: it also waits for its source, and decodes one at a time."""
 GONE_NAMED = 20
 MAX_FAILED_ITEMS = 50
 """How many items of a partition may be put aside; more, and it is taken to be unreadable as a whole."""
@@ -146,7 +149,8 @@ def land_items(
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
-    slots, most = slots_to_land(spark.context, leave_slot=options.leave_slot), reads_at_once(reader)
+    needed = math.ceil(len(plans) / PARTITIONS_OF_SLOT)
+    slots, most = spark.slots.of_round(needed, leave_slot=options.leave_slot), reads_at_once(reader)
     at_once = READS_AT_ONCE_OF_SLOT
     if most is not None:
         slots = min(slots, most)

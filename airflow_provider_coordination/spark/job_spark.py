@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import airflow_provider_coordination
 from airflow_provider_coordination.spark import worker_daemon
+from airflow_provider_coordination.spark.slot_count import SlotCount
 from airflow_provider_coordination.spark.worker_daemon import IMPORTS
 from airflow_provider_coordination.spark.worker_environment import set_worker_environment
 
@@ -66,6 +67,7 @@ class JobSpark:
             _give_path(self.context, archives)
             self.context.environment[IMPORTS] = ",".join(worker_imports)
         set_worker_environment(self.context)
+        self.slots = SlotCount(self.context)
         self._name = name
         self._session: SparkSession | None = None
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.executor_python import naming_its_host, running_on_executors
 from airflow_provider_coordination.spark.shared_place import Probe, SharedPlace
+from airflow_provider_coordination.spark.slot_count import registered_slots
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -51,7 +52,7 @@ def land_in_slots(
     if place is None or place.is_checked:
         landed = _in_slots(context, slots, partial(_landed, land, None))
     else:
-        idle: list[list[P]] = [[] for _ in range(slots_to_land(context, leave_slot=False) - len(slots))]
+        idle: list[list[P]] = [[] for _ in range(registered_slots(context) - len(slots))]
         with place.probed() as probe:
             landed = _in_slots(context, [*slots, *idle], partial(_landed, land, probe))
             place.check(probe, [answer for answer, _ in landed])
@@ -65,15 +66,6 @@ def check_shared(context: SparkContext, place: SharedPlace) -> None:
     """
     if not place.is_checked:
         land_in_slots(context, [], _nothing, object, place)
-
-
-def slots_to_land(context: SparkContext, *, leave_slot: bool) -> int:
-    """Return how many slots land.
-
-    :param leave_slot: whether one is left to a delivery that goes on meanwhile, if there are two or more; the others
-        read its partitions as well.
-    """
-    return max(1, context.defaultParallelism - leave_slot)
 
 
 def dealt(plans: Sequence[P], slots: int, size: Callable[[P], float] = lambda plan: 1.0) -> list[list[P]]:

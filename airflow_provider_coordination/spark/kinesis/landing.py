@@ -8,6 +8,7 @@ times as fast as handing batches to the JVM.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,8 +42,9 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.kinesis.landed_shard import LandedShard, NoRoomError, PageRoom
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
 from airflow_provider_coordination.spark.shared_place import SharedPlace
+from airflow_provider_coordination.spark.slot_count import SlotCount
 from airflow_provider_coordination.spark.slot_memory import LEAST_ROW_GROUP_BYTES, ROW_GROUP_BYTES, SlotMemory
-from airflow_provider_coordination.spark.slots import dealt, land_in_slots, slots_to_land
+from airflow_provider_coordination.spark.slots import dealt, land_in_slots
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -52,6 +54,8 @@ log = logging.getLogger(__name__)
 HIGHEST_HASH_KEY = str(2**128 - 1)
 LEAST_SIZE = 10_000.0
 """What a shard costs its slot that gives nothing, as bytes a second of one that does."""
+SLOT_BYTES_PER_SECOND = 4 * READ_BYTES_PER_SECOND
+"""How much a slot should have to read: less than a core lands, which has to transform it as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,19 +151,29 @@ class Landed(LandedRow):
 
 
 def land(
-    context: SparkContext, plans: Sequence[ReadPlan], options: LandingOptions, place: SharedPlace | None = None
+    context: SparkContext,
+    plans: Sequence[ReadPlan],
+    options: LandingOptions,
+    place: SharedPlace | None = None,
+    count: SlotCount | None = None,
 ) -> list[Landed]:
     """Read every shard of `plans` on the executors; return one row for each.
 
     :param place: `options.root`, if it is to be checked whether all workers share it.
+    :param count: says how many slots land, from what it knows of earlier rounds; None if there was none.
     :raises ConfigurationError: if they do not.
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
-    slots = slots_to_land(context, leave_slot=options.leave_slot)
+    slots = (count or SlotCount(context)).of_round(slots_needed(plans), leave_slot=options.leave_slot)
     landed = land_in_slots(context, dealt(plans, slots, _size), partial(_land_slot, options), Landed, place)
     warn_of(landed)
     return landed
+
+
+def slots_needed(plans: Sequence[ReadPlan]) -> int:
+    """Return how many slots the shards of a round would use."""
+    return max(1, min(len(plans), math.ceil(sum(map(_size, plans)) / SLOT_BYTES_PER_SECOND)))
 
 
 def _size(plan: ReadPlan) -> float:

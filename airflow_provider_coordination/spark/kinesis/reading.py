@@ -28,6 +28,7 @@ from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shared_place import SharedPlace
+from airflow_provider_coordination.spark.slot_count import SlotCount
 from airflow_provider_coordination.spark.summary import Summary
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class ShardReading:
         summary: Summary,
     ) -> None:
         self._context = context
+        self._slots = SlotCount(context)
         self._streams = streams
         self._coordinator = coordinator
         self._partitions = partitions
@@ -205,7 +207,7 @@ class ShardReading:
         """See `Reading.land`."""
         plans = [self._plan(*each) for each in self._shards.to_land(besides=self._at_stop | self._gone.keys())]
         options = replace(self._landing, leave_slot=leave_slot)
-        return land(self._context, plans, options, self._place) if plans else []
+        return land(self._context, plans, options, self._place, self._slots) if plans else []
 
     def _plan(self, key: str, progress: ShardProgress, fencing_token: int) -> ReadPlan:
         return ReadPlan(

@@ -1,0 +1,177 @@
+"""How many slots land in a round: as many as the work needs, bounded by what the job has, or may still get.
+
+Tasks that wait are what makes Spark's dynamic allocation grow, so a job that may have more executors plans more tasks
+than run at once. Those that no executor comes for run after the others and make the round longer. So the number at
+most doubles from round to round, and where no executor comes for some minutes, the job keeps to those that it has.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+log = logging.getLogger(__name__)
+
+STARTING_SECONDS = 60.0
+"""For how long after its first round a job expects the executors that its configuration asks for."""
+GROWING_SECONDS = 300.0
+"""For how long a job plans tasks for executors that do not come; a cluster may have to start machines for them."""
+SETTLED_SECONDS = 1800.0
+"""After how long without further executors a job asks for them again."""
+ON_STANDALONE = re.compile(r"spark://|mesos:")
+IS_LOCAL = re.compile(r"local($|[\[-])")
+DEFAULT_INSTANCES = 2
+"""How many executors YARN and Kubernetes start where nothing is configured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """What Spark's configuration gives a job, in tasks that run at the same time.
+
+    :param is_dynamic: whether Spark starts executors because tasks wait, and ends those that are idle.
+    :param initial: how many there are once all executors have started that Spark asks for without any task; 0 if the
+        configuration does not say.
+    :param most: how many there are at most; None if the configuration does not say.
+    """
+
+    is_dynamic: bool = False
+    initial: int = 0
+    most: int | None = None
+
+    @classmethod
+    def of(cls, conf: Mapping[str, str]) -> Allocation:
+        """Read Spark's configuration.
+
+        :param conf: its properties, `spark.master` among them.
+        """
+        master = conf.get("spark.master", "")
+        if IS_LOCAL.match(master):
+            return cls()
+        is_standalone = ON_STANDALONE.match(master) is not None
+        # On a standalone cluster an executor has all cores of its worker, unless the configuration says otherwise.
+        cores = _number(conf, "spark.executor.cores") or (None if is_standalone else 1)
+        of_task = _number(conf, "spark.task.cpus") or 1
+        in_all = _number(conf, "spark.cores.max") if is_standalone else None
+        bound = None if in_all is None else _tasks(in_all, cores, of_task)
+
+        def of_executors(count: int | None) -> int | None:
+            return None if count is None or cores is None else count * (cores // of_task)
+
+        executors = _number(conf, "spark.executor.instances")
+        if conf.get("spark.dynamicAllocation.enabled", "false").lower() != "true":
+            if is_standalone:
+                return cls(initial=bound or 0)
+            return cls(initial=of_executors(DEFAULT_INSTANCES if executors is None else executors) or 0)
+        names = ("initialExecutors", "minExecutors")
+        first = [executors, *(_number(conf, f"spark.dynamicAllocation.{name}") for name in names)]
+        most = of_executors(_number(conf, "spark.dynamicAllocation.maxExecutors"))
+        bounds = [each for each in (most, bound) if each is not None]
+        initial = of_executors(max(each or 0 for each in first)) or 0
+        return cls(is_dynamic=True, initial=min([initial, *bounds]), most=min(bounds, default=None))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """What a job knows of its executors from earlier rounds; times are on one monotonic clock.
+
+    :param started_at: when its first round was planned.
+    :param registered: how many slots there were when more were planned last.
+    :param waits_since: since when more have been planned than there are; None if there are enough.
+    :param settled_until: until when no more are planned than there are.
+    """
+
+    started_at: float
+    registered: int = 0
+    waits_since: float | None = None
+    settled_until: float = -math.inf
+
+
+def planned_slots(
+    allocation: Allocation, growth: Growth, *, needed: int, registered: int, now: float
+) -> tuple[int, Growth]:
+    """Return how many slots a round should have, and what to remember for the next one.
+
+    :param needed: how many the work would use, at least 1.
+    :param registered: how many tasks the executors run at the same time that are there.
+    """
+    there = registered
+    if now - growth.started_at < STARTING_SECONDS:
+        there = max(there, allocation.initial)
+    if not allocation.is_dynamic:
+        return there, growth
+    wanted = needed if allocation.most is None else max(1, min(needed, allocation.most))
+    if wanted <= there:
+        return wanted, replace(growth, waits_since=None)
+    if now < growth.settled_until and registered <= growth.registered:
+        return there, growth
+    if growth.waits_since is None or registered > growth.registered:
+        growth = replace(growth, registered=registered, waits_since=now)
+    elif now - growth.waits_since >= GROWING_SECONDS:
+        return there, replace(growth, waits_since=None, settled_until=now + SETTLED_SECONDS)
+    return min(wanted, 2 * there), growth
+
+
+class SlotCount:
+    """How many slots a job's rounds have; keeps what it has learnt from one to the next.
+
+    :param context: Spark's; used at the first count.
+    :param clock: a monotonic clock.
+    """
+
+    def __init__(self, context: SparkContext, clock: Callable[[], float] = time.monotonic) -> None:
+        self._context = context
+        self._clock = clock
+        self._allocation: Allocation | None = None
+        self._growth: Growth | None = None
+        self._last = 0
+
+    def of_round(self, needed: int, *, leave_slot: bool) -> int:
+        """Return how many slots land.
+
+        :param needed: how many the work would use.
+        :param leave_slot: whether one is left to a delivery that goes on meanwhile, if there are two or more; the
+            others read its partitions as well.
+        """
+        now, registered = self._clock(), registered_slots(self._context)
+        if self._allocation is None or self._growth is None:
+            self._allocation = Allocation.of(dict(self._context.getConf().getAll()))
+            self._growth = Growth(started_at=now)
+        planned, self._growth = planned_slots(
+            self._allocation, self._growth, needed=max(1, needed), registered=registered, now=now
+        )
+        if planned != self._last:
+            log.info("slots of a round: %d, executors run %d tasks, the work needs %d", planned, registered, needed)
+            self._last = planned
+        # Where the work needs fewer than there are, the delivery has one already.
+        return max(1, planned - 1) if leave_slot and planned >= registered else planned
+
+
+def registered_slots(context: SparkContext) -> int:
+    """Return how many tasks the executors run at the same time that are there and do not leave; at least 1."""
+    try:
+        spark = context._jsc.sc()
+        profile = spark.resourceProfileManager().defaultResourceProfile()
+        return max(1, int(spark.maxNumConcurrentTasks(profile)))
+    except Exception as error:  # it is no public call of Spark; the public one counts no executor that leaves
+        log.debug("Spark does not say how many tasks it runs: %s", error)
+        return max(1, context.defaultParallelism)
+
+
+def _number(conf: Mapping[str, str], name: str) -> int | None:
+    text = conf.get(name, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _tasks(cores: int, of_executor: int | None, of_task: int) -> int:
+    """Return how many tasks so many cores run, in executors of a size."""
+    if of_executor is None:
+        return cores // of_task
+    return cores // of_executor * (of_executor // of_task)

@@ -1,0 +1,137 @@
+"""How many slots a round has: read from Spark's configuration, and planned from what earlier rounds have shown."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_coordination.spark.kinesis.landing import slots_needed
+from airflow_provider_coordination.spark.slot_count import (
+    GROWING_SECONDS,
+    SETTLED_SECONDS,
+    STARTING_SECONDS,
+    Allocation,
+    Growth,
+    planned_slots,
+)
+from tests.support.read_plans import read_plans
+
+DYNAMIC = {"spark.dynamicAllocation.enabled": "true"}
+LATER = STARTING_SECONDS + 1
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "expected"),
+    [
+        ("local[4]", {"spark.executor.instances": "3", **DYNAMIC}, Allocation()),
+        ("yarn", {}, Allocation(initial=2)),
+        ("yarn", {"spark.executor.instances": "3", "spark.executor.cores": "4"}, Allocation(initial=12)),
+        ("yarn", {"spark.executor.instances": "3", "spark.cores.max": "1"}, Allocation(initial=3)),
+        ("k8s://api", {"spark.executor.cores": "4", "spark.task.cpus": "2"}, Allocation(initial=4)),
+        ("spark://m:7077", {}, Allocation()),
+        ("spark://m:7077", {"spark.cores.max": "6"}, Allocation(initial=6)),
+        ("spark://m:7077", {"spark.cores.max": "7", "spark.executor.cores": "2"}, Allocation(initial=6)),
+        ("yarn", DYNAMIC, Allocation(is_dynamic=True)),
+        (
+            "yarn",
+            {**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "6", "spark.executor.cores": "4"},
+            Allocation(is_dynamic=True, most=24),
+        ),
+        (
+            "yarn",
+            {**DYNAMIC, "spark.dynamicAllocation.minExecutors": "2", "spark.dynamicAllocation.initialExecutors": "3"},
+            Allocation(is_dynamic=True, initial=3),
+        ),
+        (
+            "spark://m:7077",
+            {
+                **DYNAMIC,
+                "spark.dynamicAllocation.maxExecutors": "6",
+                "spark.dynamicAllocation.minExecutors": "5",
+                "spark.executor.cores": "2",
+                "spark.cores.max": "8",
+            },
+            Allocation(is_dynamic=True, initial=8, most=8),
+        ),
+        ("spark://m:7077", {**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "6"}, Allocation(is_dynamic=True)),
+    ],
+)
+def test_what_a_job_may_have_is_read_from_its_configuration(
+    master: str, conf: dict[str, str], expected: Allocation
+) -> None:
+    assert Allocation.of({"spark.master": master, **conf}) == expected
+
+
+def planned(allocation: Allocation, needed: int, registered: int, at: float, growth: Growth | None = None) -> int:
+    return planned_slots(allocation, growth or Growth(started_at=0.0), needed=needed, registered=registered, now=at)[0]
+
+
+@pytest.mark.parametrize(
+    ("initial", "registered", "at", "slots"),
+    [(6, 2, 0.0, 6), (6, 6, 0.0, 6), (0, 2, 0.0, 2), (6, 2, LATER, 2), (6, 5, LATER, 5), (6, 8, 0.0, 8)],
+)
+def test_a_static_job_counts_on_its_executors_while_they_start_and_later_on_those_that_came(
+    initial: int, registered: int, at: float, slots: int
+) -> None:
+    assert planned(Allocation(initial=initial), 64, registered, at) == slots
+
+
+@pytest.mark.parametrize(
+    ("most", "needed", "registered", "slots"),
+    [
+        (24, 64, 2, 4),  # twice as many as there are
+        (24, 64, 16, 24),
+        (24, 64, 24, 24),
+        (24, 3, 2, 3),  # no more than the work needs
+        (24, 3, 24, 3),
+        (24, 1, 24, 1),
+        (None, 64, 48, 64),
+        (1, 64, 1, 1),
+    ],
+)
+def test_a_job_with_dynamic_allocation_asks_for_what_its_work_needs_step_by_step(
+    most: int | None, needed: int, registered: int, slots: int
+) -> None:
+    assert planned(Allocation(is_dynamic=True, most=most), needed, registered, LATER) == slots
+
+
+def rounds(registered_at: dict[float, int], needed: int = 64, most: int | None = 24) -> dict[float, int]:
+    """Return how many slots rounds have that begin at these times, with so many slots registered."""
+    growth, found = Growth(started_at=-math.inf), {}
+    for now, registered in registered_at.items():
+        found[now], growth = planned_slots(
+            Allocation(is_dynamic=True, most=most), growth, needed=needed, registered=registered, now=now
+        )
+    return found
+
+
+def test_it_grows_from_round_to_round_as_executors_come() -> None:
+    assert rounds({0: 1, 10: 2, 20: 4, 30: 8, 40: 16, 50: 24}) == {0: 2, 10: 4, 20: 8, 30: 16, 40: 24, 50: 24}
+
+
+def test_where_no_executor_comes_it_keeps_to_those_it_has_and_asks_again_much_later() -> None:
+    again = GROWING_SECONDS + SETTLED_SECONDS
+    found = rounds({0: 4, GROWING_SECONDS - 1: 4, GROWING_SECONDS: 4, again - 1: 4, again: 4})
+    assert list(found.values()) == [8, 8, 4, 4, 8]
+
+
+def test_executors_that_come_after_all_are_used_and_more_are_asked_for_at_once() -> None:
+    found = rounds({0: 4, GROWING_SECONDS: 4, GROWING_SECONDS + 10: 6, GROWING_SECONDS + 20: 12})
+    assert list(found.values()) == [8, 4, 12, 24]
+
+
+def test_executors_that_go_are_not_planned_with_and_are_asked_for_again() -> None:
+    assert rounds({0: 24, 10: 8, 20: 8, 30: 16, 40: 24}) == {0: 24, 10: 16, 20: 16, 30: 24, 40: 24}
+
+
+@pytest.mark.parametrize(
+    ("throughputs", "needed"),
+    [([None] * 64, 17), ([None], 1), ([0.0] * 64, 1), ([10_000.0] * 1000, 3), ([4 * 2**20] * 64, 33)],
+)
+def test_shards_need_slots_by_what_they_give_and_those_not_read_yet_by_what_they_may(
+    throughputs: list[float | None], needed: int
+) -> None:
+    [plan] = read_plans(1)
+    assert slots_needed([replace(plan, throughput=each) for each in throughputs]) == needed
