@@ -68,8 +68,11 @@ def _field_names(cls: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(cls))
 
 
+_AS_IT_IS = frozenset({type(None), str, int, float, bool, dict})
+
+
 def _write(value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float):
+    if value.__class__ in _AS_IT_IS or isinstance(value, str | int | float):
         return value
     if dataclasses.is_dataclass(value):
         return write_settings(value)

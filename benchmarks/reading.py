@@ -17,6 +17,7 @@ Usage: python -m benchmarks.reading [--quick]
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import multiprocessing
 import os
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -40,6 +42,7 @@ from unittest.mock import patch
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+import sqlalchemy as sa
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import SystemClock
@@ -50,7 +53,7 @@ from airflow_provider_coordination.sources.kinesis.pacing import Pace, Patience
 from airflow_provider_coordination.sources.kinesis.reader import reading_client
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
-from airflow_provider_coordination.spark.application import delivery_of
+from airflow_provider_coordination.spark.application import COLLECTIONS, delivery_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_spark import JobSpark
@@ -262,10 +265,19 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
 
 
 def rounds(
-    spark: SparkSession, shards: int, store: CoordinationStore, sink: SinkSettings, landing_path: str
+    spark: SparkSession,
+    shards: int,
+    store: CoordinationStore,
+    sink: SinkSettings,
+    landing_path: str,
+    asked: Counter[str] | None = None,
 ) -> dict[str, float]:
     """Return the seconds of a job's first round over shards with ten records each, of renewing its leases, of a round
-    that finds nothing, and of giving the leases back."""
+    that finds nothing, and of giving the leases back.
+
+    :param asked: counts the statements that the store is asked; None if nobody does.
+    """
+    asked = Counter() if asked is None else asked
     client = InProcessClient(Engine(SystemClock()))
     client.create_stream(StreamName=STREAM, ShardCount=shards)
     with served(shards, 10, 200, 1) as aws:
@@ -297,6 +309,7 @@ def rounds(
             stop=threading.Event(),
             spans=phases,
         )
+        asked.clear()
         processor = time.process_time()
         ingestion.round()
         with timed(seconds, "finish"):
@@ -306,8 +319,11 @@ def rounds(
         with timed(seconds, "renew"):
             coordinator.leases.renew_due()
         seconds["processor"] = time.process_time() - processor
+        seconds["statements"] = asked["statements"]
+        asked.clear()
         ingestion.round()
         ingestion.finish()
+        seconds["statements of an idle round"] = asked["statements"]
         idle, delivered = phases.seconds, ingestion._summary.records_delivered
         with timed(seconds, "give back"):
             ingestion.give_back()
@@ -331,15 +347,25 @@ def driver(server: Server, spark: SparkSession, shards: int, folder: Path) -> di
     `acknowledge` is part of `deliver`, and that of `finish`, with what is noted and deleted once batches are delivered.
     """
     store = server.open(f"shards_{time.time_ns()}")
-    lake = str(folder / "lake")
-    found = rounds(spark, shards, store, parquet(lake), f"{lake}/_landing")
+    lake, asked = str(folder / "lake"), Counter[str]()
+    sa.event.listen(store._database.engine, "before_cursor_execute", lambda *_: asked.update(["statements"]))
+    found = rounds(spark, shards, store, parquet(lake), f"{lake}/_landing", asked)
     store.close()
     parts = ("acquire", "record", "deliver", "acknowledge", "finish", "renew", "give back")
     own = {name: found[name] for name in parts}
     own["a round in all"] = sum(own[name] for name in ("acquire", "record", "finish", "renew"))
     own["of which processor"] = found["processor"]
+    own |= {name: found[name] for name in ("statements", "statements of an idle round")}
     own["an idle round"] = found["idle round"] - found["idle land"]
     return own
+
+
+def drivers(spark: SparkSession, size: Size) -> dict[str, dict[str, float]]:
+    """Return what the driver of a job takes for itself, by how many shards it has."""
+    with postgresql() as server:
+        return {
+            str(shards): medians(partial(driver, server, spark, shards), size.repetitions) for shards in size.driven
+        }
 
 
 def medians(measure: Callable[[Path], dict[str, float]], repetitions: int) -> dict[str, float]:
@@ -370,8 +396,14 @@ def main() -> None:
     """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="an eighth of the shards, once")
-    size = QUICK if parser.parse_args().quick else Size()
+    parser.add_argument("--driver", action="store_true", help="only what the driver does itself")
+    options = parser.parse_args()
+    size = QUICK if options.quick else Size()
+    gc.set_threshold(*COLLECTIONS)
     spark = session()
+    if options.driver:
+        print(json.dumps(drivers(spark, size)))
+        return
     figures: dict[str, Any] = {}
     for each in PAGE_RECORDS:
         figures[f"backlog, {each} B"] = backlog(spark, each, size.shards, size.pages, size.repetitions)
@@ -379,10 +411,7 @@ def main() -> None:
     figures["many"] = {
         str(shards): medians(partial(many, spark, shards), size.repetitions) for shards in (10, size.many)
     }
-    with postgresql() as server:
-        figures["driver"] = {
-            str(shards): medians(partial(driver, server, spark, shards), size.repetitions) for shards in size.driven
-        }
+    figures["driver"] = drivers(spark, size)
     spark.stop()
     figures["memory"] = memory(size.seconds)
     for name, found in figures.items():

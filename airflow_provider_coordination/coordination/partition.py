@@ -143,6 +143,25 @@ class Partition:
             self._read[read] = read(self.progress)
         return cast("T", self._read[read])
 
+    def _with(self, **values: Any) -> Partition:
+        """Return it with other values of some fields; as long as its progress stays, so does what that was read as."""
+        made = object.__new__(Partition)
+        made.__dict__.update(self.__dict__)
+        if "progress" in values or "unreadable_progress" in values:
+            made.__dict__.pop("_read", None)
+            made.__dict__.pop("_text", None)
+        made.__dict__.update(values)
+        return made
+
+    @cached_property
+    def _text(self) -> str:
+        if self.unreadable_progress is not None:
+            return self.unreadable_progress
+        try:
+            return json.dumps(self.progress, separators=(",", ":"), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ProgressError(f"partition {self.partition_key!r}: its progress is not JSON: {error}") from None
+
     @cached_property
     def _read(self) -> dict[Callable[[Mapping[str, Any]], Any], Any]:
         return {}
@@ -162,8 +181,7 @@ class Partition:
 
         :param held_since: since when; None where nobody wants to know that.
         """
-        return replace(
-            self,
+        return self._with(
             status=PartitionStatus.ASSIGNED,
             owner=owner,
             ownership_timeout=ownership_timeout,
@@ -178,12 +196,12 @@ class Partition:
     def taken(self, owner: str, ownership_timeout: datetime, held_since: datetime) -> Partition:
         """Return it as a store's acquisition writes and returns it: it still tells what it was before."""
         acquired = self.acquired(owner, ownership_timeout, held_since)
-        return replace(acquired.written(), change=acquired.change)
+        return acquired.written()._with(change=acquired.change)
 
     def renewed(self, ownership_timeout: datetime) -> Partition:
         """Return it with its lease running until `ownership_timeout`, or longer where it already did."""
         end = max(ownership_timeout, self.ownership_timeout or ownership_timeout)
-        return replace(self, ownership_timeout=end, priority=end)
+        return self._with(ownership_timeout=end, priority=end)
 
     def awaiting(self, until: datetime, held_since: datetime | None = None) -> Partition:
         """Return it leased until `until`, or longer where it was, without a process that works on it.
@@ -192,7 +210,7 @@ class Partition:
         """
         owner = f"{(self.owner or '').removesuffix(AWAITING_SUFFIX)}{AWAITING_SUFFIX}"
         change = self._change(ChangeKind.AWAITING, "waits for acknowledgments")
-        return replace(self.renewed(until), owner=owner, held_since=held_since, change=change)
+        return self.renewed(until)._with(owner=owner, held_since=held_since, change=change)
 
     def with_progress(self, progress: Mapping[str, Any]) -> Partition:
         """Return it with this state.
@@ -205,7 +223,7 @@ class Partition:
                 f"partition {self.partition_key!r}: its stored progress is not a JSON object and is kept as it is: "
                 f"{self.unreadable_progress[:80]!r}; restore it, or reset the partition"
             )
-        changed = replace(self, progress=progress)
+        changed = self._with(progress=progress)
         size = len(progress_text(changed))  # ASCII, so characters are bytes
         if size > MAX_PROGRESS_BYTES:
             raise ProgressError(
@@ -219,7 +237,7 @@ class Partition:
 
         A person orders this: whatever was stored is overwritten.
         """
-        again = replace(self.reopened(available_at), progress=progress, unreadable_progress=None, closed_count=0)
+        again = self.reopened(available_at)._with(progress=progress, unreadable_progress=None, closed_count=0)
         return again.because(ChangeKind.RESET)
 
     def reopened(self, available_at: datetime) -> Partition:
@@ -229,28 +247,28 @@ class Partition:
     def failed(self, error: str) -> Partition:
         """Return it with one more failure in a row."""
         change = self._change(ChangeKind.FAILED, f"failed: {error}")
-        return replace(self, attempts=self.attempts + 1, last_error=error, change=change)
+        return self._with(attempts=self.attempts + 1, last_error=error, change=change)
 
     def recovered(self) -> Partition:
         """Return it with its failures forgotten: it got further."""
-        return replace(self, attempts=0, last_error=None)
+        return self._with(attempts=0, last_error=None)
 
     def given_up(self, available_at: datetime) -> Partition:
         """Return it without an owner, queueing as of `available_at`."""
-        return replace(self._disowned(PartitionStatus.UNASSIGNED, ChangeKind.GIVEN_UP), priority=available_at)
+        return self._disowned(PartitionStatus.UNASSIGNED, ChangeKind.GIVEN_UP)._with(priority=available_at)
 
     def closed(self, reopen_at: datetime) -> Partition:
         """Return it put aside until `reopen_at`, and the closing counted."""
-        return replace(self.resting(reopen_at), closed_count=self.closed_count + 1)
+        return self.resting(reopen_at)._with(closed_count=self.closed_count + 1)
 
     def resting(self, reopen_at: datetime) -> Partition:
         """Return it put aside until `reopen_at` because it failed: `attempts` counts that, `closed_count` does not."""
         put_aside = self._disowned(PartitionStatus.CLOSED, ChangeKind.CLOSED)
-        return replace(put_aside, reopen_at=reopen_at, priority=reopen_at)
+        return put_aside._with(reopen_at=reopen_at, priority=reopen_at)
 
     def completed(self, at: datetime) -> Partition:
         """Return it finished at this instant."""
-        return replace(self._disowned(PartitionStatus.COMPLETED, ChangeKind.COMPLETED), priority=at)
+        return self._disowned(PartitionStatus.COMPLETED, ChangeKind.COMPLETED)._with(priority=at)
 
     def because(self, kind: ChangeKind, reason: str | None = None, by: str | None = None) -> Partition:
         """Return it with another cause of what is about to be written.
@@ -260,15 +278,14 @@ class Partition:
         :param by: the person who ordered it.
         """
         change = replace(self._change(kind), kind=kind, reason=kind.value if reason is None else reason, by=by)
-        return replace(self, change=change)
+        return self._with(change=change)
 
     def written(self) -> Partition:
         """Return it as the store holds it after this write: one version on."""
-        return replace(self, version=self.version + 1, change=None)
+        return self._with(version=self.version + 1, change=None)
 
     def _disowned(self, status: PartitionStatus, kind: ChangeKind) -> Partition:
-        return replace(
-            self,
+        return self._with(
             status=status,
             owner=None,
             ownership_timeout=None,
@@ -388,12 +405,7 @@ def progress_text(partition: Partition) -> str:
 
     :raises ProgressError: if it cannot be written as JSON.
     """
-    if partition.unreadable_progress is not None:
-        return partition.unreadable_progress
-    try:
-        return json.dumps(partition.progress, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ProgressError(f"partition {partition.partition_key!r}: its progress is not JSON: {error}") from None
+    return partition._text
 
 
 def read_progress(text: str | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import signal
@@ -52,6 +53,9 @@ EXIT_CONFIGURATION = 78
 
 SUMMARY_MARK = "coordination-summary: "
 """Starts the line that holds the job's summary as JSON."""
+COLLECTIONS = (100_000, 50, 100)
+"""When Python looks for objects that only hold each other: with its defaults, over a thousand partitions, an eighth of
+the driver's time."""
 APPLICATION_MARK = "spark application: "
 """Stands before the Spark application's id and the address of its UI."""
 
@@ -74,6 +78,7 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("botocore").setLevel(logging.WARNING)
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # a collector that is away is told once an interval
+    gc.set_threshold(*COLLECTIONS)
     import_compiled_pyspark()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:

@@ -26,6 +26,8 @@ _OPENING = threading.Lock()
 """Of the threads of a process that need the same credentials first, one fetches them."""
 KEPT = 32
 """How many filesystems of S3 a process keeps: one for each access, and those of credentials that it had before."""
+PLAIN_PATH = re.compile(r"(/[\w=:%|-][\w=:%|.-]*)+")
+"""A local path that pyarrow takes as it is: it is asked for each file, and that takes as long as to open one."""
 
 
 def absolute(uri: str) -> str:
@@ -40,6 +42,8 @@ def open_files(uri: str, access: Access) -> tuple[Files, str]:
     """
     if not uri:
         raise ValueError("an empty path names the current directory, which nobody can mean")
+    if PLAIN_PATH.fullmatch(uri):
+        return _local_files(), uri
     if (path := bucket_path(uri)) is not None:
         with _OPENING:
             return _s3_objects(access.of(uri) or AwsSettings(), path.partition("/")[0]), path
@@ -48,6 +52,11 @@ def open_files(uri: str, access: Access) -> tuple[Files, str]:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConfigurationError(f"{uri!r} is not a path that can be written: {error}") from None
     return Files(filesystem), path
+
+
+@cache
+def _local_files() -> Files:
+    return Files(fs.LocalFileSystem())
 
 
 @cache
