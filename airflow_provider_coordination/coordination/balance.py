@@ -12,6 +12,7 @@ that have nothing to tell about themselves are not treated as if they were all t
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,8 +22,10 @@ BALANCE_BY = (BY_COUNT, BY_THROUGHPUT)
 """What workers share evenly: how many leases each holds, or how many bytes a second they give."""
 
 HYSTERESIS = 0.1
-"""A move for the sake of throughput must even out more than this part of the average load: the Kinesis Client
-Library's rebalance threshold."""
+"""For the sake of throughput leases move between workers that differ by more than this part of the average load: the
+Kinesis Client Library's rebalance threshold. A lease that is larger has to even out more than that itself."""
+STEP = 8
+"""In how many steps a new worker comes by its share: with thousands of partitions, one at a time takes hours."""
 MAX_THROUGHPUT = 2.0**63
 """More than this many bytes a second was not measured but made up."""
 
@@ -76,13 +79,13 @@ class Rules:
     """How to share.
 
     :param balance_by: `BY_COUNT`: as many leases each; `BY_THROUGHPUT`: as many bytes a second each.
-    :param max_leases_to_steal: how many leases a worker asks others for at a time.
+    :param max_leases_to_steal: how many leases a worker asks others for at a time; None for a `STEP` of an even share.
     :param expected_workers: how many workers are expected at the least.
     :param patience_seconds: what stays free longer than this is taken by whoever may hold more.
     """
 
     balance_by: str = BY_COUNT
-    max_leases_to_steal: int = 1
+    max_leases_to_steal: int | None = 1
     expected_workers: int = 1
     patience_seconds: float = math.inf
 
@@ -149,6 +152,7 @@ class _Balance:
         # What each holds in truth, and what it takes beside it: nobody gives away what nobody has taken yet.
         self._occupied = dict.fromkeys(self._members, 0)
         self._moved: set[str] = set()
+        self._sorted: dict[str, list[tuple[float, str]]] = {}  # what each may give, by weight and key
         for lease in leases:
             if lease.owner in self._members:
                 self._put(lease.key, lease.owner)
@@ -181,7 +185,8 @@ class _Balance:
         :param under_way: the moves that were done already.
         """
         asking = {owner: sum(move.taker == owner for move in under_way) for owner in self._members}
-        while move := self._next_move({o for o, n in asking.items() if n < self._rules.max_leases_to_steal}):
+        most = self._rules.max_leases_to_steal or max(1, self._total // len(self._members) // STEP)
+        while move := self._next_move({o for o, n in asking.items() if n < most}):
             self._move(move)
             asking[move.taker] += 1
             if move.taker == me:
@@ -222,9 +227,13 @@ class _Balance:
                     break  # no move can gain more than the whole difference
                 if not self._listens(giver):
                     continue
-                gains = [(-self._gain(taker, giver, self._weights[k]), k) for k in self._held[giver] - self._moved]
-                if gains and -min(gains)[0] > self._threshold:
-                    return Move(key=min(gains)[1], giver=giver, taker=taker)
+                key = self._best(taker, giver)
+                if key is None:
+                    continue
+                weight = self._weights[key]
+                # Of many small leases no single one gains much; what they gain together is the difference.
+                if self._gain(taker, giver, weight) > min(self._threshold, weight):
+                    return Move(key=key, giver=giver, taker=taker)
         return None
 
     @property
@@ -239,7 +248,24 @@ class _Balance:
         difference = self._loads[giver] - self._loads[taker]
         return difference - abs(difference - 2 * weight)
 
+    def _best(self, taker: str, giver: str) -> str | None:
+        """Return the lease whose move evens out most, of equals the first; None if none may move.
+
+        That is one whose weight is next to half the difference, from below or above.
+        """
+        if giver not in self._sorted:
+            self._sorted[giver] = sorted((self._weights[key], key) for key in self._held[giver] - self._moved)
+        leases = self._sorted[giver]
+        above = bisect_left(leases, ((self._loads[giver] - self._loads[taker]) / 2, ""))
+        found = leases[above : above + 1]
+        if above:
+            found.append(leases[bisect_left(leases, (leases[above - 1][0], ""))])
+        return min(((-self._gain(taker, giver, weight), key) for weight, key in found), default=(0.0, None))[1]
+
     def _move(self, move: Move) -> None:
+        if move.giver in self._sorted and move.key not in self._moved:
+            leases = self._sorted[move.giver]
+            del leases[bisect_left(leases, (self._weights[move.key], move.key))]
         self._held[move.giver].remove(move.key)
         self._loads[move.giver] -= self._weights[move.key]
         self._moved.add(move.key)

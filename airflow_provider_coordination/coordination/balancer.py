@@ -32,8 +32,10 @@ LOOKS_PER_TIMEOUT = 6
 PATIENCE_TIMEOUTS = 3
 """What was seen free for this many ownership timeouts is taken by whoever may hold more: the Kinesis Client Library's
 rule for very old leases, but a lease is as old as this worker has known it to be free."""
-MAX_WISHES = 25
-"""For how many leases a worker asks at once, at most: its item has to stay small."""
+MAX_WISHES_BYTES = 32 * 1024
+"""How large the keys and owners are at most that a worker asks for at once: its item has to stay small."""
+WISH_BYTES = 64
+"""What a wish takes beside them."""
 TRIES = 3
 
 
@@ -85,7 +87,7 @@ class Balancer:
         leases = leases or LeaseSettings()
         self._balance_by = leases.balance_by
         self._max_leases = leases.max_leases or max_leases
-        self._max_wishes = min(leases.max_leases_to_steal, MAX_WISHES)
+        self._max_leases_to_steal = leases.max_leases_to_steal
         self._handover_seconds = leases.handover_timeout.total_seconds()
         self._expected_workers = expected_workers
         self._timeout_seconds = coordinator.leases.ownership_timeout.total_seconds()
@@ -297,7 +299,7 @@ class Balancer:
             self._under_way(),
             Rules(
                 balance_by=self._balance_by,
-                max_leases_to_steal=self._max_wishes,
+                max_leases_to_steal=self._max_leases_to_steal,
                 expected_workers=self._expected_workers if starting else 1,
                 patience_seconds=PATIENCE_TIMEOUTS * self._timeout_seconds,
             ),
@@ -338,8 +340,9 @@ class Balancer:
     def _answered(self) -> list[Partition]:
         """See what became of what was asked for, and return what is this worker's now."""
         gained = []
+        known = self._coordinator.view.get_each(list(self._wishes))
         for key, (wish, asked_at) in list(self._wishes.items()):
-            stored = self._coordinator.view.get(key)
+            stored = known.get(key)
             partition = None
             if stored is not None and stored.owner == self._me:
                 partition = self._coordinator.handover.adopt(key)
@@ -375,7 +378,11 @@ class Balancer:
         return [adopted for key in keys if (adopted := self._coordinator.handover.adopt(key)) is not None]
 
     def _wish(self, todo: Plan) -> None:
+        left = MAX_WISHES_BYTES - sum(_size(wish.key, wish.giver) for wish, _ in self._wishes.values())
         for move in todo.ask:
+            left -= _size(move.key, move.giver)
+            if left < 0 and self._wishes:
+                break
             self._wishes[move.key] = (
                 Wish(key=move.key, giver=move.giver, since=self._clock.now()),
                 self._clock.monotonic(),
@@ -397,6 +404,10 @@ class Balancer:
 
     def _passed(self, since: float, seconds: float) -> bool:
         return self._clock.monotonic() - since >= seconds
+
+
+def _size(key: str, giver: str) -> int:
+    return len(key.encode()) + len(giver.encode()) + WISH_BYTES
 
 
 def _throughput(progress: Mapping[str, object]) -> float | None:

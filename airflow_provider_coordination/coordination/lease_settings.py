@@ -18,7 +18,8 @@ class LeaseSettings:
     :param max_leases: most partitions the worker holds, however large its fair share; None for no limit. (templated)
     :param balance_by: what workers share evenly: `"count"` of leases, or `"throughput"`, as each partition's progress
         says. (templated)
-    :param max_leases_to_steal: how many leases the worker asks others for at a time. (templated)
+    :param max_leases_to_steal: how many leases the worker asks others for at a time; None for an eighth of an even
+        share. (templated)
     :param handover_timeout: how long an owner may take to hand over a lease that another worker asked for; timedelta or
         seconds. (templated)
     """
@@ -27,7 +28,7 @@ class LeaseSettings:
 
     max_leases: int | None = None
     balance_by: str = BY_COUNT
-    max_leases_to_steal: int = 1
+    max_leases_to_steal: int | None = None
     handover_timeout: timedelta = timedelta(seconds=30)
 
     def check(self) -> None:
@@ -39,9 +40,10 @@ class LeaseSettings:
             raise ConfigurationError(
                 f"LeaseSettings: field 'max_leases' must be at least 1, or left out; got {self.max_leases!r}"
             )
-        if self.max_leases_to_steal < 1:
+        if self.max_leases_to_steal is not None and self.max_leases_to_steal < 1:
             raise ConfigurationError(
-                f"LeaseSettings: field 'max_leases_to_steal' must be at least 1; got {self.max_leases_to_steal!r}"
+                f"LeaseSettings: field 'max_leases_to_steal' must be at least 1, or left out; got "
+                f"{self.max_leases_to_steal!r}"
             )
         if self.handover_timeout <= timedelta(0):
             raise ConfigurationError(

@@ -6,7 +6,7 @@ Reading it needs no owner, and changes no partition.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -95,6 +95,11 @@ class SourceView:
         """Return the partition as the store holds it now, whoever owns it, or None."""
         self.require_initialized()
         return self.store.get(self.source_identifier, partition_key)
+
+    def get_each(self, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        """Return those of these partitions that exist, by key, as the store holds them now."""
+        self.require_initialized()
+        return self.store.get_each(self.source_identifier, partition_keys) if partition_keys else {}
 
     def partitions(self, *statuses: PartitionStatus) -> Iterator[Partition]:
         """Yield the partitions of these statuses, of all by default, reading page by page."""

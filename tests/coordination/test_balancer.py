@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_coordination.coordination.balancer import MAX_WISHES
+from airflow_provider_coordination.coordination.balancer import MAX_WISHES_BYTES, WISH_BYTES
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError, StoreUnavailableError
 from airflow_provider_coordination.coordination.metrics import WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
@@ -473,7 +473,7 @@ def test_a_worker_asks_for_as_many_at_once_as_it_may_and_its_item_holds(fleet: F
     a.round()
     b.round()
     [worker] = [worker for worker in owner.workers.live() if worker.owner == "b"]
-    assert len(worker.wishes) == MAX_WISHES
+    assert len(worker.wishes) == MAX_WISHES_BYTES // (904 + 1 + WISH_BYTES)
 
 
 # What it costs

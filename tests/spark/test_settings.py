@@ -148,7 +148,10 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"idle_duration": -1.0}, "RoundSettings: field 'idle_duration' must not be negative; got -1 seconds"),
         ({"timeout": 0}, "AcknowledgmentSettings: field 'timeout' must be positive; got 0 seconds"),
         ({"max_leases": 0}, "LeaseSettings: field 'max_leases' must be at least 1, or left out; got 0"),
-        ({"max_leases_to_steal": 0}, "LeaseSettings: field 'max_leases_to_steal' must be at least 1; got 0"),
+        (
+            {"max_leases_to_steal": 0},
+            "LeaseSettings: field 'max_leases_to_steal' must be at least 1, or left out; got 0",
+        ),
         ({"handover_timeout": 0}, "LeaseSettings: field 'handover_timeout' must be positive; got 0 seconds"),
         ({"balance_by": "size"}, "LeaseSettings: field 'balance_by' must be 'count' or 'throughput'; got 'size'"),
         ({"dead_letter_path": " "}, "BadRecordSettings: field 'dead_letter_path' must not be empty; leave it out"),

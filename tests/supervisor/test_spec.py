@@ -138,7 +138,7 @@ def test_every_key_of_tuning_spark_is_an_argument_of_the_spark_operator() -> Non
     ("path", "value", "change"),
     [
         ("supervise.task_count", 2, Change.NONE),
-        ("tuning.leases.max_leases_to_steal", 1, Change.NONE),
+        ("tuning.leases.max_leases_to_steal", None, Change.NONE),
         ("supervise.task_duration", 7200, Change.NONE),
         ("context.owner", "somebody", Change.COSMETIC),
         ("supervise.task_count", 3, Change.SUPERVISION),

@@ -1,0 +1,40 @@
+"""Eight workers that share eight thousand partitions, round by round: how soon, and what moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from airflow_provider_coordination.coordination.balance import BALANCE_BY, STEP, Lease, Member, Rules, plan
+
+WORKERS, PARTITIONS = 8, 8000
+NAMES = [f"worker-{n}" for n in range(WORKERS)]
+
+
+@pytest.mark.parametrize("balance_by", BALANCE_BY)
+@pytest.mark.parametrize("there", [1, 7])
+def test_new_workers_have_their_share_after_few_rounds_and_each_partition_moves_once(
+    balance_by: str, there: int
+) -> None:
+    rules = Rules(balance_by=balance_by, max_leases_to_steal=None)
+    leases = {
+        key: Lease(key=key, owner=NAMES[n % there], throughput=1000.0 + n % 7)
+        for n, key in enumerate(f"shard-{n:05}" for n in range(PARTITIONS))
+    }
+    members = [Member(owner=name) for name in NAMES]
+    moved: Counter[str] = Counter()
+    rounds = 0
+    while True:
+        asked = [move for me in NAMES for move in plan(me, list(leases.values()), members, [], rules).ask]
+        if not asked:
+            break
+        rounds += 1
+        for move in asked:
+            assert leases[move.key].owner == move.giver
+            leases[move.key] = Lease(key=move.key, owner=move.taker, throughput=leases[move.key].throughput)
+            moved[move.key] += 1
+    held = Counter(lease.owner for lease in leases.values())
+    assert max(held.values()) - min(held.values()) <= (1 if balance_by == "count" else PARTITIONS // WORKERS // 5)
+    assert set(moved.values()) == {1}
+    assert rounds <= STEP + 1
