@@ -34,13 +34,14 @@ class LeaseRenewer:
 
     :param leases: what to renew: a coordinator, leases of their own, a balancer; in this order, each whatever becomes
         of the others.
-    :param interval: how often to look what is due, at least; None for a twelfth of the shortest ownership timeout.
+    :param interval: how often to look what is due, at most a twelfth of the shortest ownership timeout; None for a
+        twenty-fourth, so that a lease is renewed no later than a twelfth after it is due, however many there are.
     """
 
     def __init__(self, *leases: Renewable, interval: timedelta | None = None) -> None:
         self._leases = leases
         twelfth = min(each.ownership_timeout for each in leases) / 12
-        self._interval_seconds = min(twelfth, interval or twelfth).total_seconds()
+        self._interval_seconds = min(twelfth, interval or twelfth / 2).total_seconds()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-renewal", daemon=True)
 

@@ -7,9 +7,19 @@ from collections import Counter
 import pytest
 
 from airflow_provider_coordination.coordination.balance import BALANCE_BY, STEP, Lease, Member, Rules, plan
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric
+from tests.coordination.fleet import Fleet
+from tests.coordination.jobs import LOOK, Job
 
 WORKERS, PARTITIONS = 8, 8000
 NAMES = [f"worker-{n}" for n in range(WORKERS)]
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    fleet = Fleet()
+    fleet.owner("sync").create_partitions({f"shard-{n:03}": {} for n in range(400)})
+    return fleet
 
 
 @pytest.mark.parametrize("balance_by", BALANCE_BY)
@@ -38,3 +48,18 @@ def test_new_workers_have_their_share_after_few_rounds_and_each_partition_moves_
     assert max(held.values()) - min(held.values()) <= (1 if balance_by == "count" else PARTITIONS // WORKERS // 5)
     assert set(moved.values()) == {1}
     assert rounds <= STEP + 1
+
+
+def test_while_hundreds_of_partitions_are_handed_over_each_has_one_owner_and_none_is_lost(fleet: Fleet) -> None:
+    jobs = [Job(fleet, "worker-0")]
+    assert len(jobs[0].round()) == 400
+    jobs += [Job(fleet, f"worker-{n}") for n in range(1, WORKERS)]
+    for _ in range(2 * STEP + 4):
+        for job in jobs:
+            job.renew()
+            job.round()
+            owned = Counter(key for each in jobs for key in each.held if each.coordinator.leases.owns(key))
+            assert set(owned.values()) == {1}
+        fleet.clock.advance(LOOK)
+    assert [len(job.held) for job in jobs] == [400 // WORKERS] * WORKERS
+    assert not any(job.count(CoordinationMetric.HANDOVERS_FORCED) for job in jobs)
