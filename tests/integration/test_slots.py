@@ -19,6 +19,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark import executor_python
 from airflow_provider_coordination.spark.executor_python import ExecutorPythonError
 from airflow_provider_coordination.spark.shared_place import SharedPlace
+from airflow_provider_coordination.spark.slot_count import SlotCount, registered_slots
 from airflow_provider_coordination.spark.slots import check_shared, land_in_slots
 from tests.support.executor_python import executors_running, older_python, python_without
 
@@ -98,6 +99,15 @@ def test_a_place_that_workers_do_not_reach_fails_the_first_landing_before_anythi
         land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, place)
     assert not place.is_checked
     assert not (tmp_path / "1").exists()
+
+
+def test_there_are_as_many_slots_as_executors_run_tasks_whatever_is_configured_for_other_jobs(
+    spark: SparkSession,
+) -> None:
+    context = spark.sparkContext
+    cores = context._jsc.sc().schedulerBackend().defaultParallelism()
+    assert registered_slots(context) == cores
+    assert SlotCount(context).of_round(64, leave_slot=False) == cores
 
 
 def test_slots_that_have_nothing_to_land_are_asked_as_well(spark: SparkSession, driver_only: str) -> None:
