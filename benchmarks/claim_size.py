@@ -1,0 +1,120 @@
+"""What it costs to remember objects of S3: the bytes of a claim in each store, with its indexes.
+
+Claims of objects with names of 120 characters are created with their partitions, a thousand to each, as a scan does it.
+Of a SQL database it is what its table and indexes take on disk; of DynamoDB the size of an item by AWS' rules, in the
+table and in its index, which holds whole items, with the hundred bytes for each that AWS adds to what it bills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.stores.dynamodb.items import new_item
+from airflow_provider_coordination.stores.sql import SqlStore
+from benchmarks.acquire_scale import postgresql
+from benchmarks.metered_dynamodb import item_bytes
+from tests.support.mariadb import MariaDb
+
+OF_PARTITION = 1000
+BILLED_BESIDE = 100
+"""Bytes that AWS adds to each item of a table or index when it bills storage."""
+SIZES = {
+    "postgresql": "SELECT pg_total_relation_size('leases')",
+    "mysql": "SELECT data_length + index_length FROM information_schema.tables WHERE table_name = 'leases'",
+    "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
+}
+SETTLING = {"postgresql": "VACUUM ANALYZE leases", "mysql": "ANALYZE TABLE leases", "sqlite": "VACUUM"}
+
+
+def name(number: int) -> str:
+    """Return what a scan claims of an object: its URI and its ETag."""
+    return f's3://events/clicks/dt=2026-01-01/hour=12/part-{number:012}-{uuid.uuid4().hex[:16]}.json.gz@"{uuid.uuid4().hex}"'
+
+
+def fill(store: CoordinationStore, claims: int) -> None:
+    """Create partitions with so many claims in all."""
+    owner = SourceCoordinator(store, "objects", "scan")
+    owner.initialize()
+
+    def pages(_: object) -> Iterator[Page]:
+        for first in range(0, claims, OF_PARTITION):
+            names = [name(number) for number in range(first, first + OF_PARTITION)]
+            yield Page({names[0]: {}}, claims={names[0]: names})
+
+    owner.supply(pages)
+
+
+def sql_bytes(url: str, claims: int) -> float:
+    """Return how many bytes a claim takes in a SQL database."""
+    store = SqlStore(url, table="leases")
+    store.initialize()
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+
+    def size() -> int:
+        with engine.connect() as connection:
+            connection.exec_driver_sql(SETTLING[engine.dialect.name])
+            return int(connection.exec_driver_sql(SIZES[engine.dialect.name]).scalar_one())
+
+    before = size()
+    fill(store, claims)
+    found = (size() - before) / claims
+    store.close()
+    engine.dispose()
+    return found
+
+
+def dynamodb_bytes() -> float:
+    """Return how many bytes AWS bills for a claim, in the table and in its index."""
+    from airflow_provider_coordination.stores.in_memory import InMemoryStore
+
+    store = InMemoryStore()
+    owner = SourceCoordinator(store, "objects", "scan")
+    owner.initialize()
+    [claim] = owner.claims.of(name(0), [name(1)])
+    return 2.0 * (item_bytes(new_item(claim, None)) + BILLED_BESIDE)
+
+
+@contextmanager
+def urls() -> Iterator[dict[str, str]]:
+    """Yield a database of each kind."""
+    with (
+        tempfile.TemporaryDirectory(prefix="claim-size-") as folder,
+        postgresql() as server,
+        MariaDb() as mariadb,
+        mariadb.database() as database,
+    ):
+        store = server.open("unused")
+        assert isinstance(store, SqlStore)
+        given = store._database.engine.url.render_as_string(hide_password=False)
+        store.close()
+        yield {"sqlite": f"sqlite:///{Path(folder)}/leases.db", "postgresql": given, "mariadb": mariadb.url(database)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer claims")
+    claims = 5_000 if parser.parse_args(arguments).quick else 100_000
+    with urls() as given:
+        figures = {kind: round(sql_bytes(url, claims)) for kind, url in given.items()}
+    figures["dynamodb"] = round(dynamodb_bytes())
+    print("| store | bytes a claim | GB of 100 million |\n|---|--:|--:|")
+    for kind, size in figures.items():
+        print(f"| {kind} | {size} | {size / 10:.0f} |")
+    print()
+    print(json.dumps({"claims": claims, "bytes": figures}))
+
+
+if __name__ == "__main__":
+    main()
