@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionUpdateError
@@ -18,14 +19,16 @@ from airflow_provider_coordination.coordination.partition import (
     MAX_KEY_BYTES,
     Partition,
     PartitionStatus,
+    format_instant,
     new_partition,
+    parse_instant,
     parse_source_identifier,
     under_keys,
 )
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
 
 FAMILY = "CLAIM"
-SHARED_FAMILY, SHARED_KEY = "SHARED_CLAIMS", "OF"
+SHARED_FAMILY, SHARED_KEY, FORGOTTEN_KEY = "SHARED_CLAIMS", "OF", "FORGOTTEN"
 AROUND_CREATION = timedelta(minutes=5)
 """A partition's version is the microsecond of its creation and one more with each write."""
 BESIDE_CLAIMS = 2
@@ -121,6 +124,41 @@ class Claims:
         """
         claims = (self._store.get(self._source_identifier, claim_key(name)) for name in names)
         return sum(self._release(claim) for claim in claims if claim is not None)
+
+    def forgotten_before(self) -> datetime | None:
+        """Return the instant (aware) before which nothing is new any more; None if no name was forgotten by its age.
+
+        Ask after `unclaimed`: what that returns may be a name that was forgotten a moment ago.
+        """
+        item = self._store.get(_sharing(self._source_identifier), FORGOTTEN_KEY)
+        return None if item is None else parse_instant(str(item.progress.get("before")))
+
+    def forget(self, before: datetime, *, claimed_before: datetime, limit: int) -> int:
+        """Forget names by the age of their claims, the oldest first; return how many were forgotten.
+
+        It is written first that nothing that is older than `before` is new, for every source that uses these claims.
+        Where an earlier instant was to be written, the later one stays.
+
+        :param before: an instant (aware) that everything is older than that was claimed before `claimed_before`.
+        :param claimed_before: forget what was claimed before this instant (aware).
+        :param limit: how many names to forget at most.
+        """
+        self._note_forgotten(before)
+        claims = all_partitions(self._store, self._source_identifier, PartitionStatus.COMPLETED)
+        old = takewhile(lambda claim: claim.priority < claimed_before, claims)
+        return sum(self._release(claim) for claim in islice(old, limit))
+
+    def _note_forgotten(self, before: datetime) -> None:
+        family = _sharing(self._source_identifier)
+        noted = {"before": format_instant(before)}
+        while (known := self.forgotten_before()) is None or known < before:
+            item = self._store.get(family, FORGOTTEN_KEY)
+            if item is None:
+                first = new_partition(family, FORGOTTEN_KEY, self._clock.now())
+                self._store.create([first.with_progress(noted)])
+                continue
+            with suppress(PartitionUpdateError):  # another source that uses them notes an instant as well
+                self._store.transact(update=[item.with_progress(noted)])
 
     def release_of(self, partition: Partition) -> int:
         """Forget the names of a partition that was deleted; return how many there were.

@@ -27,6 +27,13 @@ def test_a_dag_that_names_nothing_but_a_path_reads_everything_there() -> None:
     assert S3Objects(paths="/data/in").settings() == S3Settings(paths=("/data/in",))
 
 
+def test_how_long_objects_are_remembered_is_not_said_of_an_interval() -> None:
+    reads = S3Objects(paths="s3://bucket/in/", forget_after="86400")
+    assert reads.settings() == S3Settings(paths=("s3://bucket/in/",), forget_after_seconds=86400.0)
+    start, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+    assert reads.within(start, end).settings().forget_after_seconds is None
+
+
 def test_values_are_taken_as_they_are_and_as_templates_leave_them() -> None:
     expected = S3Settings(
         paths=("/data/a", "/data/b"),

@@ -57,6 +57,8 @@ class S3Objects:
     :param count: how many scans there are ever: 1 scans once. (templated)
     :param folder_depth: so many folders below the path, a partition holds objects of one alone. (templated)
     :param delete_on_success: delete objects once every sink has acknowledged them. (templated)
+    :param forget_after: how long an object of S3 is remembered once it was found; what was modified longer ago is never
+        taken. At least a day, a timedelta or seconds; None remembers every object for ever. (templated)
     :param wait_for: an object, such as `_SUCCESS`, that has to be in the same folder before objects are read.
         (templated)
     :param wait_delay: how long to wait before looking again; a timedelta or seconds. (templated)
@@ -83,6 +85,7 @@ class S3Objects:
         "count",
         "folder_depth",
         "delete_on_success",
+        "forget_after",
         "wait_for",
         "wait_delay",
         "wait_retries",
@@ -108,6 +111,7 @@ class S3Objects:
     count: int | str | None = None
     folder_depth: int | str | None = None
     delete_on_success: bool | str = False
+    forget_after: timedelta | float | str | None = None
     wait_for: str | None = None
     wait_delay: timedelta | float | str = ProcessingCondition.retry_seconds
     wait_retries: int | str = ProcessingCondition.max_retries
@@ -148,7 +152,7 @@ class S3Objects:
                 raise ConfigurationError(
                     f"S3Objects: field {name!r} and the operator's 'interval' are both given; remove one of them"
                 )
-        return replace(self, start_time=start, end_time=end)
+        return replace(self, start_time=start, end_time=end, forget_after=None)
 
     def beside(
         self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
@@ -188,6 +192,7 @@ class S3Objects:
             count=whole_value("count", self.count),
             folder_depth=whole_value("folder_depth", self.folder_depth),
             delete_on_success=yes_or_no_value("delete_on_success", self.delete_on_success),
+            forget_after_seconds=seconds_value("forget_after", self.forget_after),
             condition=self._condition(),
             max_objects=_or_default(whole_value("max_objects", self.max_objects), S3Settings.max_objects),
             max_bytes=_or_default(whole_value("max_bytes", self.max_bytes), S3Settings.max_bytes),

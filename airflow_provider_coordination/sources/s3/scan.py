@@ -36,6 +36,10 @@ GOES_ON_WITHIN = timedelta(hours=6)
 """How long after its beginning a scan that was cut off is gone on with; later, one begins anew."""
 DELETIONS_FAILED = 10
 """After so many partitions whose objects cannot be deleted, a scan tries no others: one may be locked, or all."""
+CLOCKS_DIFFER_BY = timedelta(hours=1)
+"""How much earlier than it was modified, by the clock of S3, an object may be claimed by that of a scan at most."""
+FORGOTTEN_AT_ONCE = 20_000
+"""How many objects a scan forgets; what is left is forgotten by the next one."""
 GATHERED_SECONDS = 10.0
 """How long the first of them waits at most while the listing goes on, so that jobs can begin."""
 
@@ -155,15 +159,46 @@ class S3Scan:
             yield Page({}, write_settings(replace(before, unfinished=None)))
             raise wrong
         yield Page({}, write_settings(ScanState(scans=before.scans + 1, last_scan=at.began)))
+        if self._settings.forget_after is not None:
+            self._forget(at.began - self._settings.forget_after)
+
+    def _forget(self, before: datetime) -> None:
+        """Forget the objects that were modified before an instant: everything that old has been found by now."""
+        forgotten = self._claims.forget(before, claimed_before=before - CLOCKS_DIFFER_BY, limit=FORGOTTEN_AT_ONCE)
+        log.info(
+            "objects forgotten: source=%s modified_before=%s objects=%d",
+            self._coordinator.source, before.isoformat(), forgotten,
+        )  # fmt: skip
+
+    def _window(self, began: datetime) -> Window:
+        """Return when objects have to have been modified that a scan takes.
+
+        :raises ConfigurationError: if it is an interval, and objects in it may be forgotten.
+        """
+        window, forgotten = Window.of(self._settings, began), self._claims.forgotten_before()
+        if forgotten is None or (window.start is not None and window.start >= forgotten):
+            return window
+        if self._settings.end_time is not None:
+            raise ConfigurationError(
+                f"source {self._coordinator.source!r}: objects modified before {forgotten.isoformat()} are forgotten, "
+                "and may have been delivered; begin the interval then, or deliver it without 'deduplicate_against'"
+            )
+        return replace(window, start=forgotten)
+
+    def _still_new(self, found: Sequence[Found]) -> Iterator[Found]:
+        """Yield those of unclaimed objects that were not forgotten a moment ago, by a source that shares the claims."""
+        forgotten = self._claims.forgotten_before() if found else None
+        return (each for each in found if forgotten is None or each.modified >= forgotten)
 
     def _scan_path(self, before: ScanState, at: Unfinished) -> Iterator[Page]:
         listing = self._list_path(at.path)
-        gathering = _Gathering(Selection(self._settings, listing, Window.of(self._settings, at.began)), self._limits)
+        gathering = _Gathering(Selection(self._settings, listing, self._window(at.began)), self._limits)
         since = self._clock.monotonic()
         listed = taken = new = 0
         for page in ahead(listing.pages(at.after)):
             candidates = {each.name: each for each in page.found if gathering.selection.takes(each)}
-            new += gathering.add(candidates[name] for name in self._claims.unclaimed(list(candidates)))
+            unclaimed = [candidates[name] for name in self._claims.unclaimed(list(candidates))]
+            new += gathering.add(self._still_new(unclaimed))
             listed += len(page.found)
             taken += len(candidates)
             at = replace(at, after=page.after)

@@ -15,11 +15,12 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.globs import check_globs
-from airflow_provider_coordination.sources.s3.places import check_path
+from airflow_provider_coordination.sources.s3.places import check_path, is_s3
 
 KIND = "s3"
 MAX_INTERVAL_SECONDS = 365 * 24 * 3600.0
 MAX_CONDITION_RETRIES = 1000
+LEAST_FORGET_AFTER_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,8 @@ class S3Settings:
     :param folder_depth: so many folders below the path, objects of different ones are never in one partition; None
         packs across folders.
     :param delete_on_success: delete objects once they are delivered.
+    :param forget_after_seconds: how long after it was found an object is remembered; from then on what was modified so
+        long ago is never taken. None remembers every object for ever.
     :param condition: what must be there before the objects of a folder are read; None reads them at once.
     :param max_objects: most objects in one partition.
     :param max_bytes: most bytes in one partition, as stored; a larger object is alone in its partition.
@@ -90,6 +93,7 @@ class S3Settings:
     count: int | None = None
     folder_depth: int | None = None
     delete_on_success: bool = False
+    forget_after_seconds: float | None = None
     condition: ProcessingCondition | None = None
     max_objects: int = 1000
     max_bytes: int = 128 * 1024 * 1024
@@ -99,6 +103,11 @@ class S3Settings:
     def range(self) -> timedelta | None:
         """`range_seconds` as a duration."""
         return None if self.range_seconds is None else timedelta(seconds=self.range_seconds)
+
+    @property
+    def forget_after(self) -> timedelta | None:
+        """`forget_after_seconds` as a duration."""
+        return None if self.forget_after_seconds is None else timedelta(seconds=self.forget_after_seconds)
 
     def check(self) -> None:
         """Check every value.
@@ -119,6 +128,7 @@ class S3Settings:
             )
         self._check_window()
         self._check_schedule()
+        self._check_forgetting()
         for name in ("max_objects", "max_bytes", "folder_depth"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -144,6 +154,18 @@ class S3Settings:
             raise _invalid(
                 "range_seconds", self.range_seconds, "must not be given together with start_time or end_time: say one"
             )
+
+    def _check_forgetting(self) -> None:
+        seconds = self.forget_after_seconds
+        if seconds is None:
+            return
+        if not LEAST_FORGET_AFTER_SECONDS <= seconds <= 100 * MAX_INTERVAL_SECONDS:
+            raise _invalid("forget_after_seconds", seconds, "must be at least a day, and at most a hundred years")
+        if self.start_time or self.end_time:
+            raise _invalid("forget_after_seconds", seconds, "must not be given together with start_time or end_time")
+        for path in self.paths:
+            if not is_s3(path):  # a file may have been modified at whatever time
+                raise _invalid("forget_after_seconds", seconds, f"must be left out: {path!r} is not in S3")
 
     def _check_schedule(self) -> None:
         if self.interval_seconds is not None and not 0 < self.interval_seconds <= MAX_INTERVAL_SECONDS:

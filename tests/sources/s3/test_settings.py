@@ -56,6 +56,18 @@ def test_settings_travel_as_json() -> None:
             "'range_seconds' must not be given together with start_time or end_time",
         ),
         ({"interval_seconds": -1}, "'interval_seconds' must be positive, and at most a year; got -1.0"),
+        (
+            {"forget_after_seconds": 3600.0},
+            "'forget_after_seconds' must be at least a day, and at most a hundred years",
+        ),
+        (
+            {"forget_after_seconds": 1e6, "end_time": "2026-01-01T00:00:00.000000Z"},
+            "'forget_after_seconds' must not be given together with start_time or end_time",
+        ),
+        (
+            {"forget_after_seconds": 1e6, "paths": ["/data/in"]},
+            "'forget_after_seconds' must be left out: '/data/in' is not in S3",
+        ),
         ({"count": 0}, "'count' must be at least 1, which scans once"),
         ({"folder_depth": 0}, "'folder_depth' must be at least 1; got 0"),
         ({"max_objects": 0}, "'max_objects' must be at least 1; got 0"),
