@@ -135,3 +135,7 @@ def test_shards_need_slots_by_what_they_give_and_those_not_read_yet_by_what_they
 ) -> None:
     [plan] = read_plans(1)
     assert slots_needed([replace(plan, throughput=each) for each in throughputs]) == needed
+
+
+def test_shards_that_were_read_and_gave_nothing_need_no_slot_each() -> None:
+    assert slots_needed([replace(plan, iterator="i") for plan in read_plans(64)]) == 1

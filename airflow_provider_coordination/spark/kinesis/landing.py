@@ -178,7 +178,8 @@ def slots_needed(plans: Sequence[ReadPlan]) -> int:
 
 def _size(plan: ReadPlan) -> float:
     """Return how much a shard is expected to give: one that was not read yet, as much as it can."""
-    return LEAST_SIZE + (READ_BYTES_PER_SECOND if plan.throughput is None else plan.throughput)
+    unknown = 0 if plan.iterator is not None else READ_BYTES_PER_SECOND  # one that was read gave nothing
+    return LEAST_SIZE + (unknown if plan.throughput is None else plan.throughput)
 
 
 def warn_of(rows: Iterable[Landed]) -> None:

@@ -1,0 +1,34 @@
+"""A job with dynamic allocation begins with one executor, and has more as soon as its shards are worth it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.cluster_job import WAIT_SECONDS, ClusterPipeline
+
+CONF = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "1",
+    "spark.dynamicAllocation.maxExecutors": "2",
+    "spark.dynamicAllocation.schedulerBacklogTimeout": "100ms",
+    "spark.executor.cores": "1",
+}
+
+
+def test_a_job_gets_another_executor_for_its_shards_and_delivers_each_record_once(
+    on_cluster: Callable[..., ClusterPipeline],
+) -> None:
+    pipeline = on_cluster(ClusterPipeline)
+    pipeline.send(40)
+    job: Any = pipeline.start(conf=CONF, until_caught_up=False, round_duration=4)
+    job.wait_for("slots of a round: 2, executors run 1 tasks")
+    deadline = time.monotonic() + WAIT_SECONDS
+    while sum(len(worker.executors()) for worker in pipeline.cluster.workers) < 2:
+        assert job.process.poll() is None and time.monotonic() < deadline, job.output
+        time.sleep(0.2)
+    pipeline.send(40)
+    pipeline.wait_until_delivered(job)
+    pipeline.assert_each_once("parquet")
