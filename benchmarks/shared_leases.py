@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -101,8 +102,7 @@ class Driver:
             while not self._stopped.is_set():
                 began = time.monotonic()
                 self._balancer.rebalance()
-                for key in self._balancer.leaving:
-                    self._balancer.hand_over(key)
+                self._balancer.hand_over(self._balancer.leaving)
                 busy = [key for key in self._coordinator.leases.held if hash((key, began)) % BUSY_PART == 0]
                 self._coordinator.leases.checkpoint_each(dict.fromkeys(busy, PROGRESS))
                 self._stopped.wait(max(0.0, ROUND_SECONDS * self._size.timeout / 60 - (time.monotonic() - began)))
@@ -243,6 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, help="for how long all work on")
     options = parser.parse_args(arguments)
     gc.set_threshold(*COLLECTIONS)
+    logging.disable(logging.WARNING)
     size = QUICK if options.quick else Size()
     size = Size(
         drivers=size.drivers,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -145,13 +145,20 @@ class Balancer:
         with self._lock:
             return {key: asked.taker for key, asked in self._leaving.items()}
 
-    def hand_over(self, partition_key: str) -> bool:
-        """Hand a partition over to the worker that asks for it, if it still does; return whether that was done.
+    def hand_over(self, partition_keys: Collection[str]) -> list[str]:
+        """Hand partitions over to the workers that ask for them, as far as they still do; return which were.
 
-        The partition's work is finished, or is left to the next owner.
+        Their work is finished, or is left to the next owner.
+
+        :raises StoreUnavailableError: if the store does not answer.
         """
         with self._handing_over:
-            return self._hand_over(partition_key)
+            with self._lock:
+                takers = {key: self._leaving[key].taker for key in partition_keys if key in self._leaving}
+            given: list[str] = []
+            for taker in dict.fromkeys(takers.values()):
+                given += self._hand_over(taker, [key for key, its_taker in takers.items() if its_taker == taker])
+            return given
 
     def was_handed_over(self, partition_key: str) -> bool:
         """Return, once, whether a partition that is held no more was handed over."""
@@ -186,7 +193,8 @@ class Balancer:
             overdue = [k for k, asked in self._leaving.items() if self._passed(asked.seen_at, self._handover_seconds)]
         for key in overdue:
             log.warning("partition is handed over as it stands, its round takes too long: partition=%s", key)
-            self.hand_over(key)
+        if overdue:
+            self.hand_over(overdue)
 
     # Inside: looking
 
@@ -248,36 +256,40 @@ class Balancer:
             )
             for key, partition in newest.items()
         }
-        for key, listed in self._listing.items():
-            # Handed over, and this worker had given up asking.
-            if listed.owner == self._me and not self._coordinator.leases.holds(key):
-                self._coordinator.handover.adopt(key)
+        # Handed over, and this worker had given up asking.
+        self._adopt_all([key for key, listed in self._listing.items() if listed.owner == self._me])
 
     # Inside: handing over
 
-    def _hand_over(self, partition_key: str) -> bool:
-        with self._lock:
-            asked = self._leaving.get(partition_key)
-        if asked is None:
-            return False
+    def _hand_over(self, taker: str, keys: Sequence[str]) -> list[str]:
+        given: list[str] = []
         for _ in range(TRIES):
-            item = self._workers.item_of(asked.taker)
-            taker = None if item is None else Worker.of(item)
-            if item is None or taker is None or not taker.wants(partition_key, self._me):
-                log.info("partition stays, nobody asks for it any more: partition=%s", partition_key)
-                self._forget(partition_key)
-                return False
-            try:
-                self._coordinator.handover.give(partition_key, asked.taker, unchanged=[item])
-            except PartitionUpdateError:  # the other worker was renewed in between, or asks for something else now
-                continue
-            except LOST as error:
-                log.info("%s", error)
-                self._forget(partition_key)
-                return False
-            self._forget(partition_key, is_handed_over=True)
-            return True
-        return False
+            item = self._workers.item_of(taker)
+            worker = None if item is None else Worker.of(item)
+            wanted = set() if worker is None else {wish.key for wish in worker.wishes if wish.giver == self._me}
+            for key in (key for key in keys if key not in wanted):
+                log.info("partition stays, nobody asks for it any more: partition=%s", key)
+                self._forget(key)
+            if item is None or not (keys := [key for key in keys if key in wanted]):
+                break
+            results = self._coordinator.handover.give_each(keys, taker, unchanged=[item])
+            keys, errors = [], []
+            for key, result in results.items():
+                if isinstance(result, PartitionUpdateError):
+                    keys.append(key)  # the other worker was renewed in between, or asks for something else now
+                elif isinstance(result, LOST):
+                    log.info("%s", result)
+                    self._forget(key)
+                elif isinstance(result, Exception):
+                    errors.append(result)
+                else:
+                    self._forget(key, is_handed_over=True)
+                    given.append(key)
+            if errors:
+                raise errors[0]
+            if not keys:
+                break
+        return given
 
     # Inside: deciding
 
@@ -339,13 +351,14 @@ class Balancer:
 
     def _answered(self) -> list[Partition]:
         """See what became of what was asked for, and return what is this worker's now."""
-        gained = []
         known = self._coordinator.view.get_each(list(self._wishes))
+        mine = [key for key, stored in known.items() if stored.owner == self._me]
+        gained = self._adopt_all(mine)
         for key, (wish, asked_at) in list(self._wishes.items()):
             stored = known.get(key)
             partition = None
-            if stored is not None and stored.owner == self._me:
-                partition = self._coordinator.handover.adopt(key)
+            if key in mine:
+                pass
             elif stored is not None and stored.owner == wish.giver and not self._coordinator.view.may_acquire(stored):
                 if not self._passed(asked_at, self._force_seconds):
                     continue
@@ -374,8 +387,8 @@ class Balancer:
         self._wishes.clear()
         return keys
 
-    def _adopt_all(self, keys: Iterable[str]) -> list[Partition]:
-        return [adopted for key in keys if (adopted := self._coordinator.handover.adopt(key)) is not None]
+    def _adopt_all(self, keys: Sequence[str]) -> list[Partition]:
+        return self._coordinator.handover.adopt_each(keys)
 
     def _wish(self, todo: Plan) -> None:
         left = MAX_WISHES_BYTES - sum(_size(wish.key, wish.giver) for wish, _ in self._wishes.values())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
-from airflow_provider_coordination.coordination.leases import Leases
+from airflow_provider_coordination.coordination.leases import LeaseChange, Leases
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import ChangeKind, Partition
 from airflow_provider_coordination.coordination.partition_events import PartitionEvents
@@ -28,38 +29,66 @@ class LeaseHandover:
         self._events = events
 
     def give(self, partition_key: str, to: str, *, unchanged: Sequence[Partition] = ()) -> Partition:
-        """Make another owner the holder of a partition, in one write: nobody else can acquire it in between.
+        """Make another owner the holder of a partition; see `give_each`.
 
-        :param to: the new owner, which finds it by `adopt`; if it never does, the lease runs out.
+        :raises Exception: what that returns for it.
+        """
+        [given] = self.give_each([partition_key], to, unchanged=unchanged).values()
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    def give_each(
+        self, partition_keys: Sequence[str], to: str, *, unchanged: Sequence[Partition] = ()
+    ) -> dict[str, Partition | Exception]:
+        """Make another owner the holder of partitions, each in one write: nobody else can acquire it in between.
+
+        :param to: the new owner, which finds them by `adopt_each`; if it never does, the leases run out.
         :param unchanged: what this rests on, as it was read.
-        :returns: the partition, which this owner holds no more.
-        :raises PartitionNotOwnedError: if somebody else has it already.
-        :raises PartitionUpdateError: if one of `unchanged` has changed; nothing was written.
+        :returns: by key the partition, which this owner holds no more; `PartitionNotOwnedError` if somebody else has it
+            already; `PartitionUpdateError` if one of `unchanged` has changed, and nothing was written; what else
+            `Leases.change_each` returns.
         """
         self._view.require_initialized()
         now = self._view.clock.now()
-        with self._events.counting_errors():
-            written = self._leases.change(
-                partition_key,
-                lambda p: p.acquired(to, now + self._leases.ownership_timeout, now).because(ChangeKind.HANDED_OVER),
-                needs_trust=False,
-                unchanged=unchanged,
-            )
-        self._events.count(CoordinationMetric.HANDOVERS_GIVEN)
-        log.info(
-            "partition handed over: source=%s partition=%s owner=%s new_owner=%s",
-            self._view.source, partition_key, self._leases.owner, to,
-        )  # fmt: skip
-        return written
+
+        def handed_over(partition: Partition) -> Partition:
+            acquired = partition.acquired(to, now + self._leases.ownership_timeout, now)
+            return acquired.because(ChangeKind.HANDED_OVER)
+
+        changes = [
+            LeaseChange(partition_key=key, change=handed_over, needs_trust=False, unchanged=unchanged)
+            for key in partition_keys
+        ]
+        results = dict(zip(partition_keys, self._leases.change_each(changes), strict=True))
+        for key, result in results.items():
+            if isinstance(result, Exception):
+                with suppress(type(result)), self._events.counting_errors():
+                    raise result
+                continue
+            self._events.count(CoordinationMetric.HANDOVERS_GIVEN)
+            log.info(
+                "partition handed over: source=%s partition=%s owner=%s new_owner=%s",
+                self._view.source, key, self._leases.owner, to,
+            )  # fmt: skip
+        return results
 
     def adopt(self, partition_key: str) -> Partition | None:
-        """Begin to hold a partition that its former owner has handed over to this one.
+        """Begin to hold a partition that its former owner has handed over to this one; see `adopt_each`.
 
         :returns: the partition; None if it is not this owner's.
         """
-        if self._leases.holds(partition_key) or (adopted := self._leases.adopt(partition_key)) is None:
-            return None
-        self._events.acquired([adopted])
+        return next(iter(self.adopt_each([partition_key])), None)
+
+    def adopt_each(self, partition_keys: Sequence[str]) -> list[Partition]:
+        """Begin to hold partitions that their former owners have handed over to this one.
+
+        :returns: those that are this owner's, and were not held yet.
+        """
+        new = [key for key in partition_keys if not self._leases.holds(key)]
+        adopted = self._leases.adopt_each(new) if new else []
+        if adopted:
+            self._events.acquired(adopted)
         return adopted
 
     def take_over(self, partition_key: str, owner: str) -> Partition | None:

@@ -207,14 +207,20 @@ class Leases:
 
         :returns: the partition; None if it is not this owner's.
         """
+        return next(iter(self.adopt_each([partition_key])), None)
+
+    def adopt_each(self, partition_keys: Sequence[str]) -> list[Partition]:
+        """Begin to hold those of these partitions that are leased to this owner; see `adopt`."""
+        adopted = []
         with self._lock:
             asked = self._ask()
-            stored = self._store.get(self._source_identifier, partition_key)
-            if stored is None or stored.owner != self.owner:
-                return None
-            if partition_key not in self._leases:
-                self._hold(stored, stored.version, asked)
-            return self._leases[partition_key].partition
+            found = self._store.get_each(self._source_identifier, partition_keys)
+            for key, stored in found.items():
+                if stored.owner == self.owner:
+                    if key not in self._leases:
+                        self._hold(stored, stored.version, asked)
+                    adopted.append(self._leases[key].partition)
+        return adopted
 
     def take_over(self, partition_key: str, owner: str) -> Partition | None:
         """Lease a partition that another owner still holds; that one finds its next write refused.

@@ -16,6 +16,8 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 MAX_BYTES = 2 * 1024 * 1024
 """How much one transaction writes at most; DynamoDB takes 4 MB, all that an item has beside its progress included."""
 
+Place = tuple[str, str]
+"""The family and the key of an item."""
 Outcome = list[Partition] | Exception
 """The updated partitions as written; or why nothing was written, or nobody knows whether anything was."""
 
@@ -62,7 +64,7 @@ def _transact(store: CoordinationStore, group: Sequence[Transaction]) -> list[Ou
             update=[item for each in group for item in each.update],
             create=[item for each in group for item in each.create],
             new=[item for each in group for item in each.new],
-            unchanged=[item for each in group for item in each.unchanged],
+            unchanged=list({_place(item): item for each in group for item in each.unchanged}.values()),
         )
     except StoreUnavailableError as error:
         return [error] * len(group)
@@ -82,23 +84,32 @@ def _transact(store: CoordinationStore, group: Sequence[Transaction]) -> list[Ou
 def _groups(transactions: Sequence[Transaction], max_items: int) -> Iterator[Sequence[Transaction]]:
     """Yield the transactions in groups that may go as one.
 
-    In none is an item of two: what one decision rests on, another one of the group might change.
+    In none is an item of two, unless both only check that it is of the same version: what one decision rests on,
+    another one of the group might change.
     """
     group: list[Transaction] = []
-    places: set[tuple[str, str]] = set()
+    places: set[Place] = set()
+    checked: dict[Place, int] = {}
     size = 0
     for each in transactions:
-        its_places = {(item.source_identifier, item.partition_key) for item in each.items}
+        its_checked = {_place(item): item.version for item in each.unchanged}
+        its_places = {_place(item) for item in each.items}
         its_size = sum(map(_size, chain(each.update, each.create, each.new)))
-        is_full = len(places) + len(its_places) > max_items or size + its_size > MAX_BYTES
-        if group and (is_full or places & its_places):
+        common = {place for place in places & its_places if checked.get(place) != its_checked.get(place, -1)}
+        is_full = len(places | its_places) > max_items or size + its_size > MAX_BYTES
+        if group and (is_full or common):
             yield group
-            group, places, size = [], set(), 0
+            group, places, checked, size = [], set(), {}, 0
         group.append(each)
         places |= its_places
+        checked |= its_checked
         size += its_size
     if group:
         yield group
+
+
+def _place(item: Partition) -> Place:
+    return item.source_identifier, item.partition_key
 
 
 def _size(item: Partition) -> int:

@@ -204,9 +204,11 @@ class ActivePartitions:
     def hand_over(self) -> None:
         """Hand over what other jobs ask for and has nothing left to deliver; the rest once its time is up."""
         leaving = self._balancer.leaving
-        for key, progress in list(self.all()):
-            if key in leaving and self._deliveries.next_of(progress) is None:
-                self._balancer.hand_over(key)
+        finished = [
+            key for key, progress in self.all() if key in leaving and self._deliveries.next_of(progress) is None
+        ]
+        if finished:
+            self._balancer.hand_over(finished)
         self.notice_gone()
 
     def notice_gone(self) -> None:

@@ -29,9 +29,7 @@ class Job:
     def round(self) -> list[str]:
         """A round: take, and finish what others ask for."""
         gained = self.balancer.rebalance()
-        for key in self.balancer.leaving:
-            if key not in self.slow:
-                self.balancer.hand_over(key)
+        self.balancer.hand_over([key for key in self.balancer.leaving if key not in self.slow])
         return keys(gained)
 
     def renew(self) -> None:

@@ -175,7 +175,7 @@ def test_who_says_goodbye_while_it_waits_is_handed_nothing(fleet: Fleet) -> None
     a.balancer.rebalance()
     assert a.balancer.leaving == {"p0": "b"}
     b.stop()
-    assert a.balancer.hand_over("p0") is False
+    assert a.balancer.hand_over(["p0"]) == []
     assert a.balancer.leaving == {} and len(a.held) == 4
 
 
@@ -256,7 +256,7 @@ def test_a_request_that_was_renewed_in_between_is_answered_all_the_same(fleet: F
     a.balancer.rebalance()
     fleet.clock.advance(TIMEOUT / 2)
     fleet.store.fault = Fault(before=b.renew)
-    assert a.balancer.hand_over("p0") is True
+    assert a.balancer.hand_over(["p0"]) == ["p0"]
     assert fleet.stored("p0").owner == "b"
 
 
@@ -264,7 +264,7 @@ def test_a_request_that_is_taken_back_in_between_is_not_answered(fleet: Fleet) -
     a, b = asked(fleet)
     a.balancer.rebalance()
     fleet.store.fault = Fault(before=b.coordinator.workers.register)
-    assert a.balancer.hand_over("p0") is False
+    assert a.balancer.hand_over(["p0"]) == []
     assert fleet.stored("p0").owner == "a" and a.coordinator.leases.owns("p0")
 
 
@@ -274,7 +274,7 @@ def test_a_handover_whose_answer_was_lost_leaves_one_owner(fleet: Fleet, fault: 
     a.balancer.rebalance()
     fleet.store.fault = fault
     with pytest.raises(StoreUnavailableError):
-        a.balancer.hand_over("p0")
+        a.balancer.hand_over(["p0"])
     assert not a.coordinator.leases.owns("p0")
     a.coordinator.leases.recover()
     a.round()

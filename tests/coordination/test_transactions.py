@@ -59,10 +59,22 @@ def test_those_that_have_an_item_in_common_are_not_one_request(store: Unreliable
         [
             Transaction(update=[one], unchanged=[fourth]),
             Transaction(update=[other]),
-            Transaction(update=[third], unchanged=[fourth]),
+            Transaction(update=[third, fourth]),
         ],
     )
     assert store.calls == ["transact"] * 2
+
+
+def test_those_that_only_check_the_same_item_are_one_request_and_refused_once_it_has_changed(
+    store: UnreliableStore,
+) -> None:
+    *some, checked = partitions(store, 4)
+    wanted = [Transaction(update=[each], unchanged=[checked]) for each in some]
+    written = [each[0] for each in transact_each(store, wanted) if not isinstance(each, Exception)]
+    assert store.calls == ["transact"] and len(written) == 3
+    store.transact(update=[checked])
+    again = [Transaction(update=[each], unchanged=[checked]) for each in written]
+    assert [type(each) for each in transact_each(store, again)] == [PartitionUpdateError] * 3
 
 
 def test_one_that_is_refused_is_found_by_halves(store: UnreliableStore) -> None:

@@ -67,7 +67,7 @@ def test_29_a_lease_that_is_lost_while_it_is_to_be_handed_over_is_dropped_whatev
     [asked] = giver.balancer.leaving
     stored = fleet.stored(asked)
     fleet.store.store.transact(update=[stored.acquired("a third", stored.priority)])
-    assert not giver.balancer.hand_over(asked)
+    assert not giver.balancer.hand_over([asked])
     assert asked not in giver.held and giver.balancer.leaving == {}
     assert fleet.stored(asked).owner == "a third"
 
@@ -160,7 +160,7 @@ def test_49_while_a_lease_is_asked_for_its_owner_renews_it_and_once_it_is_handed
         me.coordinator.leases.renew("x")
     me.coordinator.leases.checkpoint("x", {"n": 1})
     held = me.coordinator.leases.held["x"]
-    assert me.balancer.hand_over("x")
+    assert me.balancer.hand_over(["x"])
     with pytest.raises(PartitionNotOwnedError):
         me.coordinator.leases.renew("x")
     assert following.round() == ["x"]

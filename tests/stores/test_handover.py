@@ -21,7 +21,7 @@ def test_a_worker_that_comes_later_is_handed_its_part(store: CoordinationStore) 
     first.rebalance()
     [key] = first.leaving
     token = a.leases.fencing_token(key)
-    assert first.hand_over(key)
+    assert first.hand_over([key])
     assert [p.partition_key for p in second.rebalance()] == [key]
     assert b.leases.owns(key) and not a.leases.owns(key) and b.leases.fencing_token(key) > token
     b.leases.checkpoint(key, {"n": 3})

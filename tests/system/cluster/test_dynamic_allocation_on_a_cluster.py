@@ -13,7 +13,6 @@ CONF = {
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
     "spark.dynamicAllocation.minExecutors": "1",
     "spark.dynamicAllocation.maxExecutors": "2",
-    "spark.dynamicAllocation.schedulerBacklogTimeout": "100ms",
     "spark.executor.cores": "1",
 }
 
