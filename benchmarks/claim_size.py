@@ -15,8 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import sqlalchemy as sa
-
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import Page
@@ -29,12 +27,12 @@ from tests.support.mariadb import MariaDb
 OF_PARTITION = 1000
 BILLED_BESIDE = 100
 """Bytes that AWS adds to each item of a table or index when it bills storage."""
-SIZES = {
+SIZES = {  # by SQLAlchemy's names
     "postgresql": "SELECT pg_total_relation_size('leases')",
     "mysql": "SELECT data_length + index_length FROM information_schema.tables WHERE table_name = 'leases'",
     "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
 }
-SETTLING = {"postgresql": "VACUUM ANALYZE leases", "mysql": "ANALYZE TABLE leases", "sqlite": "VACUUM"}
+SETTLING = {"postgresql": "ANALYZE leases", "mysql": "ANALYZE TABLE leases", "sqlite": "PRAGMA optimize"}
 
 
 def name(number: int) -> str:
@@ -59,18 +57,18 @@ def sql_bytes(url: str, claims: int) -> float:
     """Return how many bytes a claim takes in a SQL database."""
     store = SqlStore(url, table="leases")
     store.initialize()
-    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    engine = store._database.engine
+    dialect = "mysql" if engine.dialect.name == "mariadb" else engine.dialect.name
 
     def size() -> int:
         with engine.connect() as connection:
-            connection.exec_driver_sql(SETTLING[engine.dialect.name])
-            return int(connection.exec_driver_sql(SIZES[engine.dialect.name]).scalar_one())
+            connection.exec_driver_sql(SETTLING[dialect])
+            return int(connection.exec_driver_sql(SIZES[dialect]).scalar_one())
 
     before = size()
     fill(store, claims)
     found = (size() - before) / claims
     store.close()
-    engine.dispose()
     return found
 
 
