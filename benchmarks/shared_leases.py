@@ -2,9 +2,9 @@
 
 Each driver is a process with the coordinator, the balancer and the renewal thread of a job, on a real store. Its rounds
 take `ROUND_SECONDS`; in each it checkpoints the partitions that had records, hands over what others ask for and
-rebalances. One driver holds everything first, then the others join, then all work on, then one is killed.
+rebalances. All but one hold everything first, then that one joins, then all work on, then one is killed.
 
-- *balanced after*: the seconds from the start of the others until all hold as many, give or take one
+- *balanced after*: the seconds from the start of the last one until all hold as many, give or take one
 - *late*: renewals that came later than a twelfth of the ownership timeout after they were due, of all renewals
 - *oldest*: how much of its ownership timeout the lease had used up that was renewed last of all, 0.33 at the least
 - *held again after*: the seconds from the kill of a driver until the others hold its partitions
@@ -89,7 +89,7 @@ class Driver:
             self._store, SOURCE, name, ownership_timeout=timedelta(seconds=size.timeout)
         )
         self._coordinator.initialize()
-        self._balancer = Balancer(self._coordinator)
+        self._balancer = Balancer(self._coordinator, expected_workers=size.drivers - 1)
         self._renewals: Counter[bool] = Counter()
         self._oldest = 0.0
         self._seen: dict[str, tuple[Any, float]] = {}
@@ -192,9 +192,9 @@ def measure(server: Server, size: Size) -> dict[str, Any]:
     owner = SourceCoordinator(store, SOURCE, "setup")
     owner.initialize()
     owner.create_partitions({f"shardId-{n:012}": PROGRESS for n in range(size.partitions)})
-    drivers = [start(server, table, "driver-0", size)]
+    drivers = [start(server, table, f"driver-{n}", size) for n in range(size.drivers - 1)]
     figures: dict[str, Any] = {"acquired after": until_held(drivers, size.partitions, None)}
-    drivers += [start(server, table, f"driver-{n}", size) for n in range(1, size.drivers)]
+    drivers.append(start(server, table, f"driver-{size.drivers - 1}", size))
     figures["balanced after"] = until_held(drivers, size.partitions, 1)
     joined = [driver.last() for driver in drivers]
     time.sleep(size.seconds)
