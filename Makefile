@@ -71,9 +71,9 @@ test: venv ## everything
 screenshots: try-servers ## make the pictures of the manual anew, in docs/images
 	@$(WITH) SCREENSHOTS=1 python -m pytest tests/system/airflow/browser/test_screenshots.py
 
-demo: venv ## a stream to Parquet, with a split and a crash on the way (FAST=1: a tenth of the data; SINK=delta, iceberg or parquet)
+demo: venv ## a stream to Parquet, with a split and a crash on the way (FAST=1: a tenth of the data; SINK=delta, iceberg or parquet; CLUSTER=1: on a Spark cluster)
 	@tools/servers.sh
-	@$(WITH) FAST="$(FAST)" python -m demo.run --sink "$(or $(SINK),parquet)"
+	@$(WITH) FAST="$(FAST)" python -m demo.run --sink "$(or $(SINK),parquet)" $(if $(filter-out 0,$(CLUSTER)),--cluster)
 
 COMPILE := .venv/bin/uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
     --no-emit-index-url --no-emit-find-links --upgrade

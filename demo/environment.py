@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_coordination.aws import AwsSettings
 from demo.local_kinesis import REGION
 
 OWNERSHIP_TIMEOUT_SECONDS = 20
 SAFETY_MARGIN_SECONDS = 2
 
 
-def connections(store_url: str, endpoint_url: str) -> dict[str, dict[str, Any]]:
+def connections(
+    store_url: str, endpoint_url: str, *, master: str = "local[1]", bucket: AwsSettings | None = None
+) -> dict[str, dict[str, Any]]:
     """Return the three connections of the DAG, in Airflow's JSON form.
 
     :param store_url: of the SQL store that holds the partitions.
     :param endpoint_url: of the Kinesis server.
+    :param master: Spark's. By default one slot a job: it reads all its shards at the same time, and starts half as many
+        Python processes.
+    :param bucket: how the bucket of the output is reached; None if it is no bucket.
     """
+    services = {"kinesis": {"endpoint_url": endpoint_url}}
+    if bucket is not None:
+        services["s3"] = {"endpoint_url": str(bucket.endpoint_url)}
     return {
         "coordination_default": {
             "conn_type": "coordination",
@@ -29,21 +39,21 @@ def connections(store_url: str, endpoint_url: str) -> dict[str, dict[str, Any]]:
         },
         "aws_default": {
             "conn_type": "aws",
-            # The server takes any keys; Airflow warns of short ones.
-            "login": "local-access-key",
-            "password": "local-secret-key",
-            "extra": {"region_name": REGION, "endpoint_url": endpoint_url},
+            # The Kinesis server takes any keys; Airflow warns of short ones.
+            "login": "local-access-key" if bucket is None else bucket.access_key_id,
+            "password": "local-secret-key" if bucket is None else bucket.secret_access_key,
+            "extra": {"region_name": REGION, "service_config": services},
         },
-        # One slot a job: it reads all its shards at the same time, and starts half as many Python processes.
-        "spark_default": {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}},
+        "spark_default": {"conn_type": "spark", "host": master, "extra": {"deploy-mode": "client"}},
     }
 
 
-def write_spark_conf(folder: Path, scratch: Path) -> dict[str, str]:
+def write_spark_conf(folder: Path, scratch: Path, more: Mapping[str, str]) -> dict[str, str]:
     """Write a Spark configuration; return the variables by which Spark finds it.
 
     :param folder: where to; made if it is absent.
     :param scratch: for whatever Spark leaves behind when it is killed. A short path: sockets are made in it.
+    :param more: more of it.
     """
     folder.mkdir(parents=True)
     settings = {
@@ -53,6 +63,7 @@ def write_spark_conf(folder: Path, scratch: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         # A driver that lives for a minute is started sooner without the second compiler.
         "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.io.tmpdir={scratch}",
+        **more,
     }
     lines = [f"{name} {value}" for name, value in settings.items()]
     (folder / "spark-defaults.conf").write_text("\n".join(lines) + "\n")

@@ -34,8 +34,9 @@ class Observation:
         self._rows: dict[Path, int] = {}
 
     def partitions(self) -> list[Partition]:
-        """Return every partition, in the order of shards."""
-        return sorted(self.view.partitions(), key=lambda partition: partition.partition_key)
+        """Return every partition once, in the order of shards; one whose status changes meanwhile may be left out."""
+        found = {partition.partition_key: partition for partition in self.view.partitions()}
+        return [found[key] for key in sorted(found)]
 
     def leases(self) -> dict[str, list[Partition]]:
         """Return the leased partitions of each owner."""

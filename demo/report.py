@@ -29,6 +29,7 @@ class Report:
     :param partitions: every partition at the end.
     :param split_shard: the shard that was split.
     :param crash: what was killed.
+    :param killed_worker: the address of the Spark worker that was killed; None without a cluster.
     :param left_undelivered: batches that the killed job had recorded and nobody delivered.
     :param takeover_seconds: from the kill until everything it had leased was another's.
     :param lease_seconds: how long a takeover would have taken, at the most, had the leases had to run out.
@@ -43,6 +44,7 @@ class Report:
     partitions: Sequence[Partition]
     split_shard: str
     crash: Crash
+    killed_worker: str | None
     left_undelivered: Sequence[str]
     takeover_seconds: float
     lease_seconds: float
@@ -96,6 +98,7 @@ class Report:
                 "partitions": list(self.crash.partitions),
                 "batches": list(self.crash.batches),
             },
+            "killed_worker": self.killed_worker,
             "takeover_seconds": round(self.takeover_seconds, 3),
             "events_per_second": round(self.events_per_second),
             "dag_state": self.dag_state,
@@ -151,6 +154,7 @@ class Report:
                 f"(up to {self.lease_seconds:.0f} s had the leases had to run out)",
                 None,
             ),
+            *([] if self.killed_worker is None else [("Spark worker killed", self.killed_worker, None)]),
             ("throughput", f"{speed} over {data.seconds:.0f} s, as the events were sent", None),
             *(
                 ("phases" if number == 0 else "", f"{seconds:5.1f} s  {phase}", None)

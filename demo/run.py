@@ -1,8 +1,9 @@
 """`make demo`: a Kinesis stream lands in Parquet, or a table, with a shard split and a crash on the way.
 
 Everything runs on this machine alone: a Kinesis server, Airflow on SQLite with the repository's own DAG, two Spark
-jobs, leases in SQLite. Afterwards nothing runs any more; the dataset, the logs and `report.json` stay in one folder.
-`story.py` tells what happens.
+jobs, leases in SQLite. With `--cluster` the jobs run on a Spark cluster of two workers, of which one is killed too, the
+dataset is in a bucket and the leases are in PostgreSQL. Afterwards nothing runs any more; the dataset, the logs and
+`report.json` stay in one folder. `story.py` tells what happens.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +27,26 @@ from rich.console import Console
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from demo.airflow_home import USER, Airflow, AirflowError, task_log
+from demo.cluster import SPARK_CONF, demo_cluster
 from demo.environment import connections, write_spark_conf
 from demo.events import FLIGHTS, flights
 from demo.local_kinesis import LocalKinesis, LocalKinesisError
+from demo.local_postgres import LocalPostgresError
 from demo.observation import Observation
 from demo.producer import Producer
 from demo.report import Report
 from demo.story import DAG, SHARDS, STREAM, DemoError, Story
 from demo.tables import TARGETS, Target
+from tests.support.s3_server import S3ServerError
+from tests.support.spark_cluster import SparkClusterError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOG_LINES = 30
 LOCK = ".demo-lock"
+FAILURES = (
+    *(AirflowError, CoordinationError, DemoError, LocalKinesisError, LocalPostgresError, OSError, S3ServerError),
+    SparkClusterError,
+)
 WIDTH = 110
 """Of what is printed where there is no terminal."""
 
@@ -49,7 +59,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="A Kinesis stream lands in Parquet, with a split and a crash.")
     parser.add_argument("--folder", type=Path, default=REPOSITORY / ".demo", help="where the dataset and logs go")
     parser.add_argument("--sink", choices=TARGETS, default="parquet", help="what it lands in; Parquet by default")
+    parser.add_argument(
+        "--cluster", action="store_true", help="on a Spark cluster, with Parquet in a bucket and leases in PostgreSQL"
+    )
     options = parser.parse_args()
+    if options.cluster and options.sink != "parquet":
+        parser.error(f"--cluster delivers into Parquet alone; leave --sink {options.sink} out")
     folder, target = options.folder.resolve(), TARGETS[options.sink]
     fast = os.environ.get("FAST", "") not in ("", "0")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it otherwise
@@ -59,11 +74,11 @@ def main() -> int:
         os.environ[name] = "127.0.0.1,localhost"
     try:
         with own_folder(folder):
-            report = run(folder, FLIGHTS // 10 if fast else FLIGHTS, target)
+            report = run(folder, FLIGHTS // 10 if fast else FLIGHTS, target, on_cluster=options.cluster)
     except KeyboardInterrupt:
         say("interrupted; everything is stopped")
         return 128 + signal.SIGINT
-    except (AirflowError, CoordinationError, DemoError, LocalKinesisError, OSError) as error:
+    except FAILURES as error:
         say(f"FAILED: {error}", style="bold red")
         say(f"logs: {folder}")
         return 1
@@ -77,12 +92,13 @@ def main() -> int:
     return 1 if report.faults() else 0
 
 
-def run(folder: Path, count: int, target: Target) -> Report:
+def run(folder: Path, count: int, target: Target, *, on_cluster: bool) -> Report:
     """Start everything, tell the story, stop everything.
 
     :param folder: an empty folder.
     :param count: how many events.
     :param target: what they land in.
+    :param on_cluster: see the module.
     """
     dataset = folder / "dataset"
     dataset.mkdir(exist_ok=True)
@@ -91,12 +107,25 @@ def run(folder: Path, count: int, target: Target) -> Report:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="demo-", ignore_cleanup_errors=True)))
         say(f"{count:,} flights as events; everything goes to {folder}")
         server = stack.enter_context(LocalKinesis())
-        store_url = f"sqlite:///{folder}/coordination.db"
+        if on_cluster:
+            cluster = stack.enter_context(demo_cluster(dataset))
+            store_url, files, output, conf = cluster.store_url, cluster.files, cluster.output_path, SPARK_CONF
+            reached = connections(
+                store_url, server.endpoint_url, master=cluster.spark.master_url, bucket=cluster.s3.settings
+            )
+            hosts = " and ".join(worker.address for worker in cluster.spark.workers)
+            say(f"Spark workers run at {hosts}; the dataset is {output}, the leases are in PostgreSQL")
+        else:
+            cluster = None
+            store_url, files, output, conf = (
+                f"sqlite:///{folder}/coordination.db", partial(target.files, dataset), str(dataset), {}
+            )  # fmt: skip
+            reached = connections(store_url, server.endpoint_url)
         airflow = Airflow(
             folder / "airflow",
             example_alone(folder / "dags", target, dataset),
-            connections(store_url, server.endpoint_url),
-            write_spark_conf(folder / "spark-conf", scratch),
+            reached,
+            write_spark_conf(folder / "spark-conf", scratch, conf),
         )
         stack.callback(airflow.stop)
         airflow.start()
@@ -107,7 +136,7 @@ def run(folder: Path, count: int, target: Target) -> Report:
         events = flights(count)
         producer = Producer(kinesis, STREAM, events)
         stack.callback(producer.stop)
-        observation = Observation(store_url, STREAM, lambda: target.files(dataset))
+        observation = Observation(store_url, STREAM, files)
         stack.enter_context(closing(observation.view.store))
         story = Story(
             airflow=airflow,
@@ -115,8 +144,10 @@ def run(folder: Path, count: int, target: Target) -> Report:
             producer=producer,
             events=events,
             observation=observation,
-            dataset=dataset,
-            target=target,
+            output=output,
+            files=files,
+            reader=target.reader,
+            cluster=cluster,
             scratch=scratch,
             say=say,
         )

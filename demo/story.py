@@ -12,13 +12,13 @@ from typing import Any
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
 from demo.airflow_home import FINISHED, Airflow
 from demo.check import compare
+from demo.cluster import DemoCluster
 from demo.crash import Crash, drivers, is_taken_over, kill_in_mid_round
 from demo.environment import OWNERSHIP_TIMEOUT_SECONDS, SAFETY_MARGIN_SECONDS
 from demo.events import Event
 from demo.observation import Observation, ProgressLines, shard_of, worker_name
 from demo.producer import Producer
 from demo.report import Report
-from demo.tables import Target
 
 DAG = "kinesis_ingestion"
 STREAM = "flights"
@@ -44,8 +44,10 @@ class Story:
     :param producer: of the stream; not started.
     :param events: what the producer sends.
     :param observation: of the source.
-    :param dataset: the dataset's folder.
-    :param target: what it is.
+    :param output: the dataset's path or URI.
+    :param files: returns its files.
+    :param reader: what reads them back.
+    :param cluster: where the jobs run; None if their drivers do all the work.
     :param scratch: where the jobs have their temporary files.
     :param say: takes lines for the user.
     """
@@ -55,11 +57,14 @@ class Story:
     producer: Producer
     events: Sequence[Event]
     observation: Observation
-    dataset: Path
-    target: Target
+    output: str
+    files: Callable[[], Sequence[Path]]
+    reader: str
+    cluster: DemoCluster | None
     scratch: Path
     say: Callable[[str], None]
     run_id: str | None = None
+    killed_worker: str | None = None
     phases: dict[str, float] = field(default_factory=dict)
     _asked_airflow_at: float = 0.0
 
@@ -81,6 +86,9 @@ class Story:
                 self._until("both jobs deliver", lambda: len(self.observation.delivering()) >= WORKERS)
             with self._phase("one shard is split"):
                 split_shard = self._split()
+            if self.cluster is not None:
+                with self._phase("one worker of the Spark cluster is killed"):
+                    self._kill_worker(self.cluster)
             with self._phase("one job is killed in the middle of a round"):
                 # A job that starts leaves their share to the workers that are expected, whether they are there or not.
                 settled_at = both_since + OWNERSHIP_TIMEOUT_SECONDS
@@ -95,9 +103,9 @@ class Story:
         state, tries = self.airflow.state(DAG, self.run_id), self._tries()
         with self._phase("everything is stopped, the dataset is checked"):
             self.airflow.stop()
-            files = self.target.files(self.dataset)
+            files = self.files()
             dataset = compare(files, self.events)
-            self.say(f"read back by {self.target.reader}: {dataset.events:,} events in {len(files):,} files")
+            self.say(f"read back by {self.reader}: {dataset.events:,} events in {len(files):,} files")
         return Report(
             events_sent=self.producer.events_sent,
             records_sent=self.producer.records_sent,
@@ -105,6 +113,7 @@ class Story:
             partitions=self.observation.partitions(),
             split_shard=split_shard,
             crash=crash,
+            killed_worker=self.killed_worker,
             left_undelivered=[b for b in crash.batches if b not in dataset.batches],
             takeover_seconds=takeover_seconds,
             lease_seconds=OWNERSHIP_TIMEOUT_SECONDS + SAFETY_MARGIN_SECONDS,
@@ -116,7 +125,8 @@ class Story:
     def _conf(self) -> dict[str, Any]:
         return {
             "stream": STREAM,
-            "output_path": str(self.dataset),
+            "output_path": self.output,
+            "output_conn_id": None if self.cluster is None else "aws_default",
             # Events keep coming: a job ends when none came for a while.
             "until_caught_up": False,
             "max_idle_rounds": 5,
@@ -131,13 +141,15 @@ class Story:
             StreamName=STREAM, ShardToSplit=shard.shard_id, NewStartingHashKey=str((start + end + 1) // 2)
         )
         self.say(f"SPLIT {shard.shard_id}: it is closed, two shards continue it")
-        self._until("the split shard is finished and its children have partitions", self._has_children)
-        children = " and ".join(shard_of(p) for p in self.observation.partitions()[SHARDS:])
-        self.say(f"{shard.shard_id} is ingested to its end; {children} can be leased")
-        return shard.shard_id
+        children: list[str] = []
 
-    def _has_children(self) -> bool:
-        return len(self.observation.partitions()) >= SHARDS + 2
+        def has_children() -> bool:
+            children[:] = [shard_of(partition) for partition in self.observation.partitions()[SHARDS:]]
+            return len(children) == 2
+
+        self._until("the split shard is finished and its children have partitions", has_children)
+        self.say(f"{shard.shard_id} is ingested to its end; {' and '.join(children)} can be leased")
+        return shard.shard_id
 
     def _kill(self) -> Crash:
         running = drivers(self.scratch)
@@ -160,6 +172,25 @@ class Story:
         takers = {worker_name(p.owner) for key in crash.partitions if (p := get(key)) and p.owner}
         self.say(f"TAKEN OVER after {seconds:.1f} s by {' and '.join(sorted(takers))}")
         return seconds
+
+    def _kill_worker(self, cluster: DemoCluster) -> None:
+        """Kill a Spark worker with its executors, as if its machine had died, and start another one."""
+        self._until("both jobs have executors", lambda: cluster.executors() >= WORKERS)
+        worker = cluster.busiest()
+        processes, executors = len(worker.processes()), len(worker.executors())
+        cluster.spark.kill(worker)
+        self.killed_worker = worker.address
+        self.say(
+            f"KILLED Spark worker {worker.address} with SIGKILL, {processes} processes, "
+            f"{executors} of them executors of the jobs"
+        )
+        self.say(f"JOINED Spark worker {cluster.spark.add_worker().address}")
+        self._until("both jobs have executors again", lambda: cluster.executors() >= WORKERS)
+        delivered = self.observation.delivered()
+        self._until(
+            "events are delivered again",
+            lambda: self.producer.is_done or self.observation.delivered() > delivered,
+        )
 
     def _tries(self) -> dict[int, int]:
         assert self.run_id is not None

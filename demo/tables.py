@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 TABLE = "demo.flights"
+PARQUET = """ParquetDataset("{{ params.output_path }}", aws_conn_id="{{ params.output_conn_id or '' }}")"""
+"""What the DAG writes to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +30,12 @@ class Target:
     def in_dag(self, text: str, dataset: Path) -> str:
         """Return the source of a DAG that delivers into this, instead of a Parquet dataset."""
         name = self.writes.partition("(")[0]
+        if self.module == "parquet":
+            return text
         former = "airflow_provider_coordination.operators.writes.parquet import ParquetDataset"
         ours = f"airflow_provider_coordination.operators.writes.{self.module} import {name}"
         writes = self.writes.replace("{dataset}", str(dataset))
-        return text.replace(former, ours).replace('ParquetDataset("{{ params.output_path }}")', writes)
+        return text.replace(former, ours).replace(PARQUET, writes)
 
 
 def _parquet_files(dataset: Path) -> Sequence[Path]:
@@ -67,7 +71,7 @@ def catalog_of(dataset: Path) -> dict[str, str]:
 TARGETS = {
     "parquet": Target(
         module="parquet",
-        writes='ParquetDataset("{{ params.output_path }}")',
+        writes=PARQUET,
         files=_parquet_files,
         reader="pyarrow",
     ),

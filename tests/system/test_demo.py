@@ -21,11 +21,15 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.mark.usefixtures("java", "kinesis")
 @pytest.mark.parametrize(
-    "sink", ["parquet", *(pytest.param(sink, marks=pytest.mark.deep) for sink in ("delta", "iceberg"))]
+    "options",
+    [
+        "--sink parquet",
+        *(pytest.param(options, marks=pytest.mark.deep) for options in ("--cluster", "--sink delta", "--sink iceberg")),
+    ],
 )
-def test_the_demo_ingests_every_event_exactly_once_across_a_split_and_a_crash(tmp_path: Path, sink: str) -> None:
+def test_the_demo_ingests_every_event_exactly_once_across_a_split_and_a_crash(tmp_path: Path, options: str) -> None:
     demo = subprocess.run(
-        [sys.executable, "-m", "demo.run", "--folder", str(tmp_path), "--sink", sink],
+        [sys.executable, "-m", "demo.run", "--folder", str(tmp_path), *options.split()],
         cwd=REPOSITORY,
         env=os.environ | {"FAST": "1"},
         capture_output=True,
@@ -47,6 +51,7 @@ def test_the_demo_ingests_every_event_exactly_once_across_a_split_and_a_crash(tm
     for event in ("SPLIT", "KILLED", "TAKEN OVER", "read back by"):
         assert event in demo.stdout
     assert still_running(tmp_path) == []
+    assert (report["killed_worker"] is not None) == (options == "--cluster")
 
 
 def still_running(folder: Path) -> list[list[str]]:
