@@ -5,9 +5,10 @@ boto3 is imported when a client is made and not before: what only decides runs w
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,18 @@ ACCESS_CODES = frozenset(
     }
 )
 """What any service answers when the credentials are refused, or do not allow the call."""
+CLOCK_CODES = frozenset(
+    {
+        "InvalidSignatureException",
+        "RequestExpired",
+        "RequestInTheFuture",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+    }
+)
+"""What a service answers when the time of a signature is not its own, among other reasons."""
+CLOCK_DIFFERENCE = timedelta(minutes=4)
+"""From here on a refusal may come from the clock: of most services the limit is 5 minutes, of S3 it is 15."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +176,21 @@ def answered_at(answer: Mapping[str, Any]) -> datetime | None:
         return parsedate_to_datetime(headers["date"]).astimezone(UTC)
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def wrong_clock(answer: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with this machine's clock, where a refusal may come from that; None if nothing is.
+
+    :param answer: as boto3's errors carry it.
+    """
+    there, here = answered_at(answer), datetime.now(UTC)
+    if answer.get("Error", {}).get("Code") not in CLOCK_CODES or there is None or abs(here - there) < CLOCK_DIFFERENCE:
+        return None
+    which = "ahead of" if here > there else "behind"
+    return (
+        f"the clock of {socket.gethostname()} is {abs(here - there).total_seconds():.0f} s {which} that of AWS, which "
+        f"says {there:%Y-%m-%dT%H:%M:%SZ} where it is {here:%Y-%m-%dT%H:%M:%SZ} here"
+    )
 
 
 def _session_of_role(source: boto3.session.Session, settings: AwsSettings) -> boto3.session.Session:

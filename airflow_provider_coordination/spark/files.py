@@ -222,12 +222,13 @@ class Files:
         return self.is_local or self._filesystem.type_name == "hdfs"
 
     def try_out(self, probe: str) -> None:
-        """Check that files can be written and deleted.
+        """Check that files can be written, read and deleted.
 
         :param probe: a new name.
         :raises OSError: if they cannot.
         """
         self.write(probe, b"check")
+        self.read(probe)
         self.delete(probe)
 
     def abort_uploads(self, path: str) -> None:

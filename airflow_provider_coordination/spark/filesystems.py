@@ -66,7 +66,14 @@ def _s3_session(aws: AwsSettings) -> Any:
 
 @cache
 def _s3_client(aws: AwsSettings) -> Any:
-    return aws_client(aws, "s3", session=_s3_session(aws))
+    client = aws_client(aws, "s3", session=_s3_session(aws))
+    # boto3 would follow a bucket into another region, where pyarrow and the libraries of tables do not.
+    client.meta.events.register_last("before-endpoint-resolution.s3", _stay_in_region)
+    return client
+
+
+def _stay_in_region(context: dict[str, Any], **_: object) -> None:
+    context.get("s3_redirect", {})["redirected"] = True
 
 
 @cache

@@ -21,6 +21,7 @@ from pyarrow import fs
 
 from airflow_provider_coordination.aws import ACCESS_CODES, answered_at
 from airflow_provider_coordination.spark.files import Claim, Files, FoundFile, MissingFileError, changed, missing
+from airflow_provider_coordination.spark.s3_refusals import REFUSED_CODES, refusal
 
 log = logging.getLogger(__name__)
 
@@ -312,6 +313,8 @@ class BucketFiles(Files):
                     if _code(error) not in {*LOST_CODES, "NotImplemented"}:
                         raise
                     self._names_once = _code(error) in LOST_CODES
+                if self._names_once:
+                    self.read(probe)
                 self._client.delete_object(**_named(probe))
         return self._names_once
 
@@ -368,7 +371,9 @@ def _as_os_errors(path: str) -> Iterator[None]:
         code = _code(error)
         if code in GONE_CODES:
             raise FileNotFoundError(f"{path} does not exist") from None
-        if code in ACCESS_CODES or code in ("403", "Forbidden", "InvalidAccessKeyId"):
+        if (refused := refusal(path, str(error), error.response)) is not None:
+            raise refused from error
+        if code in REFUSED_CODES:
             raise PermissionError(f"{path}: {error}") from error
         if int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise ConnectionError(f"{path}: {error}") from error

@@ -21,12 +21,13 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access, is_s3
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access, bucket_path, is_s3
 from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
 from airflow_provider_coordination.spark.delivery import SinkAwayError
 from airflow_provider_coordination.spark.files import Claim, Files, apart, missing
 from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.outages import is_outage, is_refusal
+from airflow_provider_coordination.spark.s3_refusals import RefusedError, refusal
 
 log = logging.getLogger(__name__)
 
@@ -438,6 +439,10 @@ def check_writable(field: str, root: str, access: Access = DEFAULT_ACCESS) -> No
             raise SinkAwayError(
                 f"{field} is {root!r}, where nothing can be written at present: {error}; run again once that has passed"
             ) from error
+        if (refused := _refusal(root, error)) is not None:
+            raise ConfigurationError(
+                f"{field} is {root!r}, which cannot be written: {refused.problem}; {refused.remedy}"
+            ) from error
         link = f"it is a link to {str(Path(root).readlink())!r}; " if Path(root).is_symlink() else ""
         raise ConfigurationError(
             f"{field} is {root!r}, which cannot be written: {link}{error}; correct the path, or let the user who "
@@ -448,6 +453,14 @@ def check_writable(field: str, root: str, access: Access = DEFAULT_ACCESS) -> No
         files.abort_uploads(path)
     except OSError as error:  # whose right to do so is one that writing does not need
         log.warning("uploads below %s that were never completed are left to a lifecycle rule: %s", root, error)
+
+
+def _refusal(root: str, error: Exception) -> RefusedError | None:
+    """Return what S3 refuses, by the error of boto3 or of pyarrow; None if it is something else."""
+    if isinstance(error, RefusedError):
+        return error
+    path = bucket_path(root)
+    return None if path is None or isinstance(error, ConfigurationError) else refusal(path, str(error), {})
 
 
 def probe_rename(root: str, target: str, access: Access = DEFAULT_ACCESS) -> None:

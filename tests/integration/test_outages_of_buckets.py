@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,10 +25,31 @@ from airflow_provider_coordination.spark.storage import check_writable, files_be
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transforming import DeliverTransformed
 from tests.integration.test_sink_contract_on_s3 import DatasetInBucket, DeltaInBucket, IcebergInBucket
-from tests.support.faulty_s3 import Fault, FaultyS3
+from tests.support.faulty_s3 import Fault, FaultyS3, Refusal
 from tests.support.s3_server import S3Server
 from tests.support.sinks import Place, an_attempt
 
+KEY = "arn:aws:kms:eu-west-1:111122223333:key/0a1b"
+KEY_DENIED = Refusal(
+    "AccessDenied",
+    f"User: arn:aws:iam::111122223333:user/ingest is not authorized to perform: kms:GenerateDataKey on resource: {KEY} "
+    "because no identity-based policy allows the kms:GenerateDataKey action",
+)
+MOVED = {
+    "redirect": Refusal(
+        "PermanentRedirect",
+        "The bucket you are attempting to access must be addressed using the specified endpoint.",
+        301,
+        "<Endpoint>lake.s3.eu-west-1.amazonaws.com</Endpoint><Bucket>lake</Bucket>",
+    ),
+    "header": Refusal(
+        "AuthorizationHeaderMalformed",
+        "The authorization header is malformed; the region 'us-east-1' is wrong; expecting 'eu-west-1'",
+        400,
+        "<Region>eu-west-1</Region>",
+        {"x-amz-bucket-region": "eu-west-1"},
+    ),
+}
 KINDS = {"delta": DeltaInBucket, "iceberg": IcebergInBucket, "parquet": DatasetInBucket}
 FOR_EVER = 10**6
 
@@ -143,4 +167,60 @@ def test_a_bucket_that_refuses_when_a_job_starts_is_a_wrong_setting(network: Fau
     root = f"s3://{s3_bucket}/clicks"
     network.make(".*", Fault.FORBIDDEN, FOR_EVER)
     with pytest.raises(ConfigurationError, match=rf"^field 'path' is '{root}', which cannot be written: "):
+        check_writable("field 'path'", root, Access(((root, network.settings),)))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("requests", "action"),
+    [
+        ("PUT .*_probe", "s3:PutObject"),
+        ("GET .*_probe/", "s3:GetObject"),
+        ("DELETE .*_probe", "s3:DeleteObject"),
+        (r"GET .*list-type=2", "s3:ListBucket"),
+    ],
+)
+def test_a_right_that_is_missing_when_a_job_starts_is_named(
+    network: FaultyS3, s3_bucket: str, requests: str, action: str
+) -> None:
+    root = f"s3://{s3_bucket}/clicks"
+    network.make(requests, Fault.FORBIDDEN, FOR_EVER)
+    said = rf"^field 'path' is '{root}', which cannot be written: .*; allow {action} to the connection's user or role"
+    with pytest.raises(ConfigurationError, match=said):
+        check_writable("field 'path'", root, Access(((root, network.settings),)))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("answer", sorted(MOVED))
+def test_a_bucket_in_another_region_is_named_with_that(network: FaultyS3, s3_bucket: str, answer: str) -> None:
+    root = f"s3://{s3_bucket}/clicks"
+    network.make(".*", Fault.ANSWERED, FOR_EVER, MOVED[answer])
+    said = rf"bucket '{s3_bucket}' is in region 'eu-west-1': .*; set 'region_name' of the connection .* to 'eu-west-1'$"
+    with pytest.raises(ConfigurationError, match=said):
+        check_writable("field 'path'", root, Access(((root, network.settings),)))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("requests", ["PUT ", "GET .*_probe/"])
+def test_a_key_that_is_denied_is_named_with_the_action(network: FaultyS3, s3_bucket: str, requests: str) -> None:
+    root = f"s3://{s3_bucket}/clicks"
+    network.make(requests, Fault.ANSWERED, FOR_EVER, KEY_DENIED)
+    said = f"KMS key {KEY} is refused: .*; allow kms:GenerateDataKey on it, in the key's policy"
+    with pytest.raises(ConfigurationError, match=said):
+        check_writable("field 'path'", root, Access(((root, network.settings),)))
+
+
+@pytest.mark.integration
+def test_a_clock_that_s3_refuses_is_named_with_its_host_and_both_times(network: FaultyS3, s3_bucket: str) -> None:
+    root, there = f"s3://{s3_bucket}/clicks", datetime.now(UTC) - timedelta(minutes=20)
+    skewed = Refusal(
+        "RequestTimeTooSkewed",
+        "The difference between the request time and the current time is too large.",
+        headers={"Date": format_datetime(there, usegmt=True)},
+    )
+    network.make(".*", Fault.ANSWERED, FOR_EVER, skewed)
+    said = (
+        rf"the clock of {socket.gethostname()} is 12\d\d s ahead of that of AWS, which says {there:%Y-%m-%dT%H:%M:%SZ}"
+    )
+    with pytest.raises(ConfigurationError, match=rf"{said}.*; let NTP set the clock there$"):
         check_writable("field 'path'", root, Access(((root, network.settings),)))

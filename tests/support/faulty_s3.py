@@ -10,6 +10,7 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,6 +48,31 @@ class Fault(StrEnum):
     """The server does it, and the client gets no answer."""
     HELD = "held"
     """It is on its way until somebody lets it through."""
+    ANSWERED = "answered"
+    """The server does not get it, and the client gets an answer that the test has."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer of S3 that is an error.
+
+    :param code: of the error.
+    :param message: for people.
+    :param status: of HTTP.
+    :param more: further elements of the error, as XML.
+    :param headers: of the answer.
+    """
+
+    code: str
+    message: str
+    status: int = 403
+    more: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def body(self) -> bytes:
+        """The error as XML."""
+        return f"<Error><Code>{self.code}</Code><Message>{self.message}</Message>{self.more}</Error>".encode()
 
 
 @dataclass
@@ -55,11 +81,13 @@ class Trouble:
 
     :param what: a regular expression over method and path, such as `PUT .*a-1.parquet`.
     :param left: how many requests.
+    :param refusal: what the client gets that is `ANSWERED`.
     """
 
     what: str
     fault: Fault
     left: int = 1
+    refusal: Refusal | None = None
     reached: threading.Event = field(default_factory=threading.Event)
     let_through: threading.Event = field(default_factory=threading.Event)
 
@@ -98,9 +126,9 @@ class FaultyS3:
         self._server.shutdown()
         self._server.server_close()
 
-    def make(self, what: str, fault: Fault, times: int = 1) -> Trouble:
+    def make(self, what: str, fault: Fault, times: int = 1, refusal: Refusal | None = None) -> Trouble:
         """Let the next requests of a sort go wrong."""
-        trouble = Trouble(what, fault, times)
+        trouble = Trouble(what, fault, times, refusal)
         with self._lock:
             self._troubles.append(trouble)
         return trouble
@@ -139,6 +167,11 @@ class FaultyS3:
                         return
                     case Fault.UNKNOWN:
                         self._send(501, XML, UNKNOWN_BODY)
+                        return
+                    case Fault.ANSWERED:
+                        assert trouble is not None
+                        assert trouble.refusal is not None
+                        self._send(trouble.refusal.status, {**XML, **trouble.refusal.headers}, trouble.refusal.body)
                         return
                     case Fault.CUT:
                         self._forward_half(body)

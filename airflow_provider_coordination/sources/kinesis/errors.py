@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_coordination.aws import ACCESS_CODES
+from airflow_provider_coordination.aws import ACCESS_CODES, wrong_clock
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     CoordinationError,
@@ -140,6 +140,8 @@ def _refusal(error: ClientError, call: Call) -> CoordinationError:
         )
     if code == "ResourceNotFoundException":
         return _not_found(call, said)
+    if (clock := wrong_clock(error.response)) is not None:
+        return AccessDeniedError(f"{call}: {clock}: {said}; let NTP set the clock there")
     if code in ACCESS_CODES or (code.startswith("KMS") and code != "KMSThrottlingException"):
         return AccessDeniedError(
             f"{call}: access refused: {said}; check the credentials, their policy and the stream's key"

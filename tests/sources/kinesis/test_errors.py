@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import socket
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -101,6 +105,20 @@ def test_an_error_of_the_sdk(error: Exception, call: Call, kind: type[Exception]
     assert type(ours) is kind
     assert message in str(ours)
     assert "clicks" in str(ours)
+
+
+@pytest.mark.parametrize("code", ["InvalidSignatureException", "SignatureDoesNotMatch"])
+def test_a_signature_that_is_refused_for_the_clock_names_the_host_and_both_times(code: str) -> None:
+    there = datetime.now(UTC) + timedelta(minutes=10)
+    headers = {"date": format_datetime(there, usegmt=True)}
+    said = {"Error": {"Code": code, "Message": "Signature expired"}, "ResponseMetadata": {"HTTPHeaders": headers}}
+    ours = translated(exceptions.ClientError(said, "GetRecords"), SHARD)  # type: ignore[arg-type]
+    assert type(ours) is AccessDeniedError
+    assert re.search(
+        rf"the clock of {socket.gethostname()} is (599|600) s behind that of AWS, which says {there:%Y-%m-%dT%H:%M}.*: "
+        r".* Signature expired; let NTP set the clock there$",
+        str(ours),
+    )
 
 
 def test_what_only_a_person_can_mend_is_told_from_what_passes() -> None:

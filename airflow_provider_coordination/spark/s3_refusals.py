@@ -1,0 +1,97 @@
+"""Why S3 refuses a request, where a person has to put it right: what to allow, or to set, and where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_provider_coordination.aws import ACCESS_CODES, wrong_clock
+
+ACTIONS = {
+    "AbortMultipartUpload": "s3:AbortMultipartUpload",
+    "CompleteMultipartUpload": "s3:PutObject",
+    "CopyObject": "s3:PutObject and s3:GetObject",
+    "CreateMultipartUpload": "s3:PutObject",
+    "DeleteObject": "s3:DeleteObject",
+    "DeleteObjects": "s3:DeleteObject",
+    "GetObject": "s3:GetObject",
+    "HeadObject": "s3:GetObject and s3:ListBucket",
+    "ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "ListObjectsV2": "s3:ListBucket",
+    "PutObject": "s3:PutObject",
+    "UploadPart": "s3:PutObject",
+    "UploadPartCopy": "s3:PutObject and s3:GetObject",
+}
+"""What a policy has to allow for each operation."""
+OPERATION = re.compile(r"(?:calling the|during) (\w+) operation")
+"""How boto3 and pyarrow name it."""
+KMS_ACTION = re.compile(r"\bkms:\w+")
+KMS_KEY = re.compile(r"arn:aws[\w-]*:kms:[\w:/-]+")
+REGION = re.compile(r"expecting '([a-z0-9-]+)'|bucket is located in '([a-z0-9-]+)'")
+REGION_CODES = frozenset({"301", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}) | {
+    "PermanentRedirect"
+}
+REFUSED_CODES = ACCESS_CODES | {"403", "AllAccessDisabled", "Forbidden", "InvalidAccessKeyId", "RequestTimeTooSkewed"}
+DENIED = re.compile(r"access_denied|http status 403", re.IGNORECASE)
+"""How pyarrow says it."""
+
+
+class RefusedError(PermissionError):
+    """S3 refuses a request, whatever it is about.
+
+    :param problem: what was said.
+    :param remedy: what a person can do about it.
+    """
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}; {remedy}")
+        self.problem = problem
+        self.remedy = remedy
+
+
+def refusal(path: str, said: str, answer: Mapping[str, Any]) -> RefusedError | None:
+    """Return what an answer of S3 means that a person has to act on; None if it is no such answer.
+
+    :param path: bucket and key.
+    :param said: the text of the error, as boto3 or pyarrow has it.
+    :param answer: as boto3's errors carry it; empty where there is none.
+    """
+    error = answer.get("Error", {})
+    code, bucket = str(error.get("Code", "")), path.partition("/")[0]
+    found = REGION.search(said)
+    if code in REGION_CODES or found is not None:
+        region = _region(answer) or (found and (found[1] or found[2]))
+        where = f"in region {region!r}" if region else "in another region"
+        wanted = repr(region) if region else "that of the bucket"
+        return RefusedError(
+            f"bucket {bucket!r} is {where}: {said}", f"set 'region_name' of the connection in 'aws_conn_id' to {wanted}"
+        )
+    if code not in REFUSED_CODES and not code.startswith("KMS.") and (code or not DENIED.search(said)):
+        return None
+    if (clock := wrong_clock(answer)) is not None:
+        return RefusedError(f"{clock}: {path}: {said}", "let NTP set the clock there")
+    action, key = KMS_ACTION.search(said), KMS_KEY.search(said)
+    if action is not None or key is not None or code.startswith("KMS."):
+        allowed = action[0] if action is not None else "kms:GenerateDataKey and kms:Decrypt"
+        of = f"KMS key {key[0]}" if key is not None else f"the KMS key that bucket {bucket!r} encrypts with"
+        return RefusedError(
+            f"{path}: {of} is refused: {said}",
+            f"allow {allowed} on it, in the key's policy and in that of the connection's user or role, and see that "
+            "the key is enabled",
+        )
+    operation = OPERATION.search(said)
+    if operation is None or operation[1] not in ACTIONS:
+        return None
+    return RefusedError(
+        f"{path}: {said}", f"allow {ACTIONS[operation[1]]} to the connection's user or role, or correct its keys"
+    )
+
+
+def _region(answer: Mapping[str, Any]) -> str | None:
+    """Return the region that S3 names: in a header, in the error, or in the endpoint that it refers to."""
+    headers, error = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}), answer.get("Error", {})
+    if region := headers.get("x-amz-bucket-region") or error.get("Region"):
+        return str(region)
+    endpoint = re.search(r"\bs3[.-]([a-z]{2}(?:-[a-z]+)+-\d)\.", str(error.get("Endpoint", "")))
+    return endpoint and endpoint[1]
