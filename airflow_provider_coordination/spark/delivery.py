@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.concurrency import side_by_side
-from airflow_provider_coordination.spark.executor_python import ExecutorPythonError
+from airflow_provider_coordination.spark.executor_errors import ExecutorError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -186,7 +186,7 @@ def by_halves(
     Where a sink does not answer, halves would only wait for it again: that is the result of each batch.
 
     :param what: the act, for the log.
-    :raises ExecutorPythonError: as it is.
+    :raises ExecutorError: as it is.
     :returns: batches that it was done for together, with its result; or one batch with what it raises.
     """
     if not batches:
@@ -196,7 +196,7 @@ def by_halves(
     except SinkAwayError as error:
         yield from (([batch], error) for batch in batches)
         return
-    except ExecutorPythonError:  # no batch is to blame
+    except ExecutorError:  # no batch is to blame
         raise
     except Exception as error:  # whatever it is, each batch alone either raises it or goes on
         if len(batches) == 1:

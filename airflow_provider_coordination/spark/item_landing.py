@@ -36,9 +36,9 @@ from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, Fai
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.item_file import ItemFile, ItemRoom, NotWrittenError
 from airflow_provider_coordination.spark.landed_identity import landed_file
-from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
+from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
 from airflow_provider_coordination.spark.records import with_origin
-from airflow_provider_coordination.spark.shared_place import SharedPlace
+from airflow_provider_coordination.spark.shared_places import SharedPlaces
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
 from airflow_provider_coordination.spark.slots import dealt, land_in_slots
 
@@ -140,11 +140,11 @@ def land_items(
     plans: Sequence[ItemPlan],
     reader: ItemReader,
     options: ItemLandingOptions,
-    place: SharedPlace | None = None,
+    places: SharedPlaces | None = None,
 ) -> list[LandedItems]:
     """Read the partitions of `plans` on the executors; return one row for each.
 
-    :param place: `options.root`, if it is to be checked whether all workers share it.
+    :param places: `options.root` and others, if executors are to be asked whether they share them.
     :raises ConfigurationError: if they do not.
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
@@ -156,7 +156,7 @@ def land_items(
         slots = min(slots, most)
         at_once = min(at_once, most // slots)
     land = partial(_land_slot, reader, options, at_once)
-    return land_in_slots(spark.context, dealt(plans, slots, lambda plan: plan.size), land, LandedItems, place)
+    return land_in_slots(spark.context, dealt(plans, slots, lambda plan: plan.size), land, LandedItems, places)
 
 
 def _land_slot(
@@ -207,7 +207,7 @@ def _refused(plan: ItemPlan, options: ItemLandingOptions, error: Exception) -> L
     """Return the row of a partition of which nothing is landed."""
     failure, passing = Failure.of(error), isinstance(error, OSError | SourceUnavailableError)
     if isinstance(error, OSError):
-        reason = f"landing in {options.root} failed: {error}"
+        reason = not_written(options.root, error)
     elif isinstance(error, _UnreadableError | SourceUnavailableError):
         reason = str(error)
     else:  # of what cannot be stored, or of a reader's `origin`

@@ -27,7 +27,7 @@ from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.shared_place import SharedPlace
+from airflow_provider_coordination.spark.shared_places import SharedPlaces
 from airflow_provider_coordination.spark.slots import check_shared
 from airflow_provider_coordination.spark.summary import Summary
 
@@ -70,7 +70,7 @@ class ItemReading:
             max_bytes=settings.rounds.max_batch_bytes,
             slot_memory_bytes=settings.rounds.slot_memory_bytes,
         )
-        self._place = SharedPlace(settings.landing_path, settings.access)
+        self._places = SharedPlaces(settings.worker_roots, settings.access)
         self._item_partitions = KindPartitions(partitions, coordinator.leases, PartitionProgress)
 
     @property
@@ -123,9 +123,9 @@ class ItemReading:
             return []
         options = replace(self._options, leave_slot=leave_slot)
         if isinstance(self._reader, FrameReader):
-            check_shared(self._spark.context, self._place)
+            check_shared(self._spark.context, self._places)
             return land_frames(self._spark.session, plans, self._reader, options)
-        return land_items(self._spark, plans, self._reader, options, self._place)
+        return land_items(self._spark, plans, self._reader, options, self._places)
 
     def _plan(self, key: str, progress: PartitionProgress, fencing_token: int) -> ItemPlan:
         return ItemPlan(

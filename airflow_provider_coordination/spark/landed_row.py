@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,6 +26,15 @@ class Failure:
     def of(cls, error: BaseException) -> Failure:
         """Return that of an error."""
         return cls(type(error).__name__, isinstance(error, SourceError))
+
+
+def not_written(root: str, error: OSError) -> str:
+    """Return why this host cannot write what it read, and what to do if its disk is full.
+
+    :param root: where landed files go.
+    """
+    remedy = "; make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return f"landing in {root} failed on {socket.gethostname()}: {error}{remedy}"
 
 
 @dataclass(frozen=True, kw_only=True)

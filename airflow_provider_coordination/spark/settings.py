@@ -44,6 +44,8 @@ MAIN = "main"
 """The name of a sink that was given none."""
 DEAD_LETTER = "dead_letter"
 """The sink of records that are bad."""
+FOLDERS = re.compile(r"(?![\w+.-]+:)|(s3[an]?|file|hdfs|viewfs|gs|gcs|abfss?)://")
+"""How the location of a sink begins that is a folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +190,20 @@ class IngestSettings:
     def access(self) -> Access:
         """How the job reaches its places on S3; landed files as the sink that they lie with."""
         return access_of(self.writes)
+
+    @property
+    def worker_roots(self) -> tuple[str, ...]:
+        """The folders that the job's tasks write to; of two, one within the other, the inner one."""
+        roots = [self.landing_path]
+        for sink in self.all_sinks:
+            root = sink.files or ("" if self.publishes_landed else sink.location)
+            if (
+                root
+                and FOLDERS.match(root)
+                and not any(f"{known}/".startswith(f"{root.rstrip('/')}/") for known in roots)
+            ):
+                roots.append(root)
+        return tuple(roots)
 
     @property
     def publishes_landed(self) -> bool:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.spark.executor_python import naming_its_host, running_on_executors
-from airflow_provider_coordination.spark.shared_place import Probe, SharedPlace
+from airflow_provider_coordination.spark.executor_errors import naming_its_host, running_on_executors
+from airflow_provider_coordination.spark.shared_places import Answer, Question, SharedPlaces
 from airflow_provider_coordination.spark.slot_count import registered_slots
+from airflow_provider_coordination.spark.waiting import awaiting_executors
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -33,7 +34,7 @@ def land_in_slots(
     slots: Sequence[Sequence[P]],
     land: Callable[[Sequence[P]], Iterable[R]],
     row: type[R],
-    place: SharedPlace | None = None,
+    places: SharedPlaces | None = None,
 ) -> list[R]:
     """Land partitions on the executors, each slot's as one task; return what became of each.
 
@@ -43,29 +44,29 @@ def land_in_slots(
     :param slots: the plans of each slot.
     :param land: lands the partitions of one; it travels pickled.
     :param row: the class of what it returns.
-    :param place: where they land; checked by the job's first landing. None for a place that needs no check.
-    :raises ConfigurationError: if the place is not shared by all workers, or the Python of an executor cannot land.
+    :param places: what the tasks write to; each executor is asked once whether it shares them. None for what needs no
+        check.
+    :raises ConfigurationError: if the places are not shared by all workers, or the Python of an executor cannot land.
+    :raises SinkAwayError: if an executor does not reach them at present.
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
     name_job(context, sum(map(len, slots)))
-    if place is None or place.is_checked:
-        landed = _in_slots(context, slots, partial(_landed, land, None))
+    if places is None:
+        texts = [texts for _, texts in _in_slots(context, slots, partial(_landed, land, None))]
     else:
-        idle: list[list[P]] = [[] for _ in range(registered_slots(context) - len(slots))]
-        with place.probed() as probe:
-            landed = _in_slots(context, [*slots, *idle], partial(_landed, land, probe))
-            place.check(probe, [answer for answer, _ in landed])
-    return [_read(row, text) for _, texts in landed for text in texts]
+        texts = _in_places(context, slots, land, places)
+    return [_read(row, text) for each in texts for text in each]
 
 
-def check_shared(context: SparkContext, place: SharedPlace) -> None:
-    """Check a place by tasks that do nothing else, for a landing that Spark itself makes the tasks of; once.
+def check_shared(context: SparkContext, places: SharedPlaces) -> None:
+    """Ask executors that did not answer yet, for a landing that Spark itself makes the tasks of.
 
-    :raises ConfigurationError: if the place is not shared by all workers.
+    :raises ConfigurationError: if the places are not shared by all workers.
+    :raises SinkAwayError: if an executor does not reach them at present.
     """
-    if not place.is_checked:
-        land_in_slots(context, [], _nothing, object, place)
+    idle: list[list[object]] = [[] for _ in range(registered_slots(context))]
+    land_in_slots(context, idle, _nothing, object, places)
 
 
 def dealt(plans: Sequence[P], slots: int, size: Callable[[P], float] = lambda plan: 1.0) -> list[list[P]]:
@@ -103,18 +104,40 @@ def _in_slots(
     context: SparkContext, slots: Sequence[Sequence[P]], task: Callable[[int, Iterable[Sequence[P]]], Iterable[T]]
 ) -> list[T]:
     rdd = context.parallelize(slots, len(slots)).mapPartitionsWithIndex(naming_its_host(task))
-    with running_on_executors():
+    with awaiting_executors(), running_on_executors():
         return rdd.collect()
 
 
+def _in_places(
+    context: SparkContext,
+    slots: Sequence[Sequence[P]],
+    land: Callable[[Sequence[P]], Iterable[R]],
+    places: SharedPlaces,
+) -> list[list[str]]:
+    """Return the manifest rows of each slot, once every executor that landed has answered for the places."""
+    done: list[list[str]] = []
+    if (question := places.known) is not None:
+        landed = _in_slots(context, slots, partial(_landed, land, question))
+        done = [texts for answer, texts in landed if answer is None]
+        slots = [slot for slot, (answer, _) in zip(slots, landed, strict=True) if answer is not None]
+        if not slots:
+            return done
+    # Those that have nothing to land are asked as well, as far as Spark gives them a task.
+    idle: list[list[P]] = [[] for _ in range(registered_slots(context) - len(slots))]
+    with places.asking() as (question, answers):
+        landed = _in_slots(context, [*slots, *idle], partial(_landed, land, question))
+        answers += [answer for answer, _ in landed if answer is not None]
+    return [*done, *(texts for _, texts in landed)]
+
+
 def _landed(
-    land: Callable[[Sequence[P]], Iterable[R]], probe: Probe | None, slot: int, plans: Iterable[Sequence[P]]
-) -> Iterator[tuple[str, list[str]]]:
-    """Return what a slot says of the place, and its manifest rows as texts."""
-    answer = "" if probe is None else probe.answer(slot)
+    land: Callable[[Sequence[P]], Iterable[R]], question: Question | None, slot: int, plans: Iterable[Sequence[P]]
+) -> Iterator[tuple[Answer | None, list[str]]]:
+    """Return what the executor says of the places, and a slot's manifest rows as texts."""
+    answer = None if question is None else question.answer(slot)
     for each in plans:
         # Where the place is another one, nobody would ever see what is landed.
-        lands = each and (probe is None or probe.is_answer(answer))
+        lands = each and (answer is None or answer.may_land)
         yield answer, [_text(row) for row in land(each)] if lands else []
 
 

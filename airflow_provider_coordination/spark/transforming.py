@@ -27,7 +27,7 @@ from airflow_provider_coordination.spark.delivery import (
     each_by_itself,
 )
 from airflow_provider_coordination.spark.error_texts import error_text
-from airflow_provider_coordination.spark.executor_python import running_on_executors
+from airflow_provider_coordination.spark.executor_errors import running_on_executors
 from airflow_provider_coordination.spark.judging import Judge, JudgedBatch
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
@@ -39,6 +39,7 @@ from airflow_provider_coordination.spark.shared_files import room_for, sharing
 from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
 from airflow_provider_coordination.spark.storage import calls_at_once, delete_folder, join, read_table, renames
 from airflow_provider_coordination.spark.transformation import MARKED, ROUTE, Transformation, Transformed
+from airflow_provider_coordination.spark.waiting import awaiting_executors
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +156,7 @@ class DeliverTransformed:
         """
         work = self._routed[0].scratch([batch.attempt for batch in batches])
         try:
-            with calling(self._place), running_on_executors():
+            with calling(self._place), awaiting_executors(), running_on_executors():
                 return self._prepare_in(work, batches)
         except Exception:  # what is prepared anew gets other names
             with suppress(OSError, DeliveryError):  # the next owner sweeps what is left

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, Transform
-from airflow_provider_coordination.spark.executor_python import ExecutorPythonError
+from airflow_provider_coordination.spark.executor_errors import ExecutorPythonError
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.payload import JsonPayload

@@ -16,12 +16,19 @@ import pytest
 
 from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark import executor_python
-from airflow_provider_coordination.spark.executor_python import ExecutorPythonError
-from airflow_provider_coordination.spark.shared_place import SharedPlace
+from airflow_provider_coordination.spark import executor_errors
+from airflow_provider_coordination.spark.executor_errors import ExecutorPythonError
+from airflow_provider_coordination.spark.shared_places import SharedPlaces
 from airflow_provider_coordination.spark.slot_count import SlotCount, registered_slots
 from airflow_provider_coordination.spark.slots import check_shared, land_in_slots
-from tests.support.executor_python import executors_running, older_python, python_without
+from tests.support.executor_python import (
+    another_executor,
+    executor_ahead,
+    executor_with_own_disk,
+    executors_running,
+    older_python,
+    python_without,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +54,13 @@ def probing(folder: Path, plans: Sequence[int]) -> list[Row]:
     return [Row(plan, len(list(folder.rglob("*.*")))) for plan in plans]
 
 
+def landing_in(root: Path, plans: Sequence[int]) -> list[Row]:
+    """Land partitions below the place."""
+    for plan in plans:
+        (root / f"{plan}.parquet").write_bytes(b"landed")
+    return [Row(plan, len(plans)) for plan in plans]
+
+
 def failing(plans: Sequence[int]) -> list[Row]:
     """Fail."""
     raise ValueError(f"partitions {plans} are cursed")
@@ -60,8 +74,8 @@ def importing(plans: Sequence[int]) -> list[Row]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> SharedPlace:
-    return SharedPlace(str(tmp_path / "landing"))
+def places(tmp_path: Path) -> SharedPlaces:
+    return SharedPlaces([str(tmp_path / "landing")])
 
 
 @pytest.fixture
@@ -76,17 +90,19 @@ def test_each_slot_lands_its_partitions_and_returns_a_row_for_each(spark: SparkS
 
 
 def test_a_shared_place_is_checked_by_the_first_landing_and_nothing_is_left_there(
-    spark: SparkSession, place: SharedPlace, tmp_path: Path
+    spark: SparkSession, places: SharedPlaces, tmp_path: Path
 ) -> None:
-    assert land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, place) == [Row(1, 1)]
-    assert place.is_checked
+    assert land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, places) == [Row(1, 1)]
+    assert places.known is not None
     assert not list((tmp_path / "landing").rglob("*"))
 
 
-def test_a_place_that_is_checked_is_not_checked_again(spark: SparkSession, place: SharedPlace, tmp_path: Path) -> None:
+def test_a_place_that_is_checked_is_not_checked_again(
+    spark: SparkSession, places: SharedPlaces, tmp_path: Path
+) -> None:
     counting = partial(probing, tmp_path)
-    [first] = land_in_slots(spark.sparkContext, [[1]], counting, Row, place)
-    [second] = land_in_slots(spark.sparkContext, [[1]], counting, Row, place)
+    [first] = land_in_slots(spark.sparkContext, [[1]], counting, Row, places)
+    [second] = land_in_slots(spark.sparkContext, [[1]], counting, Row, places)
     assert first.of > 0
     assert second.of == 0
 
@@ -94,10 +110,10 @@ def test_a_place_that_is_checked_is_not_checked_again(spark: SparkSession, place
 def test_a_place_that_workers_do_not_reach_fails_the_first_landing_before_anything_is_landed(
     spark: SparkSession, driver_only: str, tmp_path: Path
 ) -> None:
-    place = SharedPlace(driver_only)
+    places = SharedPlaces([driver_only])
     with pytest.raises(ConfigurationError, match=r"is not shared by all workers: .*; give a path or URI that the dr"):
-        land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, place)
-    assert not place.is_checked
+        land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, places)
+    assert places.known is None
     assert not (tmp_path / "1").exists()
 
 
@@ -112,20 +128,69 @@ def test_there_are_as_many_slots_as_executors_run_tasks_whatever_is_configured_f
 
 def test_slots_that_have_nothing_to_land_are_asked_as_well(spark: SparkSession, driver_only: str) -> None:
     with pytest.raises(ConfigurationError, match="is not shared by all workers"):
-        check_shared(spark.sparkContext, SharedPlace(driver_only))
+        check_shared(spark.sparkContext, SharedPlaces([driver_only]))
 
 
-def test_a_place_is_checked_alone_where_spark_itself_makes_the_tasks(spark: SparkSession, place: SharedPlace) -> None:
-    check_shared(spark.sparkContext, place)
-    assert place.is_checked
+def test_a_place_is_checked_alone_where_spark_itself_makes_the_tasks(spark: SparkSession, places: SharedPlaces) -> None:
+    check_shared(spark.sparkContext, places)
+    assert places.known is not None
 
 
 def test_what_a_slot_raises_names_what_is_wrong_and_leaves_no_probe(
-    spark: SparkSession, place: SharedPlace, tmp_path: Path
+    spark: SparkSession, places: SharedPlaces, tmp_path: Path
 ) -> None:
     with pytest.raises(Exception, match=r"ValueError: partitions \[1\] are cursed"):
-        land_in_slots(spark.sparkContext, [[1]], failing, Row, place)
+        land_in_slots(spark.sparkContext, [[1]], failing, Row, places)
     assert not [path for path in (tmp_path / "landing").rglob("*") if len(path.suffixes) == 0 and path.is_file()]
+
+
+def test_an_executor_that_joins_later_is_asked_before_it_lands_and_then_lands_in_the_same_round(
+    spark: SparkSession, places: SharedPlaces, tmp_path: Path
+) -> None:
+    root = tmp_path / "landing"
+    land_in_slots(spark.sparkContext, [[1]], partial(landing_in, root), Row, places)
+    first = places.known
+    with executors_running(spark.sparkContext, another_executor(tmp_path)):
+        rows = land_in_slots(spark.sparkContext, [[2], [3]], partial(landing_in, root), Row, places)
+    assert rows == [Row(2, 1), Row(3, 1)]
+    assert first is not None
+    assert places.known is not None
+    assert first.known < places.known.known
+    assert sorted(path.name for path in root.iterdir()) == ["1.parquet", "2.parquet", "3.parquet"]
+
+
+def test_an_executor_that_joins_later_without_the_place_lands_nothing_and_is_named(
+    spark: SparkSession, places: SharedPlaces, tmp_path: Path
+) -> None:
+    root = tmp_path / "landing"
+    land_in_slots(spark.sparkContext, [[1]], partial(landing_in, root), Row, places)
+    with (
+        executors_running(spark.sparkContext, executor_with_own_disk(root, tmp_path)),
+        pytest.raises(ConfigurationError) as raised,
+    ):
+        land_in_slots(spark.sparkContext, [[2]], partial(land, tmp_path), Row, places)
+    assert f"path '{root}' is not shared by all workers: {socket.gethostname()} cannot use '{root}': " in str(
+        raised.value
+    )
+    assert not (tmp_path / "2").exists()
+    assert [path.name for path in root.iterdir()] == ["1.parquet"]
+
+
+@pytest.mark.parametrize(("ahead", "which"), [(600, "ahead of"), (-600, "behind")])
+def test_a_clock_that_is_ten_minutes_off_is_named_with_both_times_before_anything_is_landed(
+    spark: SparkSession, places: SharedPlaces, tmp_path: Path, ahead: int, which: str
+) -> None:
+    said = rf"the clock of executor {socket.gethostname()} is [56]\d\d s {which} the driver's: it is \S+Z there and"
+    with (
+        executors_running(spark.sparkContext, executor_ahead(ahead, tmp_path)),
+        pytest.raises(ConfigurationError, match=rf"^{said} .*: let NTP set both$"),
+    ):
+        land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, places)
+
+
+def test_a_clock_that_is_a_minute_off_does_no_harm(spark: SparkSession, places: SharedPlaces, tmp_path: Path) -> None:
+    with executors_running(spark.sparkContext, executor_ahead(60, tmp_path)):
+        assert land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, places) == [Row(1, 1)]
 
 
 @pytest.mark.parametrize("module", ["pyarrow", "boto3", "airflow_provider_coordination"])
@@ -167,7 +232,7 @@ def test_executors_of_another_python_are_reported_with_both_versions(spark: Spar
 
 def test_an_executor_with_another_version_of_this_package_is_named(spark: SparkSession) -> None:
     with (
-        patch.object(executor_python, "__version__", "9.9.9"),
+        patch.object(executor_errors, "__version__", "9.9.9"),
         pytest.raises(
             ExecutorPythonError, match=rf"airflow_provider_coordination is {__version__}, and 9.9.9 in the driver"
         ),

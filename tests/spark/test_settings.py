@@ -268,3 +268,17 @@ def test_what_looks_into_the_records_is_not_published_as_it_was_landed(changes: 
 @pytest.mark.parametrize("topic", TOPICS.values())
 def test_every_value_of_a_topic_may_be_a_template(topic: Any) -> None:
     assert tuple(topic.template_fields) == tuple(field.name for field in fields(topic))
+
+
+def test_tasks_write_to_the_landing_path_alone_where_landed_files_become_the_datasets() -> None:
+    assert changed(SETTINGS, transform=None).worker_roots == (SETTINGS.landing_path,)
+
+
+def test_tasks_of_a_transform_write_to_each_sink_that_is_a_folder_and_to_what_others_stage() -> None:
+    sinks = (
+        *beside_main("s3://lake/copy"),
+        SinkSettings(name="table", kind="sql", location="postgres://db/lake.clicks", files="/data/rows"),
+        SinkSettings(name="ice", kind="iceberg", location="iceberg://lake/clicks"),
+    )
+    settings = changed(SETTINGS, writes=sinks, transform="a:b", landing_path="/data/clicks/_landing")
+    assert settings.worker_roots == ("/data/clicks/_landing", "s3://lake/copy", "/data/rows")

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,12 +160,13 @@ class SparkCluster(Server):
             master.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def add_worker(self, cores: int = WORKER_CORES) -> ClusterWorker:
+    def add_worker(self, cores: int = WORKER_CORES, environment: Mapping[str, str] | None = None) -> ClusterWorker:
         """Start another worker, and wait until the master knows it.
 
+        :param environment: variables that its executors have, in place of those of the others.
         :raises SparkClusterError: if it does not come up.
         """
-        worker = self._start_worker(cores)
+        worker = self._start_worker(cores, environment)
         self._wait_for(worker)
         return worker
 
@@ -210,7 +212,7 @@ class SparkCluster(Server):
             environment=self._environment(MASTER_ADDRESS),
         )
 
-    def _start_worker(self, cores: int = WORKER_CORES) -> ClusterWorker:
+    def _start_worker(self, cores: int = WORKER_CORES, environment: Mapping[str, str] | None = None) -> ClusterWorker:
         self._started += 1
         address = _address(self._started)
         folder = self._folder / f"worker-{self._started}"
@@ -230,7 +232,8 @@ class SparkCluster(Server):
                 "PYTHONPATH": str(self._folder / "python"),
                 "SPARK_LOCAL_DIRS": str(folder / "local"),
                 "SPARK_WORKER_OPTS": "-Dspark.decommission.enabled=true",
-            },
+            }
+            | dict(environment or {}),
         )
         self.workers.append(ClusterWorker(address=address, folder=folder, process=process))
         return self.workers[-1]

@@ -40,8 +40,8 @@ from airflow_provider_coordination.sources.kinesis.reader import read_shard, sha
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.kinesis.landed_shard import LandedShard, NoRoomError, PageRoom
-from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
-from airflow_provider_coordination.spark.shared_place import SharedPlace
+from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
+from airflow_provider_coordination.spark.shared_places import SharedPlaces
 from airflow_provider_coordination.spark.slot_count import SlotCount
 from airflow_provider_coordination.spark.slot_memory import LEAST_ROW_GROUP_BYTES, ROW_GROUP_BYTES, SlotMemory
 from airflow_provider_coordination.spark.slots import dealt, land_in_slots
@@ -154,19 +154,19 @@ def land(
     context: SparkContext,
     plans: Sequence[ReadPlan],
     options: LandingOptions,
-    place: SharedPlace | None = None,
+    places: SharedPlaces | None = None,
     count: SlotCount | None = None,
 ) -> list[Landed]:
     """Read every shard of `plans` on the executors; return one row for each.
 
-    :param place: `options.root`, if it is to be checked whether all workers share it.
+    :param places: `options.root` and others, if executors are to be asked whether they share them.
     :param count: says how many slots land, from what it knows of earlier rounds; None if there was none.
     :raises ConfigurationError: if they do not.
     :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
         lost.
     """
     slots = (count or SlotCount(context)).of_round(slots_needed(plans), leave_slot=options.leave_slot)
-    landed = land_in_slots(context, dealt(plans, slots, _size), partial(_land_slot, options), Landed, place)
+    landed = land_in_slots(context, dealt(plans, slots, _size), partial(_land_slot, options), Landed, places)
     warn_of(landed)
     return landed
 
@@ -263,7 +263,7 @@ def land_shard(
     except OSError as error:
         return Landed(
             partition_key=plan.partition_key,
-            error=f"landing in {options.root} failed: {error}",
+            error=not_written(options.root, error),
             passing=True,
             failure=Failure.of(error),
         )

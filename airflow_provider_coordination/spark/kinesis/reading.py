@@ -27,7 +27,7 @@ from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.shared_place import SharedPlace
+from airflow_provider_coordination.spark.shared_places import SharedPlaces
 from airflow_provider_coordination.spark.slot_count import SlotCount
 from airflow_provider_coordination.spark.summary import Summary
 
@@ -93,7 +93,7 @@ class ShardReading:
             on_data_loss=kinesis.on_data_loss,
             stop_at=kinesis.stop_at,
         )
-        self._place = SharedPlace(settings.landing_path, settings.access)
+        self._places = SharedPlaces(settings.worker_roots, settings.access)
         self._settling_time = kinesis.repartition_transition_duration
         self._at_stop: set[str] = set()
         self._shards = KindPartitions(partitions, coordinator.leases, ShardProgress)
@@ -207,7 +207,7 @@ class ShardReading:
         """See `Reading.land`."""
         plans = [self._plan(*each) for each in self._shards.to_land(besides=self._at_stop | self._gone.keys())]
         options = replace(self._landing, leave_slot=leave_slot)
-        return land(self._context, plans, options, self._place, self._slots) if plans else []
+        return land(self._context, plans, options, self._places, self._slots) if plans else []
 
     def _plan(self, key: str, progress: ShardProgress, fencing_token: int) -> ReadPlan:
         return ReadPlan(

@@ -1,0 +1,163 @@
+"""Waiting for executors: where the cluster has no room they are waited for, and where they cannot reach the driver not.
+
+Spark says the same of both, for ever. A standalone cluster tells them apart: executors that it has started connect to
+the driver within seconds, and one that has started none has no room. Elsewhere both causes are logged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_coordination.spark.executor_errors import ExecutorsAwayError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 40.0
+"""How long executors that a cluster has started may take to reach the driver."""
+POLL_SECONDS = 3.0
+REPORT_SECONDS = 15.0
+"""How often it is logged that there are no executors."""
+ANSWER_SECONDS = 5.0
+MASTERS = re.compile(r"spark://(.+)")
+
+
+class _Watch:
+    """Looks, while jobs of Spark run, whether there is an executor; cancels them if none will ever come.
+
+    :param context: runs them.
+    """
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        self._over = threading.Event()
+        self.problem: str | None = None
+        threading.Thread(target=self._watch, name="executors", daemon=True).start()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+    def _watch(self) -> None:
+        begun = time.monotonic()
+        granted_at, reported_at = None, begun
+        while not self._over.wait(POLL_SECONDS):
+            now = time.monotonic()
+            try:
+                if executors(self._context):
+                    begun, granted_at = now, None
+                    continue
+                cores = cores_granted(self._context)
+            except Exception as error:  # of the JVM, which ends
+                log.debug("executors are not known: %s", error)
+                continue
+            if cores is not None:
+                granted_at = (granted_at or now) if cores else None
+            if granted_at is not None and now - granted_at > PATIENCE_SECONDS:
+                self.problem = (
+                    f"no executor has reached the driver, although the cluster started some {now - granted_at:.0f} s "
+                    f"ago: they connect to {_driver(self._context)}; set it in the task's conf to an address of this "
+                    "machine that workers reach ('spark.driver.bindAddress' is where the driver listens, if that is "
+                    "another), open its ports, or run the driver within the cluster; the logs of the executors, on the "
+                    "workers, say what else it may be"
+                )
+                self._context.cancelAllJobs()
+                return
+            if now - reported_at >= REPORT_SECONDS:
+                reported_at = now
+                log.warning("no executor for %.0f s: %s", now - begun, self._why(cores))
+
+    def _why(self, cores: int | None) -> str:
+        if cores == 0:
+            return "the cluster has no free cores or memory for this job, which waits for them"
+        if cores is not None:
+            return f"the cluster has started some, which connect to {_driver(self._context)}"
+        return (
+            "the cluster has no room for them, and the job waits; or those that were started do not reach "
+            f"{_driver(self._context)}"
+        )
+
+
+@contextmanager
+def awaiting_executors() -> Iterator[None]:
+    """Let this process' Spark run what may find no executor.
+
+    :raises ExecutorsAwayError: if executors are started, and none of them reaches the driver.
+    """
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None or context._jsc is None or context._jsc.sc().isLocal():
+        yield
+        return
+    watch = _Watch(context)
+    try:
+        yield
+    except Exception as error:
+        if watch.problem is not None:
+            raise ExecutorsAwayError(watch.problem) from error
+        raise
+    finally:
+        watch.end()
+
+
+def executors(context: SparkContext) -> int:
+    """Return how many executors are connected to the driver."""
+    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # one is the driver's own
+
+
+def cores_granted(context: SparkContext) -> int | None:
+    """Return how many cores a standalone cluster has given to the job; None if that is not known."""
+    found = MASTERS.fullmatch(str(context.master))
+    for address in found[1].split(",") if found else ():
+        host, _, port = address.rpartition(":")
+        try:
+            state = _state(f"http://{host}:{_page_port(context, host, int(port))}/json/")
+        except Exception as error:  # whatever it is, it only makes a message less exact
+            log.debug("master %s does not say what it granted: %s", address, error)
+            continue
+        for application in state.get("activeapps", ()):
+            if application.get("id") == context.applicationId:
+                return int(application.get("cores", 0))
+    return None
+
+
+def _page_port(context: SparkContext, host: str, port: int) -> int:
+    """Return the port of a master's page, which it tells who asks it."""
+    jvm: Any = context._jvm
+
+    def module(name: str) -> Any:
+        return jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)
+
+    master = (
+        jvm.org.apache.spark.SparkEnv.get()
+        .rpcEnv()
+        .setupEndpointRef(jvm.org.apache.spark.rpc.RpcAddress(host, port), "Master")
+    )
+    answer = jvm.java.lang.Class.forName("org.apache.spark.deploy.master.MasterMessages$BoundPortsResponse")
+    ports = master.askSync(
+        module("org.apache.spark.deploy.master.MasterMessages$BoundPortsRequest$"),
+        module("scala.reflect.ClassTag$").apply(answer),
+    )
+    return int(ports.webUIPort())
+
+
+def _state(url: str) -> Any:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=ANSWER_SECONDS) as answer:
+        return json.load(answer)
+
+
+def _driver(context: SparkContext) -> str:
+    conf = context.getConf()
+    return f"'spark.driver.host' {conf.get('spark.driver.host')!r}, port {conf.get('spark.driver.port')}"

@@ -1,0 +1,42 @@
+"""How Spark says what an executor lacks; see tests/integration/test_slots.py for what it says of Python."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_coordination.spark.delivery import by_halves
+from airflow_provider_coordination.spark.executor_errors import ExecutorDiskError, running_on_executors
+
+FAILED = (
+    "An error occurred while calling o39.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage "
+    "failure: Task 0 in stage 0.0 failed 2 times, most recent failure: Lost task 0.1 in stage 0.0 (TID 2) "
+    "(10.0.0.7 executor 3): {}\n\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)\n"
+)
+FULL = FAILED.format("java.io.IOException: No space left on device")
+
+
+def fail(text: str) -> None:
+    with running_on_executors():
+        raise RuntimeError(text)
+
+
+def test_a_full_disk_is_named_with_its_host() -> None:
+    with pytest.raises(ExecutorDiskError, match=r"^executor 10.0.0.7: java.io.IOException: No space left on device;"):
+        fail(FULL)
+
+
+def test_what_a_record_says_of_disks_is_the_records() -> None:
+    with pytest.raises(RuntimeError):
+        fail(FAILED.format(f"org.apache.spark.api.python.PythonException: ValueError: {FULL}"))
+
+
+def test_no_batch_is_blamed_for_a_full_disk() -> None:
+    tried: list[int] = []
+
+    def act(batches: object) -> None:
+        tried.append(1)
+        fail(FULL)
+
+    with pytest.raises(ExecutorDiskError):
+        list(by_halves(["a", "b"], act, "preparation"))
+    assert tried == [1]

@@ -1,0 +1,64 @@
+"""Workers of a cluster that differ from the others, and drivers that nobody reaches: a job says which, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION
+from tests.support.cluster_job import ClusterPipeline
+from tests.support.depth import at_depth
+from tests.support.executor_python import WITHOUT
+from tests.support.spark_cluster import SparkCluster
+
+NOWHERE = "192.0.2.1"
+"""An address of a network that there is only in documents."""
+
+
+def counted_attempts(pipeline: ClusterPipeline) -> list[int]:
+    """Return how often working on each partition has failed."""
+    return [partition.attempts for partition in pipeline.coordinator().view.partitions()]
+
+
+def test_a_driver_that_executors_do_not_reach_ends_within_a_minute_and_names_its_address(
+    on_cluster: Callable[..., ClusterPipeline],
+) -> None:
+    pipeline = on_cluster(ClusterPipeline)
+    pipeline.send(1)
+    job = pipeline.start(conf={"spark.driver.host": NOWHERE, "spark.driver.bindAddress": "127.0.0.1"})
+    assert job.wait() == EXIT_CONFIGURATION
+    assert f"they connect to 'spark.driver.host' '{NOWHERE}', port " in job.output
+    assert not any(counted_attempts(pipeline))
+
+
+def test_a_cluster_without_room_is_waited_for(on_cluster: Callable[..., ClusterPipeline]) -> None:
+    pipeline = on_cluster(ClusterPipeline)
+    pipeline.send(1)
+    job = pipeline.start(conf={"spark.executor.memory": "100g"})
+    job.wait_for("the cluster has no free cores or memory for this job, which waits for them")
+    assert job.process.poll() is None
+
+
+@pytest.mark.deep
+def test_a_worker_that_joins_and_lacks_what_a_job_needs_is_named(
+    cluster: SparkCluster, on_cluster: Callable[..., ClusterPipeline], tmp_path: Path
+) -> None:
+    if not at_depth(short=False, deep=True):
+        pytest.skip("tests/integration/test_slots.py shows the same without a cluster")
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT.format(module="pyarrow"))
+    pipeline = on_cluster(ClusterPipeline)
+    pipeline.send(2)
+    job = pipeline.start(until_caught_up=False, max_duration=200)
+    pipeline.wait_until_delivered(job)
+    others = cluster.workers[:]
+    joined = cluster.add_worker(environment={"PYTHONPATH": str(tmp_path)})
+    try:
+        for worker in others:
+            cluster.kill(worker)
+        assert job.wait() == EXIT_CONFIGURATION
+    finally:
+        cluster.kill(joined)
+    assert "No module named 'pyarrow'; install it there, or name another Python" in job.output
+    assert not any(counted_attempts(pipeline))
