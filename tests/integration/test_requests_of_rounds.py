@@ -39,18 +39,21 @@ class InBucket(History):
     :param root: of the bucket.
     :param aws: how it is reached.
     :param session: computes what the sink takes; None for jobs that deliver what they land.
+    :param keep: whether others acknowledge batches too, so that each has a file of its own.
     """
 
-    def __init__(self, folder: Path, shards: int, root: str, aws: AwsSettings, session: SparkSession | None) -> None:
+    def __init__(
+        self, folder: Path, shards: int, root: str, aws: AwsSettings, session: SparkSession | None, *, keep: bool
+    ) -> None:
         writes = replace(parquet(f"{root}/clicks"), aws=aws)
         super().__init__(folder, shards, writes=(writes,), landing_path=f"{root}/_landing")
-        self.session = session
+        self.session, self.keep = session, keep
 
     def delivery(self) -> Delivery:
         [writes] = self.settings["writes"]
         sink = make_sink(writes.location, writes.aws, None if self.session is None else "length(data) > 0")
         if self.session is None:
-            return sink.taking_landed(keep=False)
+            return sink.taking_landed(keep=self.keep)
         transformation = SparkTransformation(self.session, [sink], layout=SHARD_RECORDS, access=sink.access)
         return DeliverTransformed(transformation, [sink], source=STREAM, access=sink.access)
 
@@ -81,10 +84,10 @@ def requests_of(s3: S3Server, network: FaultyS3, tmp_path: Path) -> Iterator[Cal
     """Let a job read shards, each of which has records, and deliver them; return its requests, and how many batches."""
     buckets: list[str] = []
 
-    def requests_of(shards: int, session: SparkSession | None = None) -> Counter[str]:
+    def requests_of(shards: int, session: SparkSession | None = None, *, keep: bool = False) -> Counter[str]:
         buckets.append(bucket := f"lake-{secrets.token_hex(4)}")
         aws_client(s3.settings, "s3").create_bucket(Bucket=bucket)
-        history = InBucket(tmp_path / bucket, shards, f"s3://{bucket}", network.settings, session)
+        history = InBucket(tmp_path / bucket, shards, f"s3://{bucket}", network.settings, session, keep=keep)
         history.send(30 * shards, keys=30 * shards)
         history.sync()
         before = len(network.requests)
@@ -112,6 +115,12 @@ def test_a_batch_that_is_delivered_as_it_was_landed_costs_three_requests(
 ) -> None:
     few, many = requests_of(FEW), requests_of(MANY)
     assert each_batch(few, many) == {"PUT": 1, "HEAD": 1, "GET": 1}
+    assert few["LIST"] == many["LIST"]
+
+
+def test_a_batch_that_has_a_file_of_its_own_costs_four_requests(requests_of: Callable[..., Counter[str]]) -> None:
+    few, many = requests_of(FEW, keep=True), requests_of(MANY, keep=True)
+    assert each_batch(few, many) == {"PUT": 2, "GET": 2}
     assert few["LIST"] == many["LIST"]
 
 
