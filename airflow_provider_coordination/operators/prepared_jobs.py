@@ -185,7 +185,7 @@ def prepared(
     follower.stop("another try of its task began")
     follower.submit(settings, None, place)  # first: whoever finds the record removes the settings
     try:
-        reference.write(json.dumps(write_settings(settings)), settings.owner, access)
+        reference.write(json.dumps(write_settings(settings)), access)
     except CoordinationError as error:
         follower.end(settings.owner, f"it was not prepared: {error}")
         raise

@@ -227,7 +227,7 @@ class IngestSettings:
         :raises ConfigurationError: if they are missing, damaged, wrong, expired, or another job's.
         :raises CoordinationError: if what they lie on does not answer.
         """
-        text = reference.read(owner)
+        text = reference.read()
         try:
             values = json.loads(text)
         except ValueError as error:

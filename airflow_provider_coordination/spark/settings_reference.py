@@ -4,32 +4,27 @@ That is a file: in a folder for its owner alone, in the working directory of a d
 of Kubernetes. Elsewhere it is an object in a folder that Airflow and the cluster share. Such a folder keeps what was
 deleted, in versions, copies and backups, and others may read it. So the object is sealed, and its key, made for this
 object alone, travels apart from it, in the arguments of the driver: the folder and the arguments each say nothing, and
-once the object is deleted nothing says anything. A seal is bound to the job's owner, and the instant in it cannot be
-changed.
-
-The seal takes Python's standard library alone, as a driver has no other library for sure: SHAKE-256 of the key makes
-the stream that hides the text, HMAC-SHA-256 authenticates it with the owner. Each key is used once.
+once the object is deleted nothing says anything. The seal is a Fernet token of `cryptography`: who has no key can
+neither read nor change what is in it, which includes the job's owner and the instant in which the settings expire.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import logging
 import re
-import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
 log = logging.getLogger(__name__)
 
-KEY_BYTES = 32
-MAC_BYTES = 32
-KEY = re.compile(r"(.+)#([A-Za-z0-9_-]{43})", re.DOTALL)
+SEALED = re.compile(r"(.+)#([A-Za-z0-9_-]{43}=)", re.DOTALL)
 """A reference to sealed settings: where they lie, and their key as base64 for URLs."""
 
 
@@ -42,28 +37,29 @@ class SettingsReference:
     """
 
     uri: str
-    key: bytes | None = field(default=None, repr=False)
+    key: str | None = field(default=None, repr=False)
 
     @classmethod
     def parse(cls, text: str) -> SettingsReference:
         """Return the reference that `to_text` made, or that of a file by its path."""
-        found = KEY.fullmatch(text)
-        return cls(uri=text) if found is None else cls(uri=found[1], key=base64.urlsafe_b64decode(f"{found[2]}="))
+        found = SEALED.fullmatch(text)
+        return cls(uri=text) if found is None else cls(uri=found[1], key=found[2])
 
     @classmethod
     def sealed(cls, uri: str) -> SettingsReference:
         """Return a reference to an object that is to be written, with a new key."""
-        return cls(uri=uri, key=secrets.token_bytes(KEY_BYTES))
+        from cryptography.fernet import Fernet
+
+        return cls(uri=uri, key=Fernet.generate_key().decode())
 
     def to_text(self) -> str:
         """Return it as an argument of the driver, the key included."""
-        return self.uri if self.key is None else f"{self.uri}#{base64.urlsafe_b64encode(self.key).decode().rstrip('=')}"
+        return self.uri if self.key is None else f"{self.uri}#{self.key}"
 
-    def read(self, owner: str) -> str:
+    def read(self) -> str:
         """Return what the settings say.
 
-        :param owner: the job that a seal must be of.
-        :raises ConfigurationError: if they are not there, or the seal is broken, another job's, or of another key.
+        :raises ConfigurationError: if they are not there, or the seal is broken or of another key.
         :raises CoordinationError: if what they lie on does not answer.
         """
         if self.key is None:
@@ -71,12 +67,20 @@ class SettingsReference:
                 return Path(self.uri).read_text(encoding="utf-8")
             except OSError as error:
                 raise ConfigurationError(f"ingest settings {self.uri}: cannot be read: {error.strerror}") from None
-        return unseal(self._sealed(), self.key, owner, self.uri).decode()
+        fernet = _fernet(self.key)
+        from cryptography.fernet import InvalidToken
 
-    def write(self, text: str, owner: str, access: Access = DEFAULT_ACCESS) -> None:
+        try:
+            return fernet.decrypt(self._sealed()).decode()
+        except InvalidToken:
+            raise ConfigurationError(
+                f"ingest settings {self.uri}: they were not sealed with the key that this driver was given, or are "
+                "damaged; give the application the arguments that were made for it"
+            ) from None
+
+    def write(self, text: str, access: Access = DEFAULT_ACCESS) -> None:
         """Write settings, sealed.
 
-        :param owner: the job that they are of.
         :param access: how the object is reached.
         :raises CoordinationError: if it cannot be written.
         """
@@ -85,7 +89,7 @@ class SettingsReference:
         assert self.key is not None
         files, path = open_files(self.uri, access)
         try:
-            files.write(path, seal(text.encode(), self.key, owner))
+            files.write(path, _fernet(self.key).encrypt(text.encode()))
         except OSError as error:
             raise CoordinationError(f"ingest settings {self.uri}: cannot be written: {error}") from None
 
@@ -134,37 +138,11 @@ def delete_object(uri: str, access: Access) -> None:
     files.delete(path)
 
 
-def seal(text: bytes, key: bytes, owner: str) -> bytes:
-    """Return a text that can be read with the key alone.
-
-    :param key: 32 random bytes that seal nothing else.
-    :param owner: whom it is for.
-    """
-    hidden = _hidden(text, key)
-    return _mac(hidden, key, owner) + hidden
-
-
-def unseal(sealed: bytes, key: bytes, owner: str, uri: str) -> bytes:
-    """Return the text in a seal.
-
-    :param uri: where it lies, for errors.
-    :raises ConfigurationError: if it is damaged, was sealed with another key, or for another owner.
-    """
-    mac, hidden = sealed[:MAC_BYTES], sealed[MAC_BYTES:]
-    if not hmac.compare_digest(mac, _mac(hidden, key, owner)):
+def _fernet(key: str) -> Fernet:
+    try:
+        from cryptography.fernet import Fernet
+    except ImportError:
         raise ConfigurationError(
-            f"ingest settings {uri}: they were not made for job {owner!r} and the key that this driver was given, or "
-            "are damaged; give the application the arguments that were made for it"
-        )
-    return _hidden(hidden, key)
-
-
-def _hidden(text: bytes, key: bytes) -> bytes:
-    stream = hashlib.shake_256(b"settings: stream" + key).digest(len(text))
-    return (int.from_bytes(text) ^ int.from_bytes(stream)).to_bytes(len(text))
-
-
-def _mac(hidden: bytes, key: bytes, owner: str) -> bytes:
-    subkey = hashlib.sha3_256(b"settings: seal" + key).digest()
-    named = owner.encode()
-    return hmac.digest(subkey, len(named).to_bytes(8) + named + hidden, "sha256")
+            "the Python of the driver has no module 'cryptography', which opens sealed settings: install it there"
+        ) from None
+    return Fernet(key)

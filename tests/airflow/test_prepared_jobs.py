@@ -319,7 +319,7 @@ def test_a_driver_of_another_job_cannot_open_the_settings(prepare: Any) -> None:
 
     job = prepare()
     ran = run(replace(job, arguments=(job.arguments[0], "another job")))
-    assert ran.returncode == EXIT_CONFIGURATION and "they were not made for job 'another job'" in ran.stdout
+    assert ran.returncode == EXIT_CONFIGURATION and "and this is a driver of job 'another job'" in ran.stdout
     assert SECRET not in ran.stdout
 
 

@@ -19,12 +19,11 @@ from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_SUCCESS, main
 from airflow_provider_coordination.spark.outcome import coordinator_of
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.settings_reference import SettingsReference, seal, unseal
+from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.stores import StoreSettings
 from tests.conftest import REPOSITORY
 from tests.support.job_settings import changed, ingest
 
-KEY = bytes(range(32))
 PASSWORD = "store-passw0rd-of-ours"
 
 
@@ -59,35 +58,48 @@ def jobs(settings: IngestSettings) -> Jobs:
 
 def sealed(settings: IngestSettings, folder: Path) -> SettingsReference:
     reference = SettingsReference.sealed(f"{folder}/settings/of-a-job")
-    reference.write(json.dumps(write_settings(settings)), settings.owner)
+    reference.write(json.dumps(write_settings(settings)))
     return reference
 
 
 # Sealed
 
 
-def test_what_is_sealed_is_read_with_its_key_by_its_owner_alone() -> None:
-    text = PASSWORD.encode() * 9
-    closed = seal(text, KEY, "a job")
-    assert unseal(closed, KEY, "a job", "there") == text
-    assert len(closed) == len(text) + 32 and PASSWORD.encode()[:4] not in closed
-    for key, owner in ((KEY[::-1], "a job"), (KEY, "a jo"), (KEY, "another")):
-        with pytest.raises(ConfigurationError, match="there: they were not made for job"):
-            unseal(closed, key, owner, "there")
+def test_what_is_sealed_is_read_with_its_key_alone(tmp_path: Path) -> None:
+    reference = SettingsReference.sealed(f"{tmp_path}/of-a-job")
+    reference.write(PASSWORD)
+    assert reference.read() == PASSWORD
+    assert PASSWORD.encode()[:6] not in Path(reference.uri).read_bytes()
+    other = SettingsReference.sealed(reference.uri)
+    assert other.key != reference.key, "each is sealed with a key of its own"
+    with pytest.raises(ConfigurationError, match="of-a-job: they were not sealed with the key"):
+        other.read()
 
 
-@pytest.mark.parametrize("at", [0, 31, 32, 50, -1])
-def test_what_was_changed_by_a_bit_is_refused(at: int) -> None:
-    changed = bytearray(seal(PASSWORD.encode(), KEY, "a job"))
+@pytest.mark.parametrize("at", [0, 1, 20, 60, -1])
+def test_what_was_changed_is_refused(tmp_path: Path, at: int) -> None:
+    reference = SettingsReference.sealed(f"{tmp_path}/of-a-job")
+    reference.write(PASSWORD * 9)
+    changed = bytearray(Path(reference.uri).read_bytes())
     changed[at] ^= 1
+    Path(reference.uri).write_bytes(changed)
     with pytest.raises(ConfigurationError, match="or are damaged"):
-        unseal(bytes(changed), KEY, "a job", "there")
+        reference.read()
 
 
-def test_equal_settings_are_never_sealed_alike() -> None:
-    first, second = (SettingsReference.sealed("there") for _ in range(2))
-    assert first.key != second.key and first.key is not None and second.key is not None
-    assert seal(b"the same", first.key, "o") != seal(b"the same", second.key, "o")
+def test_another_driver_has_no_use_for_sealed_settings(settings: IngestSettings, tmp_path: Path) -> None:
+    reference = sealed(settings, tmp_path)
+    with pytest.raises(ConfigurationError, match="are of job 'a job', and this is a driver of job 'another'"):
+        IngestSettings.read(reference, "another", datetime.now(UTC))
+
+
+def test_a_driver_without_the_module_that_opens_a_seal_is_told_so(
+    settings: IngestSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = sealed(settings, tmp_path)
+    monkeypatch.setitem(sys.modules, "cryptography.fernet", None)
+    with pytest.raises(ConfigurationError, match="has no module 'cryptography', which opens sealed settings: install"):
+        reference.read()
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/of#ours/x", "/Volumes/a b/c", "relative"])
@@ -129,7 +141,7 @@ def test_sealed_settings_are_refused_once_they_have_expired(
 def test_a_place_that_does_not_answer_is_no_wrong_setting(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(CoordinationError, match="cannot be read") as error:
-        SettingsReference.sealed(f"{tmp_path}/folder").read("a job")
+        SettingsReference.sealed(f"{tmp_path}/folder").read()
     assert not isinstance(error.value, ConfigurationError)
 
 
