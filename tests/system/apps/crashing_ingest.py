@@ -3,6 +3,8 @@
 CRASH_AT and STOP_AT name the phases, each with which time that is, such as `recorded:1,delivered:2`. Beside those of a
 job there are `committing SINK` and `committed SINK`, before and after what a delivery brings goes into that sink, and
 `publishing` and `published`, before and after one request gives a file of a bucket its name in a dataset.
+
+With SPECULATE Spark may run a task twice at the same time, which jobs do not let it do.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Sequence
 from airflow_provider_coordination.spark.application import main
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.files import Claim
+from airflow_provider_coordination.spark.job_spark import SPARK_CONF
 from airflow_provider_coordination.spark.s3_objects import BucketFiles
 from airflow_provider_coordination.spark.transforming import DeliverTransformed
 
@@ -51,4 +54,6 @@ def publish_observed(files: BucketFiles, path: str, target: str, *, size: int | 
 if __name__ == "__main__":
     DeliverTransformed.commit = commit_observed  # type: ignore[method-assign]
     BucketFiles.publish = publish_observed  # type: ignore[method-assign]
+    if "SPECULATE" in os.environ:
+        SPARK_CONF["spark.speculation"] = "true"
     sys.exit(main(observer=strike))

@@ -1,0 +1,116 @@
+"""Jobs on a cluster write to a sink of each kind while executors, workers and drivers die, come and go."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.bucket_readers import Watch
+from tests.support.cluster_job import KINDS, LEASE, EverySink, assert_died, assert_taken_over
+from tests.support.depth import at_depth
+from tests.support.killed_fleet import seed_of_today
+from tests.support.spark_cluster import ClusterWorker, SparkCluster
+from tests.support.spark_job import CRASHING
+
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(at_depth(short=1200, deep=3600))]
+SPECULATING = {
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "1s",
+    "spark.speculation.multiplier": "1.5",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.task.duration.threshold": "10s",
+}
+"""A task that takes longer than half of the others, or is alone and takes long, is run again on another worker."""
+WAIT_SECONDS = 120
+WATCHED = ("parquet", "delta")
+DEATHS = at_depth(
+    short=("committed delta:1",), deep=("recorded:1", "delivering:1", *(f"committed {sink}:1" for sink in KINDS))
+)
+"""Where drivers are killed, one after the other."""
+
+
+def busy_worker(cluster: SparkCluster) -> ClusterWorker:
+    """Return a worker that runs an executor, as soon as there is one."""
+    return wait_for(lambda: next((worker for worker in cluster.workers if worker.executors()), None))
+
+
+def wait_for(find: Callable[[], ClusterWorker | None]) -> ClusterWorker:
+    """Return what is looked for, as soon as it is there."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while (found := find()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found
+
+
+def kill_executor(cluster: SparkCluster) -> None:
+    busy_worker(cluster).executors()[0].kill()
+
+
+def kill_worker(cluster: SparkCluster) -> None:
+    cluster.kill(busy_worker(cluster))
+    joined = cluster.add_worker()
+    wait_for(lambda: joined if joined.executors() else None)
+
+
+def take_worker_away(cluster: SparkCluster) -> None:
+    leaving = busy_worker(cluster)
+    leaving.decommission()
+    cluster.add_worker()
+    wait_for(lambda: None if leaving.executors() else leaving)
+    cluster.kill(leaving)
+
+
+def stop_python(cluster: SparkCluster) -> None:
+    """Let what lands on one worker stand still: another one does its work as well."""
+    worker = wait_for(lambda: next((worker for worker in cluster.workers if worker.python_workers()), None))
+    for process in worker.python_workers():
+        process.suspend()
+
+
+HARMS = (kill_executor, kill_worker, take_worker_away, stop_python)
+
+
+def harms() -> list[Callable[[SparkCluster], None]]:
+    """Return what is done to the cluster, in its order."""
+    chosen = [*HARMS] * at_depth(short=1, deep=6)
+    random.Random(seed_of_today()).shuffle(chosen)
+    return chosen
+
+
+def test_each_record_is_in_each_sink_once_whatever_dies_comes_and_goes(
+    on_cluster: Callable[..., EverySink], cluster: SparkCluster, postgres_url: str
+) -> None:
+    sinks = on_cluster(EverySink, postgres=postgres_url)
+    for death in DEATHS:
+        sinks.send(20)
+        crashed = sinks.crash(death)
+        assert_died(crashed)
+        sinks.coordinator().give_up_owner(crashed.settings.owner)  # what the operator does at once
+
+    sinks.send(20)
+    former = sinks.stop("committing iceberg:1", **LEASE)
+    job = sinks.start(
+        CRASHING,
+        env={"SPECULATE": "1"},
+        conf={**SPECULATING, "spark.cores.max": "4"},
+        until_caught_up=False,
+        **LEASE,
+    )
+    sinks.wait_until_delivered(job, KINDS[-1])
+    with Watch({"reader": sinks.batches}, WATCHED, pause_seconds=0.5) as watch:
+        assert_taken_over(former)
+        for harm in harms():
+            sinks.send(20)
+            harm(cluster)
+            sinks.wait_until_delivered(job)
+        sinks.wait_until_delivered(job, KINDS[-1])
+        job.driver().terminate()
+        assert job.wait() == 0, job.output
+        for sink in KINDS:
+            sinks.assert_each_once(sink)
+        watch.wait_until_seen(sinks.sent)
+    watch.assert_whole_batches(sinks.sent)
