@@ -25,6 +25,7 @@ from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.landed_row import LandedRow
 
 if TYPE_CHECKING:  # so that a DAG file imports none of what runs on Spark
+    from airflow_provider_coordination.spark.job_spark import JobSpark
     from airflow_provider_coordination.spark.reading import PartitionsToRead
     from airflow_provider_coordination.spark.settings import IngestSettings
     from airflow_provider_coordination.spark.summary import Summary
@@ -149,7 +150,7 @@ class LogReading:
 
     def __init__(
         self,
-        spark: Any,
+        spark: JobSpark,
         settings: IngestSettings,
         coordinator: SourceCoordinator,
         partitions: PartitionsToRead,
@@ -162,9 +163,9 @@ class LogReading:
         self._files = KindPartitions(partitions, coordinator.leases, LogProgress)
         self._summary = summary
         self._root = settings.landing_path
-        from airflow_provider_coordination.spark.shared_place import SharedPlace
+        from airflow_provider_coordination.spark.shared_places import SharedPlaces
 
-        self._place = SharedPlace(settings.landing_path, settings.access)
+        self._places = SharedPlaces([settings.landing_path], settings.access)
         self._max_bytes = settings.rounds.max_batch_bytes
 
     def look_after(self) -> None:
@@ -176,7 +177,7 @@ class LogReading:
 
     def land(self, *, leave_slot: bool) -> list[LandedRow]:
         """See `Reading.land`: a delivery that goes on at the same time may need one of several slots."""
-        from airflow_provider_coordination.spark.slots import dealt, land_in_slots, slots_to_land
+        from airflow_provider_coordination.spark.slots import dealt, land_in_slots
 
         plans = [
             LogPlan(
@@ -189,9 +190,9 @@ class LogReading:
             )
             for key, progress, fencing_token in self._files.to_land()
         ]
-        slots = slots_to_land(self._spark, leave_slot=leave_slot)
+        slots = self._spark.slots.of_round(len(plans), leave_slot=leave_slot)
         land = partial(_land_slot, self._root, self._max_bytes)
-        return land_in_slots(self._spark, dealt(plans, slots), land, LandedRow, self._place)
+        return land_in_slots(self._spark.context, dealt(plans, slots), land, LandedRow, self._places)
 
     def record(self, rows: Sequence[LandedRow]) -> Any:
         """See `Reading.record`."""
@@ -240,6 +241,6 @@ class LogSource:
 
         return ITEM_RECORDS
 
-    def opened(self, coordinator: SourceCoordinator) -> Callable[[Any], Any]:
+    def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], Any]:
         """See `JobSource.opened`."""
-        return lambda spark: partial(LogReading, spark.context)
+        return lambda spark: partial(LogReading, spark)

@@ -17,11 +17,18 @@ FRAGILE = "tests.support.transforms:fragile"
 CONF = "spark.python.daemon.module"
 
 
+def cmdline(process: psutil.Process) -> list[str]:
+    """Return the command of a process; empty if it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:  # a zombie is one too
+        return []
+
+
 def daemon_of(job: Job) -> str:
     """Wait for the process that a job's Python workers are forked from; return the module that it runs."""
     job.wait_for("round 2:")
-    children = psutil.Process(job.process.pid).children(recursive=True)
-    commands = [child.cmdline() for child in children]
+    commands = [cmdline(child) for child in psutil.Process(job.process.pid).children(recursive=True)]
     [module] = {command[2] for command in commands if command[1:2] == ["-m"]}
     return module
 

@@ -9,7 +9,6 @@ import pytest
 
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION
 from tests.support.cluster_job import ClusterPipeline
-from tests.support.depth import at_depth
 from tests.support.executor_python import WITHOUT
 from tests.support.spark_cluster import SparkCluster
 
@@ -45,8 +44,6 @@ def test_a_cluster_without_room_is_waited_for(on_cluster: Callable[..., ClusterP
 def test_a_worker_that_joins_and_lacks_what_a_job_needs_is_named(
     cluster: SparkCluster, on_cluster: Callable[..., ClusterPipeline], tmp_path: Path
 ) -> None:
-    if not at_depth(short=False, deep=True):
-        pytest.skip("tests/integration/test_slots.py shows the same without a cluster")
     (tmp_path / "sitecustomize.py").write_text(WITHOUT.format(module="pyarrow"))
     pipeline = on_cluster(ClusterPipeline)
     pipeline.send(2)
