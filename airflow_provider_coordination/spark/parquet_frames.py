@@ -22,10 +22,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.outages import MARK, error_of_task
 from airflow_provider_coordination.spark.slots import MANIFEST, collected, manifest
-from airflow_provider_coordination.spark.storage import TableWriter, join, write_table
+from airflow_provider_coordination.spark.storage import SMALL_BYTES, TableWriter, calls_at_once, join, write_table
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -44,6 +45,8 @@ OPENING_BYTES = 4 * 1024 * 1024
 """How much could be read in the time that it takes to open a file; as Spark reckons."""
 TASK_BYTES = 128 * 1024 * 1024
 """How much one task reads at most, as far as row groups allow it; as Spark reckons."""
+AHEAD_BYTES = 32 * 1024 * 1024
+"""How much of the small files that come next a task holds at most."""
 TASKS_PATIENCE_SECONDS = 30.0
 """How long the tasks of a write that failed are waited for."""
 TASKS_POLL_SECONDS = 0.05
@@ -76,8 +79,8 @@ class _Piece:
     file: str
     part: int = 0
     of: int = 1
-    is_small: bool = False
-    """Whether the file is read by one request."""
+    small_bytes: int = 0
+    """The size of a file that is read by one request; 0 for one that is not."""
 
 
 def read_frame(spark: SparkSession, files: Mapping[str, int], schema: StructType, access: Access) -> DataFrame:
@@ -118,7 +121,7 @@ def _dealt(files: Mapping[str, int], slots: int) -> list[list[_Piece]]:
     pieces: list[tuple[float, _Piece]] = []
     for file, size in files.items():
         of = max(1, ceil(size / most))
-        piece = _Piece(file, of=of, is_small=size <= OPENING_BYTES)
+        piece = _Piece(file, of=of, small_bytes=size if size <= SMALL_BYTES else 0)
         pieces += [(size / of + OPENING_BYTES, replace(piece, part=part)) for part in range(of)]
     tasks: list[list[int]] = [[] for _ in range(max(1, int(total / most)))]
     loads = [(0.0, n) for n in range(len(tasks))]
@@ -134,17 +137,31 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            for piece in tasks[number]:
+            for piece, fetched in side_by_side(tasks[number], partial(_small, access), _at_once(tasks[number], access)):
                 with _as_os_error(f"file {piece.file} cannot be read", mark):
-                    yield from _rows(piece, schema, access)
+                    if isinstance(fetched, Exception):
+                        raise fetched
+                    yield from _rows(piece, fetched, schema, access)
 
 
-def _rows(piece: _Piece, schema: pa.Schema, access: Access) -> Iterator[pa.RecordBatch]:
+def _at_once(pieces: Sequence[_Piece], access: Access) -> int:
+    """Return how many small files are fetched at the same time: in a bucket, nearly all of that is waiting."""
+    largest = max(piece.small_bytes for piece in pieces)
+    return min(calls_at_once(pieces[0].file, access), AHEAD_BYTES // max(1, largest))
+
+
+def _small(access: Access, piece: _Piece) -> bytes | None:
+    """Return what a small file holds; None for another one, which is read a row group at a time."""
+    files, path = open_files(piece.file, access)
+    return files.read(path) if piece.small_bytes else None
+
+
+def _rows(piece: _Piece, fetched: bytes | None, schema: pa.Schema, access: Access) -> Iterator[pa.RecordBatch]:
     files, path = open_files(piece.file, access)
     with (
-        pq.ParquetFile(pa.BufferReader(files.read(path)))
-        if piece.is_small
-        else pq.ParquetFile(path, filesystem=files.filesystem, pre_buffer=True)
+        pq.ParquetFile(path, filesystem=files.filesystem, pre_buffer=True)
+        if fetched is None
+        else pq.ParquetFile(pa.BufferReader(fetched))
     ) as file:
         there = set(file.schema_arrow.names)
         wanted = [name for name in schema.names if name in there]

@@ -90,19 +90,21 @@ class Question:
             return None
         if not self.name:
             return Answer(me, host)
-        files = []
-        for root in self.roots:
-            try:
-                if read_text(self.uri(root), self.access) != self.name:
-                    raise OSError("the driver's file holds something else")
-                file = probe_in(root, self.name, str(slot))
-                write_text(file, self.name, self.access)
-                files.append(file)
-            except Exception as error:  # whatever it is, the driver shall hear of it
+        used = list(side_by_side(self.roots, lambda root: self._use(root, slot), len(self.roots)))
+        at, files = SystemClock().now().timestamp(), tuple(file for _, file in used if isinstance(file, str))
+        for root, error in used:
+            if isinstance(error, Exception):  # whatever it is, the driver shall hear of it
                 problem = f"{host} cannot use {root!r}: {error}"
-                is_passing = is_outage(error) and not is_refusal(error)
-                return Answer(me, host, SystemClock().now().timestamp(), tuple(files), problem, is_passing)
-        return Answer(me, host, SystemClock().now().timestamp(), tuple(files))
+                return Answer(me, host, at, files, problem, is_outage(error) and not is_refusal(error))
+        return Answer(me, host, at, files)
+
+    def _use(self, root: str, slot: int) -> str:
+        """Read the driver's file, and write one for the driver to find; return its name."""
+        if read_text(self.uri(root), self.access) != self.name:
+            raise OSError("the driver's file holds something else")
+        file = probe_in(root, self.name, str(slot))
+        write_text(file, self.name, self.access)
+        return file
 
 
 class SharedPlaces:

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import re
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 READABLE_CHARACTERS = 60
 """How much of a text its name in paths shows: with the digest that fits the 255 bytes that filesystems allow a name."""
 COPIES_AT_ONCE = 8
+SMALL_BYTES = 4 * 1024 * 1024
+"""A file of at most so many bytes is read whole, by one request: to ask for its parts takes longer."""
 END_BYTES = 64 * 1024
 """How much of a file is read at its end, where its columns are described."""
 PROBES = "_probe"
@@ -133,18 +135,42 @@ def read_table(uri: str, columns: Sequence[str] | None = None, access: Access = 
     return pq.read_table(path, columns=columns, filesystem=files.filesystem, partitioning=None)
 
 
+def read_tables(
+    files: Mapping[str, int], columns: Sequence[str] | None = None, access: Access = DEFAULT_ACCESS
+) -> pa.Table:
+    """Return what Parquet files of the same columns hold, one after the other; several are read at the same time.
+
+    :param files: at least one, with their sizes in bytes: a small one is read by one request.
+    :param columns: only these; all by default.
+    :raises Exception: what reading the first file raises that cannot be read.
+    """
+
+    def read(file: tuple[str, int]) -> pa.Table:
+        uri, size = file
+        return read_table(uri, columns, access) if size > SMALL_BYTES else table_in(read_whole(uri, access)[0], columns)
+
+    tables = []
+    for _, table in side_by_side(files.items(), read, calls_at_once(next(iter(files)), access)):
+        if isinstance(table, Exception):
+            raise table
+        tables.append(table)
+    return pa.concat_tables(tables)
+
+
 def read_small(uri: str, access: Access = DEFAULT_ACCESS) -> pa.Table:
     """Return what a small Parquet file holds: by one request, and without the threads that a large one is worth."""
     return table_in(read_whole(uri, access)[0])
 
 
-def table_in(content: bytes) -> pa.Table:
+def table_in(content: bytes, columns: Sequence[str] | None = None) -> pa.Table:
     """Return what a small Parquet file holds.
 
     :param content: the file.
+    :param columns: only these; all by default.
     """
     with pq.ParquetFile(pa.BufferReader(content)) as file:
-        return file.read(use_threads=False)
+        table = file.read(columns, use_threads=False)
+    return table if columns is None else table.select(columns)
 
 
 def values_of(uri: str, column: str, access: Access = DEFAULT_ACCESS) -> set[str]:
@@ -164,7 +190,14 @@ def row_count(uri: str, access: Access = DEFAULT_ACCESS) -> int:
 
 
 def schema_of(uri: str, access: Access = DEFAULT_ACCESS) -> pa.Schema:
-    """Return the schema of a Parquet file, with its metadata."""
+    """Return the schema of a Parquet file, with its metadata; in a bucket, mostly by one request.
+
+    :raises FileNotFoundError: if there is no such file.
+    :raises pa.ArrowInvalid: if it is damaged.
+    """
+    found = schema_in(read_end(uri, access)[0])
+    if found is not None:
+        return found
     files, path = open_files(uri, access)
     return pq.read_schema(path, filesystem=files.filesystem)
 

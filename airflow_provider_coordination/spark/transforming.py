@@ -37,7 +37,7 @@ from airflow_provider_coordination.spark.rows import Letters, MadeRows
 from airflow_provider_coordination.spark.settings import DEAD_LETTER
 from airflow_provider_coordination.spark.shared_files import room_for, sharing
 from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
-from airflow_provider_coordination.spark.storage import calls_at_once, delete_folder, join, read_table, renames
+from airflow_provider_coordination.spark.storage import calls_at_once, delete_folder, join, read_tables, renames
 from airflow_provider_coordination.spark.transformation import MARKED, ROUTE, Transformation, Transformed
 from airflow_provider_coordination.spark.waiting import awaiting_executors
 
@@ -296,7 +296,7 @@ def marked(transformed: Transformed, access: Access) -> pa.Table:
     columns = [BATCH_ID, ERROR, *MARKED]
     if not transformed.marks:
         return pa.table({name: pa.array([], pa.string()) for name in columns})
-    rows = pa.concat_tables(read_table(file, columns, access) for file in transformed.made.files)
+    rows = read_tables(transformed.made.files, columns, access)
     return rows.filter(pc.is_valid(rows.column(ERROR)))
 
 
@@ -307,7 +307,7 @@ def routes(transformed: Transformed, sinks: int, access: Access) -> tuple[list[d
     """
     columns = [ROUTE.format(n) for n in range(sinks)] if transformed.is_routed else []
     wanted = [BATCH_ID, *columns, *([ERROR] if transformed.marks else [])]
-    table = pa.concat_tables(read_table(file, wanted, access) for file in transformed.made.files)
+    table = read_tables(transformed.made.files, wanted, access)
     batch_ids = table.column(BATCH_ID)
     if foreign := _counted(batch_ids).keys() - set(transformed.batch_ids):
         raise DeliveryError(

@@ -4,10 +4,11 @@ import errno
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark import files
+from airflow_provider_coordination.spark import files, storage
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.storage import (
     check_writable,
@@ -136,3 +137,26 @@ def test_a_second_name_that_something_else_has_is_left_to_that(tmp_path: Path) -
 def test_a_file_that_is_gone_gets_no_second_name(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match="is gone"):
         link_files([str(tmp_path / "gone.parquet")], str(tmp_path / "table"))
+
+
+def test_files_large_and_small_are_read_in_their_order_and_the_first_that_cannot_be_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "SMALL_BYTES", 1_000)
+    sizes = {}
+    for name, count in (("small", 2), ("large", 1_000), ("other", 1)):
+        table = pa.table({"n": range(count), "file": [name] * count})
+        file = str(tmp_path / name)
+        sizes[file] = storage.write_table(table, file)
+    assert [size > 1_000 for size in sizes.values()] == [False, True, False]
+
+    rows = storage.read_tables(sizes, ["file", "n"])
+
+    assert rows.column_names == ["file", "n"]
+    assert rows.to_pylist() == [
+        {"file": name, "n": n} for name, count in (("small", 2), ("large", 1_000), ("other", 1)) for n in range(count)
+    ]
+    for name in ("large", "other"):
+        (tmp_path / name).unlink()
+    with pytest.raises(FileNotFoundError, match="large"):
+        storage.read_tables(sizes)

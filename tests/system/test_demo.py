@@ -15,17 +15,16 @@ import pytest
 
 from demo.events import FLIGHTS
 from demo.story import DAG
+from tests.support.depth import at_depth
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.usefixtures("java", "kinesis")
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "options",
-    [
-        "--sink parquet",
-        *(pytest.param(options, marks=pytest.mark.deep) for options in ("--cluster", "--sink delta", "--sink iceberg")),
-    ],
+    at_depth(short=("--sink parquet",), deep=("--sink parquet", "--sink delta", "--sink iceberg", "--cluster")),
 )
 def test_the_demo_ingests_every_event_exactly_once_across_a_split_and_a_crash(tmp_path: Path, options: str) -> None:
     demo = subprocess.run(
