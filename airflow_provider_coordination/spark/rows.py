@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping
 
 import pyarrow as pa
@@ -79,6 +80,7 @@ class MadeRows:
         self._work = work
         self._access = access
         self._apart: Made | None = None
+        self._lock = threading.Lock()
         columns = schema_of(next(iter(transformed.made.files)), access)
         self.schema = pa.schema([field for field in columns if field.name not in transformed.ours])
 
@@ -105,8 +107,9 @@ class MadeRows:
             return made
         if not self._sink.is_apart or len(groups_of(self._sink, self._counts, self._transformed.shared_files)) == 1:
             return None
-        if self._apart is None:  # it asks batch by batch, and they are read at once
-            self._apart = self._taken(self._counts, self._work)
+        with self._lock:  # it asks batch by batch, for several at the same time, and they are read at once
+            if self._apart is None:
+                self._apart = self._taken(self._counts, self._work)
         return self._apart
 
     def _taken(self, batch_ids: Collection[str], folder: str) -> Made:

@@ -41,7 +41,7 @@ class Rows(Protocol):
 
     def write(self, batch_ids: Collection[str], folder: str) -> Mapping[str, int]:
         """Write those of some of the batches, and no others, to a folder on the filesystem of `Sink.scratch`, as
-        Parquet. A batch's rows can be had once.
+        Parquet. A batch's rows can be had once. Threads may ask for those of different batches at the same time.
 
         :returns: the files with their sizes in bytes, as many as `Sink.arrange` makes partitions; one for each batch,
             or for each file that batches share, where the sink takes batches apart.

@@ -203,16 +203,17 @@ class ParquetSink:
             self._prepare_together(name, sharers, rows)
         alone = [attempt for attempt in attempts if attempt.shared_file is None]
         taken = self.end_shared(alone, rows.schema)
-        for attempt in alone:
-            if attempt.batch_id in taken:
-                continue
-            delete_folder(self.staging(attempt), self.access)
-            count = rows.count(attempt.batch_id)
-            if count:
-                [(file, size)] = rows.write([attempt.batch_id], self.staging(attempt)).items()
-                self._seal(attempt, _staged_file(file, size, count))
-            else:
-                self._stage_nothing(attempt, rows.schema)
+        left = [attempt for attempt in alone if attempt.batch_id not in taken]
+        each_at_once(left, lambda attempt: self._prepare_alone(attempt, rows), self.at_once)
+
+    def _prepare_alone(self, attempt: Attempt, rows: Rows) -> None:
+        delete_folder(self.staging(attempt), self.access)
+        count = rows.count(attempt.batch_id)
+        if count:
+            [(file, size)] = rows.write([attempt.batch_id], self.staging(attempt)).items()
+            self._seal(attempt, _staged_file(file, size, count))
+        else:
+            self._stage_nothing(attempt, rows.schema)
 
     def _prepare_together(self, name: str, attempts: Sequence[Attempt], rows: Rows) -> None:
         counts = {attempt.batch_id: rows.count(attempt.batch_id) for attempt in attempts}
