@@ -85,7 +85,7 @@ class Slow:
 
 
 def rate(workers: int, size: Size, folder: Path) -> float:
-    """Return the megabytes a second that a job delivers which has so many workers."""
+    """Return how many megabytes a second a job delivers with this number of workers."""
     SparkContext.setSystemProperty("spark.cores.max", str(CORES * workers))
     pages = size.rounds + 1
     settings = ingest(

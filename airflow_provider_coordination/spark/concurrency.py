@@ -42,9 +42,19 @@ def each_at_once(items: Iterable[Item], act: Callable[[Item], object], at_once: 
 
     :raises Exception: what the first one raised that did, once all are done.
     """
-    raised = [result for _, result in side_by_side(items, act, at_once) if isinstance(result, Exception)]
-    if raised:
-        raise raised[0]
+    errors = [result for _, result in side_by_side(items, act, at_once) if isinstance(result, Exception)]
+    if errors:
+        raise errors[0]
+
+
+def raised(result: Result | Exception) -> Result:
+    """Return a result of `side_by_side`.
+
+    :raises Exception: if it is one.
+    """
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def _result(act: Callable[[Item], Result], item: Item) -> Result | Exception:

@@ -30,7 +30,6 @@ from airflow_provider_coordination.spark.storage import (
     publish,
     read_end,
     remove_if_empty,
-    schema_in,
     schema_of,
 )
 
@@ -215,8 +214,8 @@ def landed_schema(attempt: Attempt, sinks: Iterable[Sink], access: Access = DEFA
 
     :raises pa.ArrowInvalid: if it is damaged.
     """
-    found = schema_in(landed_content(attempt, sinks, partial(read_end, access=access)))
-    return schema_of(attempt.file, access) if found is None else found
+    end = landed_content(attempt, sinks, partial(read_end, access=access))
+    return schema_of(attempt.file, access, end=end)
 
 
 def landed_content(attempt: Attempt, sinks: Iterable[Sink], read: Callable[[str], tuple[bytes, int]]) -> bytes:

@@ -12,7 +12,7 @@ from functools import partial
 import pyarrow as pa
 
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.concurrency import side_by_side
+from airflow_provider_coordination.spark.concurrency import raised, side_by_side
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, by_halves, each_by_itself
 from airflow_provider_coordination.spark.landed_files import check_all_of_it, landed_schema
 from airflow_provider_coordination.spark.outages import calling
@@ -62,9 +62,7 @@ class LandedRows:
                 files = [attempt.file for attempt in group]
                 read = partial(read_small, access=self._access)
                 for _, rows in side_by_side(files, read, calls_at_once(folder, self._access)):
-                    if isinstance(rows, Exception):
-                        raise rows
-                    merged.add(rows)
+                    merged.add(raised(rows))
             written[merged.uri] = merged.size
         others = {attempt.file: attempt.batch.file_bytes for attempt in wanted if attempt not in small}
         linked = link_files(sorted(others), folder, self._access)

@@ -22,11 +22,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.concurrency import side_by_side
+from airflow_provider_coordination.spark.concurrency import raised, side_by_side
 from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.outages import MARK, error_of_task
 from airflow_provider_coordination.spark.slots import MANIFEST, collected, manifest
-from airflow_provider_coordination.spark.storage import SMALL_BYTES, TableWriter, calls_at_once, join, write_table
+from airflow_provider_coordination.spark.storage import (
+    SMALL_BYTES,
+    TableWriter,
+    calls_at_once,
+    join,
+    read_whole,
+    write_table,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -139,9 +146,7 @@ def _read(
         for number in batch.column(0).to_pylist():
             for piece, fetched in side_by_side(tasks[number], partial(_small, access), _at_once(tasks[number], access)):
                 with _as_os_error(f"file {piece.file} cannot be read", mark):
-                    if isinstance(fetched, Exception):
-                        raise fetched
-                    yield from _rows(piece, fetched, schema, access)
+                    yield from _rows(piece, raised(fetched), schema, access)
 
 
 def _at_once(pieces: Sequence[_Piece], access: Access) -> int:
@@ -152,17 +157,16 @@ def _at_once(pieces: Sequence[_Piece], access: Access) -> int:
 
 def _small(access: Access, piece: _Piece) -> bytes | None:
     """Return what a small file holds; None for another one, which is read a row group at a time."""
-    files, path = open_files(piece.file, access)
-    return files.read(path) if piece.small_bytes else None
+    return read_whole(piece.file, access)[0] if piece.small_bytes else None
 
 
 def _rows(piece: _Piece, fetched: bytes | None, schema: pa.Schema, access: Access) -> Iterator[pa.RecordBatch]:
-    files, path = open_files(piece.file, access)
-    with (
-        pq.ParquetFile(path, filesystem=files.filesystem, pre_buffer=True)
-        if fetched is None
-        else pq.ParquetFile(pa.BufferReader(fetched))
-    ) as file:
+    if fetched is None:
+        files, path = open_files(piece.file, access)
+        opened = pq.ParquetFile(path, filesystem=files.filesystem, pre_buffer=True)
+    else:
+        opened = pq.ParquetFile(pa.BufferReader(fetched))
+    with opened as file:
         there = set(file.schema_arrow.names)
         wanted = [name for name in schema.names if name in there]
         for number in range(file.num_row_groups):

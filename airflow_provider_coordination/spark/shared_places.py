@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.concurrency import side_by_side
+from airflow_provider_coordination.spark.concurrency import raised, side_by_side
 from airflow_provider_coordination.spark.delivery import SinkAwayError
 from airflow_provider_coordination.spark.outages import is_outage, is_refusal
 from airflow_provider_coordination.spark.storage import (
@@ -199,12 +199,8 @@ class SharedPlaces:
 
     def _on_each(self, uris: Sequence[str], act: Callable[[str], str]) -> list[str]:
         """Act on files, a few at once: in a bucket each takes a while."""
-        done = []
-        for _, result in side_by_side(uris, act, calls_at_once(self._roots[0], self._access)):
-            if isinstance(result, Exception):
-                raise result
-            done.append(result)
-        return done
+        done = side_by_side(uris, act, calls_at_once(self._roots[0], self._access))
+        return [raised(result) for _, result in done]
 
 
 def this_executor() -> str:

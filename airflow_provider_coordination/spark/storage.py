@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access, bucket_path, is_s3
-from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
+from airflow_provider_coordination.spark.concurrency import each_at_once, raised, side_by_side
 from airflow_provider_coordination.spark.delivery import SinkAwayError
 from airflow_provider_coordination.spark.files import Claim, Files, apart, missing
 from airflow_provider_coordination.spark.filesystems import open_files
@@ -35,7 +35,7 @@ READABLE_CHARACTERS = 60
 """How much of a text its name in paths shows: with the digest that fits the 255 bytes that filesystems allow a name."""
 COPIES_AT_ONCE = 8
 SMALL_BYTES = 4 * 1024 * 1024
-"""A file of at most so many bytes is read whole, by one request: to ask for its parts takes longer."""
+"""The size up to which a file is read whole, by one request: separate requests for its parts take longer."""
 END_BYTES = 64 * 1024
 """How much of a file is read at its end, where its columns are described."""
 PROBES = "_probe"
@@ -149,12 +149,8 @@ def read_tables(
         uri, size = file
         return read_table(uri, columns, access) if size > SMALL_BYTES else table_in(read_whole(uri, access)[0], columns)
 
-    tables = []
-    for _, table in side_by_side(files.items(), read, calls_at_once(next(iter(files)), access)):
-        if isinstance(table, Exception):
-            raise table
-        tables.append(table)
-    return pa.concat_tables(tables)
+    tables = side_by_side(files.items(), read, calls_at_once(next(iter(files)), access))
+    return pa.concat_tables([raised(table) for _, table in tables])
 
 
 def read_small(uri: str, access: Access = DEFAULT_ACCESS) -> pa.Table:
@@ -189,13 +185,14 @@ def row_count(uri: str, access: Access = DEFAULT_ACCESS) -> int:
     return int(pq.read_metadata(path, filesystem=files.filesystem).num_rows)
 
 
-def schema_of(uri: str, access: Access = DEFAULT_ACCESS) -> pa.Schema:
+def schema_of(uri: str, access: Access = DEFAULT_ACCESS, *, end: bytes | None = None) -> pa.Schema:
     """Return the schema of a Parquet file, with its metadata; in a bucket, mostly by one request.
 
+    :param end: how it ends, if `read_end` has read that already.
     :raises FileNotFoundError: if there is no such file.
     :raises pa.ArrowInvalid: if it is damaged.
     """
-    found = schema_in(read_end(uri, access)[0])
+    found = _schema_in(read_end(uri, access)[0] if end is None else end)
     if found is not None:
         return found
     files, path = open_files(uri, access)
@@ -209,7 +206,7 @@ def footer_of(uri: str, access: Access = DEFAULT_ACCESS) -> pq.FileMetaData:
 
 
 def read_end(uri: str, access: Access = DEFAULT_ACCESS) -> tuple[bytes, int]:
-    """Return how a file ends, for `schema_in`, and its size in bytes; in a bucket, by one request.
+    """Return how a file ends, for `schema_of`, and its size in bytes; in a bucket, by one request.
 
     :raises FileNotFoundError: if there is no such file.
     """
@@ -217,7 +214,7 @@ def read_end(uri: str, access: Access = DEFAULT_ACCESS) -> tuple[bytes, int]:
     return files.tail(path, END_BYTES)
 
 
-def schema_in(end: bytes) -> pa.Schema | None:
+def _schema_in(end: bytes) -> pa.Schema | None:
     """Return the schema of a Parquet file, with its metadata, by how the file ends; None if that is too short.
 
     :raises pa.ArrowInvalid: if it is damaged.

@@ -13,13 +13,13 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
+from airflow_provider_coordination.spark.concurrency import each_at_once, raised, side_by_side
 from airflow_provider_coordination.spark.delivery import (
     Attempt,
     Delivery,
@@ -74,8 +74,6 @@ from airflow_provider_coordination.spark.storage import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-T = TypeVar("T")
 
 SMALL_PART = 32
 """What is landed is published as it is from this part of a file's size on; what is smaller is put together."""
@@ -144,7 +142,7 @@ class ParquetSink:
         shared = self._in_shared_files(attempts)
         alone = [attempt.batch_id for attempt in attempts if attempt.batch_id not in shared]
         looks = side_by_side(alone, lambda batch_id: exists(self.file(batch_id), self.access), self.at_once)
-        return shared | {batch_id for batch_id, is_there in looks if _raised(is_there)}
+        return shared | {batch_id for batch_id, is_there in looks if raised(is_there)}
 
     def file(self, batch_id: str) -> str:
         """Return the name of the file that holds one batch alone."""
@@ -171,7 +169,7 @@ class ParquetSink:
         """Return the ids of the batches that are in a file with others by an earlier delivery."""
         names = sharing_a_file(attempts, earlier=True)
         looks = side_by_side(names, lambda name: self._shared.batches(name) or set(), self.at_once)
-        found = {name: _raised(batches) for name, batches in looks}
+        found = {name: raised(batches) for name, batches in looks}
         return {a.batch_id for a in attempts if a.batch_id in found.get(a.batch.shared_file or "", ())}
 
     def shared_bytes(self, attempt: Attempt) -> int:
@@ -293,7 +291,7 @@ class ParquetSink:
             with ExitStack() as stack:
                 for attempt, content in read:
                     try:
-                        rows = table_in(_raised(content))
+                        rows = table_in(raised(content))
                     except Exception as error:
                         found[attempt.batch_id] = error
                         continue
@@ -518,13 +516,6 @@ class PublishLanded:
 
 def _staged_file(file: str, size: int, rows: int) -> StagedFile:
     return StagedFile(name=file.rsplit("/", 1)[-1], bytes=size, rows=rows)
-
-
-def _raised(result: T | Exception) -> T:
-    """Return a result, or raise what it is."""
-    if isinstance(result, Exception):
-        raise result
-    return result
 
 
 def _columns(schema: pa.Schema) -> dict[str, str]:
