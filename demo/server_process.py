@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -18,7 +19,12 @@ from typing import Self
 
 START_TIMEOUT_SECONDS = 60.0
 STOP_TIMEOUT_SECONDS = 30.0
+FIRST_PORT = 10_000
+LAST_PORT = 32_768
+"""The first of Linux's ports for outgoing connections; other systems begin higher."""
+PORTS_PER_PROCESS = 128
 
+_tried = itertools.count()
 _LAUNCH = 'exec 3<&0; "$@" 3<&- & child=$!; { cat <&3 >/dev/null; kill $child; } & wait $child'
 
 
@@ -116,12 +122,18 @@ def answers_http(url: str) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface on which nobody listens now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Return ports of the loopback interface that are free, and that nothing else takes before a server listens there.
+
+    They are below the ports that systems use for outgoing connections, and processes with different ids begin their
+    search at different ports.
+    """
+    ports: list[int] = []
+    while len(ports) < count:
+        port = FIRST_PORT + (os.getpid() * PORTS_PER_PROCESS + next(_tried)) % (LAST_PORT - FIRST_PORT)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
+    return ports
 
 
 def _tail(log: Path, lines: int = 20) -> str:
