@@ -36,7 +36,7 @@ import pyarrow.parquet as pq
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
-from airflow_provider_coordination.sources.s3.places import bucket_and_key, s3_client
+from airflow_provider_coordination.sources.s3.locations import bucket_and_key, s3_client
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Settings
 from airflow_provider_coordination.spark.item_landing import (

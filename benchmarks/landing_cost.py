@@ -39,7 +39,7 @@ from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
+from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed, routed
 from benchmarks.landing import session
 from tests.support.history import History
 

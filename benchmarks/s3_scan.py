@@ -39,7 +39,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
-from airflow_provider_coordination.sources.s3.places import s3_client
+from airflow_provider_coordination.sources.s3.locations import s3_client
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import KIND, S3Settings

@@ -32,7 +32,7 @@ from pathlib import Path
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.operators.shipping import (
+from airflow_provider_coordination.operators.packaging import (
     local_environment,
     packaged_application,
     write_package_archive,

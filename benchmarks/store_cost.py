@@ -54,7 +54,7 @@ from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
 from airflow_provider_coordination.stores.dynamodb.items import new_item
-from airflow_provider_coordination.stores.recording import RecordingStore
+from airflow_provider_coordination.stores.history_recording import RecordingStore
 from benchmarks.data_prepper_model import EnhancedModel, LeaseBasedModel, ModelStore
 from benchmarks.metered_dynamodb import LEAST_READ_UNITS, WRITES, Meter, Tally, Turnstile, item_bytes
 from tests.support.clock import ManualClock

@@ -163,7 +163,7 @@ class LogReading:
         self._files = KindPartitions(partitions, coordinator.leases, LogProgress)
         self._summary = summary
         self._root = settings.landing_path
-        from airflow_provider_coordination.spark.shared_places import SharedPlaces
+        from airflow_provider_coordination.spark.shared_locations import SharedPlaces
 
         self._places = SharedPlaces([settings.landing_path], settings.access)
         self._max_bytes = settings.rounds.max_batch_bytes

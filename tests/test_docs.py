@@ -23,7 +23,7 @@ from airflow.triggers.base import BaseTrigger
 import airflow_provider_coordination
 from airflow_provider_coordination.cli import app
 from airflow_provider_coordination.cli.commands import COMMON, EXIT_REFUSED, EXIT_USAGE
-from airflow_provider_coordination.cli.reading import SortKey
+from airflow_provider_coordination.cli.inspection import SortKey
 from airflow_provider_coordination.coordination.acknowledgment import (
     MAX_NAME_CHARACTERS,
     MAX_REASON_CHARACTERS,
@@ -65,11 +65,11 @@ from airflow_provider_coordination.operators.writes.parquet import ParquetDatase
 from airflow_provider_coordination.operators.writes.sql import SqlTable
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
+from airflow_provider_coordination.sources.function_supplier import PartitionSupplier
 from airflow_provider_coordination.sources.items import ItemReader
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.positions import LATEST
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncMetric, ShardSyncSummary, StreamSync
-from airflow_provider_coordination.sources.supplying import PartitionSupplier
 from airflow_provider_coordination.spark import application
 from airflow_provider_coordination.spark.bad_records import (
     ERROR_CHARACTERS,

@@ -8,14 +8,14 @@ import typer
 
 from airflow_provider_coordination import __version__
 from airflow_provider_coordination.cli import (
-    acknowledging,
-    acting,
+    acknowledgments,
+    actions,
     doctor,
     imports,
+    inspection,
     job_settings,
-    planning,
-    reading,
-    recovering,
+    plan,
+    recovery,
     spark_archive,
     spec,
     supervisor,
@@ -41,15 +41,15 @@ def application() -> typer.Typer:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     app.callback()(_options)
-    reading.register(app)
-    acting.register(app)
-    acknowledging.register(app)
+    inspection.register(app)
+    actions.register(app)
+    acknowledgments.register(app)
     imports.register(app)
     doctor.register(app)
     spark_archive.register(app)
     job_settings.register(app)
-    planning.register(app)
-    recovering.register(app)
+    plan.register(app)
+    recovery.register(app)
     spec.register(app)
     supervisor.register(app)
     return app

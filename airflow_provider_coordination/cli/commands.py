@@ -34,7 +34,7 @@ from airflow_provider_coordination.coordination.errors import AcknowledgmentErro
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores import StoreSettings, open_store
-from airflow_provider_coordination.stores.hiding import without_secrets
+from airflow_provider_coordination.stores.redaction import without_secrets
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2

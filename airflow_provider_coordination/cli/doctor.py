@@ -38,7 +38,7 @@ from airflow_provider_coordination.diagnosis.software import software_findings
 from airflow_provider_coordination.diagnosis.store import store_findings
 from airflow_provider_coordination.sources.kinds import kind_named
 from airflow_provider_coordination.spark.access import Access, is_s3
-from airflow_provider_coordination.stores.hiding import without_secrets
+from airflow_provider_coordination.stores.redaction import without_secrets
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file
 
@@ -188,7 +188,7 @@ def _of_spec(file: Path) -> Iterator[Finding]:
         mapping, _ = read_spec_file(file)
         spec = IngestionSpec.read(mapping)
         with connections_of_airflow():
-            from airflow_provider_coordination.hooks.checking import places_of
+            from airflow_provider_coordination.hooks.source_checks import places_of
 
             places, access = places_of(spec)
     except ModuleNotFoundError as failure:

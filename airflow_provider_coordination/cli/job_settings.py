@@ -23,7 +23,7 @@ from airflow_provider_coordination.cli.commands import (
     logging_to_stderr,
 )
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.stores.hiding import without_secrets
+from airflow_provider_coordination.stores.redaction import without_secrets
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file
 
@@ -94,7 +94,7 @@ def _prepared(
 ) -> Mapping[str, Any]:
     from airflow_provider_coordination.hooks.coordination import CoordinationHook
     from airflow_provider_coordination.operators import prepared_jobs
-    from airflow_provider_coordination.operators.claiming import claim_for_job
+    from airflow_provider_coordination.operators.claims import claim_for_job
     from airflow_provider_coordination.operators.ingest_settings import ingest_settings
     from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 

@@ -11,7 +11,6 @@ import typer
 from rich.text import Text
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.cli.asking import YES
 from airflow_provider_coordination.cli.commands import Session, add_command
 from airflow_provider_coordination.cli.imports import (
     DRY_RUN,
@@ -28,6 +27,7 @@ from airflow_provider_coordination.cli.imports import (
     written,
 )
 from airflow_provider_coordination.cli.output import ALARM, Column, Output, printable, table
+from airflow_provider_coordination.cli.prompts import YES
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.coordination.transfer import TransferState
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
@@ -35,7 +35,7 @@ from airflow_provider_coordination.sources.kinesis.kcl import Becomes, ImportPla
 from airflow_provider_coordination.sources.kinesis.kcl_import import as_before, partition_of, prepare_import
 from airflow_provider_coordination.sources.kinesis.kcl_table import SETTLE_SECONDS
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, parse_position
-from airflow_provider_coordination.sources.targets import target_of
+from airflow_provider_coordination.sources.reset_targets import target_of
 
 
 def register(group: typer.Typer) -> None:

@@ -18,7 +18,7 @@ from airflow_provider_coordination.cli.commands import (
 )
 from airflow_provider_coordination.cli.output import Output
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.shipping import local_environment, packaged_application
+from airflow_provider_coordination.operators.packaging import local_environment, packaged_application
 from airflow_provider_coordination.spark.class_archive import ArchiveError, make_archive
 
 APPLICATION = "rehearse.py"

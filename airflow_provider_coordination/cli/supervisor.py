@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from airflow_provider_coordination.cli.access import connections_of_airflow, import_airflow
-from airflow_provider_coordination.cli.asking import YES
 from airflow_provider_coordination.cli.commands import (
     CommandError,
     Session,
     add_command,
 )
 from airflow_provider_coordination.cli.output import Output, printable
+from airflow_provider_coordination.cli.prompts import YES
 from airflow_provider_coordination.cli.supervisor_status import (
     ALL,
     SOME_SOURCE,
@@ -31,7 +31,7 @@ from airflow_provider_coordination.cli.supervisor_status import (
     status_of,
 )
 from airflow_provider_coordination.coordination.errors import SourceError
-from airflow_provider_coordination.sources.targets import EARLIEST
+from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.supervisor.operations import (
     UNANSWERED,
     ResetReport,
@@ -102,7 +102,7 @@ def submit(
     """Submit a spec, which rules from now on. A supervisor that was terminated begins anew."""
     mapping, _ = read_spec_file(file)
     import_airflow()
-    from airflow_provider_coordination.hooks.checking import checks_against_source
+    from airflow_provider_coordination.hooks.source_checks import checks_against_source
 
     source, output = IngestionSpec.read(mapping).source, session.output
     check = checks_against_source(session.access.region, connect=not no_connect)

@@ -13,14 +13,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from airflow_provider_coordination.cli.access import import_airflow
-from airflow_provider_coordination.cli.asking import SOURCE
 from airflow_provider_coordination.cli.commands import (
     EXIT_REFUSED,
     CommandError,
     Session,
 )
 from airflow_provider_coordination.cli.output import ALARM, Column, duration, printable, table
-from airflow_provider_coordination.cli.watching import INTERVAL, WATCH, check_watch, watched
+from airflow_provider_coordination.cli.prompts import SOURCE
+from airflow_provider_coordination.cli.watch import INTERVAL, WATCH, check_watch, watched
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS
 from airflow_provider_coordination.coordination.partition import PartitionStatus, read_instant

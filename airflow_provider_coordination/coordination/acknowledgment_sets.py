@@ -29,10 +29,10 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressError,
 )
 from airflow_provider_coordination.coordination.leases import LOST
+from airflow_provider_coordination.coordination.lockstep import Steps
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import PartitionStatus, check_partition_key
 from airflow_provider_coordination.coordination.set_transactions import MAX_TRIES, SetTransactions
-from airflow_provider_coordination.coordination.steps import Steps
 from airflow_provider_coordination.coordination.store import all_partitions
 
 log = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionStatusError,
     PartitionUpdateError,
 )
+from airflow_provider_coordination.coordination.lease_selection import has_run_out
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
     ChangeKind,
@@ -29,8 +30,7 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     parse_source_identifier,
 )
-from airflow_provider_coordination.coordination.releasing import has_run_out
-from airflow_provider_coordination.coordination.storable import storable
+from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.coordination.store import CoordinationStore
 
 log = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ from airflow_provider_coordination.coordination.partition import (
 from airflow_provider_coordination.coordination.partition_events import PartitionEvents
 from airflow_provider_coordination.coordination.partition_leases import PartitionLeases
 from airflow_provider_coordination.coordination.retries import RetryPolicy
-from airflow_provider_coordination.coordination.settling import Settling
+from airflow_provider_coordination.coordination.settlement import Settling
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from airflow_provider_coordination.coordination.packing import packed, unpacked
+from airflow_provider_coordination.coordination.compression import packed, unpacked
 from airflow_provider_coordination.coordination.partition import (
     AWAITING_SUFFIX,
     PARKED_UNTIL,

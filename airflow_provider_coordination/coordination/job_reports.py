@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from airflow_provider_coordination.coordination.compression import packed, unpacked
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
-from airflow_provider_coordination.coordination.packing import packed, unpacked
 from airflow_provider_coordination.coordination.partition import format_instant, read_instant
 from airflow_provider_coordination.coordination.sink_reports import SinkReport
 

@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.leases import LOST, Change, Leas
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import ChangeKind, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_events import PartitionEvents
-from airflow_provider_coordination.coordination.settling import Settling
+from airflow_provider_coordination.coordination.settlement import Settling
 from airflow_provider_coordination.coordination.source_view import SourceView
 
 log = logging.getLogger(__name__)

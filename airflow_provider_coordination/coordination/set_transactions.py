@@ -21,9 +21,9 @@ from airflow_provider_coordination.coordination.acknowledgment import (
 from airflow_provider_coordination.coordination.batches import BatchLedger, Progress, Settlement
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError, SourceError
+from airflow_provider_coordination.coordination.lockstep import Steps
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.coordination.steps import Steps
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.coordination.partition import format_instant, read_instant
-from airflow_provider_coordination.coordination.storable import storable
+from airflow_provider_coordination.coordination.storable_text import storable
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.job_reports import JobReport

@@ -17,7 +17,7 @@ from datetime import datetime
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
 from airflow_provider_coordination.coordination.partition import Partition, new_partition
-from airflow_provider_coordination.coordination.storable import storable
+from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.coordination.store import CoordinationStore
 
 log = logging.getLogger(__name__)

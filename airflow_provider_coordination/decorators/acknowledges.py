@@ -26,7 +26,7 @@ from airflow_provider_coordination.coordination.acknowledgment import Acknowledg
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.operators.releasing import (
+from airflow_provider_coordination.operators.set_releases import (
     check_releasable,
     chosen_sets,
     named_run,
@@ -35,7 +35,7 @@ from airflow_provider_coordination.operators.releasing import (
     sets_of,
     task_release_id,
 )
-from airflow_provider_coordination.operators.templated import text_value
+from airflow_provider_coordination.operators.template_values import text_value
 from airflow_provider_coordination.spark.redaction import Redaction
 
 PARAMETER = "acknowledgment_sets"

@@ -14,11 +14,11 @@ from airflow.sdk.bases.decorator import TaskDecorator, task_decorator_factory
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.operators.claiming import claim_reads
+from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.reads.reads import Reads, own_copy, source_of
-from airflow_provider_coordination.operators.supplying import EndsWhenKilled, supply
-from airflow_provider_coordination.operators.templated import yes_or_no_value
-from airflow_provider_coordination.sources.supplying import Found, pages_of
+from airflow_provider_coordination.operators.supplier_task import EndsWhenKilled, supply
+from airflow_provider_coordination.operators.template_values import yes_or_no_value
+from airflow_provider_coordination.sources.function_supplier import Found, pages_of
 
 PARAMETER = "state"
 """A function that has a parameter of this name is given what the last page that had a state left."""

@@ -12,7 +12,7 @@ from airflow_provider_coordination.aws import ACCESS_CODES, AwsSettings, aws_cli
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.diagnosis.findings import Finding, error, ok, unchecked, warning
 from airflow_provider_coordination.spark.access import Access, bucket_path
-from airflow_provider_coordination.stores.hiding import without_likely_secrets
+from airflow_provider_coordination.stores.redaction import without_likely_secrets
 
 TOPIC = "output"
 TRIES = 2

@@ -10,7 +10,7 @@ from pathlib import Path
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.diagnosis.findings import Finding, error, ok
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.stores.hiding import without_likely_secrets
+from airflow_provider_coordination.stores.redaction import without_likely_secrets
 
 
 def output_findings(path: str, access: Access = DEFAULT_ACCESS) -> Iterator[Finding]:

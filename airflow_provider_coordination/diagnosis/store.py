@@ -11,7 +11,7 @@ from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.diagnosis.findings import Finding, error, ok, unchecked, warning
 from airflow_provider_coordination.diagnosis.permissions import permission_findings
 from airflow_provider_coordination.stores import StoreSettings, open_store
-from airflow_provider_coordination.stores.hiding import without_secrets
+from airflow_provider_coordination.stores.redaction import without_secrets
 from airflow_provider_coordination.stores.report import Reporting, StoreReport
 
 ANSWER_WITHIN_SECONDS = 5.0

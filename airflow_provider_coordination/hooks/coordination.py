@@ -29,8 +29,8 @@ from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.hooks.metrics import AirflowMetrics
 from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, DEFAULT_KIND, StoreSettings, open_store
 from airflow_provider_coordination.stores.connection_fields import ConnectionFields
-from airflow_provider_coordination.stores.hiding import secrets_of, without_secrets
 from airflow_provider_coordination.stores.kind import STORE_KINDS
+from airflow_provider_coordination.stores.redaction import secrets_of, without_secrets
 
 TEST_SECONDS = 3.0
 """How long a test of a connection tries again what may pass: a person waits for it."""

@@ -11,8 +11,8 @@ from urllib.parse import quote
 from airflow.sdk import BaseOperatorLink
 
 from airflow_provider_coordination.hooks.configuration import Configuration
-from airflow_provider_coordination.ui.places import base_url
 from airflow_provider_coordination.ui.plugin import ROUTE
+from airflow_provider_coordination.ui.urls import base_url
 
 
 class LeasesLink(BaseOperatorLink):

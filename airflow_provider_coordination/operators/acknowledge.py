@@ -12,7 +12,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.releasing import (
+from airflow_provider_coordination.operators.set_releases import (
     chosen_sets,
     named_run,
     release_all,
@@ -20,7 +20,7 @@ from airflow_provider_coordination.operators.releasing import (
     sets_of,
     task_release_id,
 )
-from airflow_provider_coordination.operators.templated import text_value, yes_or_no_value
+from airflow_provider_coordination.operators.template_values import text_value, yes_or_no_value
 
 NEEDS_REASON = "field 'reason' must say why, where 'positive' is false; it is kept with the partition"
 

@@ -15,14 +15,14 @@ from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.claiming import claim_reads
+from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.deduplication import left_by, other_source
 from airflow_provider_coordination.operators.interval import Interval, interval_value
 from airflow_provider_coordination.operators.reads.reads import Reads, own_copy, source_of
-from airflow_provider_coordination.operators.supplying import EndsWhenKilled, supply
-from airflow_provider_coordination.operators.templated import NOTHING, yes_or_no_value
+from airflow_provider_coordination.operators.supplier_task import EndsWhenKilled, supply
+from airflow_provider_coordination.operators.template_values import NOTHING, yes_or_no_value
+from airflow_provider_coordination.sources.function_supplier import Found, pages_of
 from airflow_provider_coordination.sources.items import Item
-from airflow_provider_coordination.sources.supplying import Found, pages_of
 
 
 class CreatePartitionsOperator(EndsWhenKilled, BaseOperator):

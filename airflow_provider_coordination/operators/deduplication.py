@@ -8,7 +8,7 @@ from airflow_provider_coordination.coordination.source_claim import SourceClaim,
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.operators.interval import Interval, bounded
 from airflow_provider_coordination.operators.reads.reads import Deduplicated, Reads
-from airflow_provider_coordination.operators.templated import text_value
+from airflow_provider_coordination.operators.template_values import text_value
 
 
 def against(deduplicate_against: str | None, interval: Interval | None) -> str | None:

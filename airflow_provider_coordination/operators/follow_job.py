@@ -13,7 +13,7 @@ from airflow_provider_coordination.coordination.partition import format_instant,
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.deferring import JobFollower, left_of, summary_of, will_be_retried
+from airflow_provider_coordination.operators.job_follower import JobFollower, left_of, summary_of, will_be_retried
 from airflow_provider_coordination.operators.outlets import no_stream, report_to_outlets
 from airflow_provider_coordination.operators.prepared_jobs import PreparedJob
 from airflow_provider_coordination.triggers.events import ERROR

@@ -14,7 +14,7 @@ from airflow_provider_coordination.hooks.task_try import owner_of_try
 from airflow_provider_coordination.operators.deduplication import against, left_by, other_source
 from airflow_provider_coordination.operators.interval import Interval, bounded, interval_value
 from airflow_provider_coordination.operators.reads.reads import Reads
-from airflow_provider_coordination.operators.templated import (
+from airflow_provider_coordination.operators.template_values import (
     resolved,
     text_value,
     whole_value,

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.reads.reads import Bounded, Reads
-from airflow_provider_coordination.operators.templated import NOTHING
+from airflow_provider_coordination.operators.template_values import NOTHING
 
 OF_THE_RUN = "data_interval"
 """What stands for the interval of the DAG run."""

@@ -11,13 +11,13 @@ from airflow.sdk import BaseOperator, Context
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.claiming import claim_reads
+from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.deduplication import left_by, other_source
 from airflow_provider_coordination.operators.interval import bounded, interval_value
 from airflow_provider_coordination.operators.moved_arguments import check_arguments
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.reads import own_copy, source_of
-from airflow_provider_coordination.operators.supplying import EndsWhenKilled
+from airflow_provider_coordination.operators.supplier_task import EndsWhenKilled
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncSummary
 
 LEFT_TO = "source {!r} delivers all of the interval"

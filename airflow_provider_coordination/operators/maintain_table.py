@@ -13,7 +13,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.operators.moved_arguments import check_arguments
-from airflow_provider_coordination.operators.templated import resolved
+from airflow_provider_coordination.operators.template_values import resolved
 from airflow_provider_coordination.operators.writes.writes import Writes, sinks_of
 from airflow_provider_coordination.spark.maintenance import Maintains, Maintenance
 from airflow_provider_coordination.spark.sinks import make_sinks

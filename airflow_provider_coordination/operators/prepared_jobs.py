@@ -23,19 +23,19 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
-from airflow_provider_coordination.hooks.settings_places import OBJECT, SettingsPlace
+from airflow_provider_coordination.hooks.settings_locations import OBJECT, SettingsPlace
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
-from airflow_provider_coordination.operators.claiming import claim_for_job
-from airflow_provider_coordination.operators.deferring import JobFollower, task_of
+from airflow_provider_coordination.operators.claims import claim_for_job
 from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, ingest_settings
-from airflow_provider_coordination.operators.shipping import packaged_application, write_package_archive
+from airflow_provider_coordination.operators.job_follower import JobFollower, task_of
+from airflow_provider_coordination.operators.packaging import packaged_application, write_package_archive
 from airflow_provider_coordination.operators.spark_submit import (
     APPLICATION,
     NOTHING_LEFT,
     CoordinatedSparkSubmitOperator,
     nothing_begins,
 )
-from airflow_provider_coordination.operators.templated import seconds_value
+from airflow_provider_coordination.operators.template_values import seconds_value
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.settings import IngestSettings

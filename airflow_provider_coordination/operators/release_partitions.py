@@ -16,14 +16,14 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionStatusError,
     PartitionUpdateError,
 )
+from airflow_provider_coordination.coordination.lease_selection import LeaseChoice, chosen_leases, has_run_out
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.coordination.releasing import LeaseChoice, chosen_leases, has_run_out
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.naming import by_hand, named_partition, some_names
-from airflow_provider_coordination.operators.templated import text_value, yes_or_no_value
+from airflow_provider_coordination.operators.partition_names import by_hand, named_partition, some_names
+from airflow_provider_coordination.operators.template_values import text_value, yes_or_no_value
 
 SHOWN_AT_MOST = 10
 """So many partitions are named in a summary."""

@@ -28,9 +28,9 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.naming import by_hand, named_partition, some_names
-from airflow_provider_coordination.operators.templated import yes_or_no_value
-from airflow_provider_coordination.sensors.waiting import DeferrableSensor
+from airflow_provider_coordination.operators.partition_names import by_hand, named_partition, some_names
+from airflow_provider_coordination.operators.template_values import yes_or_no_value
+from airflow_provider_coordination.sensors.deferrable import DeferrableSensor
 from airflow_provider_coordination.triggers.partitions import PartitionsReopenedTrigger
 
 KEYS_SHOWN = 5

@@ -21,12 +21,12 @@ from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.moved_arguments import check_arguments
-from airflow_provider_coordination.operators.naming import some_names, who_and_why
+from airflow_provider_coordination.operators.partition_names import some_names, who_and_why
 from airflow_provider_coordination.operators.reads.reads import Parted, Reads, own_copy, source_of
-from airflow_provider_coordination.operators.releasing import sets_of
+from airflow_provider_coordination.operators.set_releases import sets_of
 from airflow_provider_coordination.sources.kinds import Access, SourceKind
-from airflow_provider_coordination.sources.resetting import Resets
-from airflow_provider_coordination.sources.targets import ResetAction, ResetPlan, ResetStep, Target, target_of
+from airflow_provider_coordination.sources.reset import Resets
+from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target, target_of
 
 SHOWN_AT_MOST = 10
 """So many partitions are named in a summary."""

@@ -32,12 +32,13 @@ from airflow_provider_coordination.hooks.kubernetes import (
     DriverSecrets,
     secret_name,
 )
-from airflow_provider_coordination.hooks.settings_places import SECRET, SettingsPlace
+from airflow_provider_coordination.hooks.settings_locations import SECRET, SettingsPlace
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links.jobs import JobLogLink, JobPlaces, SparkUiLink, place_of, running_job_ui
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.claiming import claim_for_job
-from airflow_provider_coordination.operators.deferring import (
+from airflow_provider_coordination.operators.claims import claim_for_job
+from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, ingest_settings
+from airflow_provider_coordination.operators.job_follower import (
     JobFollower,
     do_not_wait,
     is_of_this_try,
@@ -48,19 +49,18 @@ from airflow_provider_coordination.operators.deferring import (
     task_of,
     will_be_retried,
 )
-from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, ingest_settings
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.lineage import lineage_of
 from airflow_provider_coordination.operators.moved_arguments import check_arguments
 from airflow_provider_coordination.operators.outlets import no_stream, report_to_outlets
-from airflow_provider_coordination.operators.reads.reads import Reads, own_copy
-from airflow_provider_coordination.operators.shipping import (
+from airflow_provider_coordination.operators.packaging import (
     end_processes,
     job_processes,
     local_environment,
     packaged_application,
     write_package_archive,
 )
+from airflow_provider_coordination.operators.reads.reads import Reads, own_copy
 from airflow_provider_coordination.operators.spark_hook import (
     NOT_FOLLOWED,
     before_submitting,
@@ -70,7 +70,7 @@ from airflow_provider_coordination.operators.spark_hook import (
     when_submitted,
 )
 from airflow_provider_coordination.operators.start_up import conf_with_archive, driver_options
-from airflow_provider_coordination.operators.templated import seconds_value, text_value
+from airflow_provider_coordination.operators.template_values import seconds_value, text_value
 from airflow_provider_coordination.operators.writes.writes import Writes
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,

@@ -23,13 +23,13 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.known_sources import known_sources
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.storable import storable
-from airflow_provider_coordination.hooks.checking import checks_against_source
+from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
+from airflow_provider_coordination.hooks.source_checks import checks_against_source
 from airflow_provider_coordination.hooks.supervision import supervisor_of
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.deferring import JobFollower
-from airflow_provider_coordination.operators.launching import SparkLauncher, show_ended
+from airflow_provider_coordination.operators.job_follower import JobFollower
+from airflow_provider_coordination.operators.launcher import SparkLauncher, show_ended
 from airflow_provider_coordination.stores import open_store
 from airflow_provider_coordination.supervisor.operations import UNANSWERED, SupervisorVerbs
 from airflow_provider_coordination.supervisor.spec import IngestionSpec

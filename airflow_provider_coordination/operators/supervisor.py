@@ -18,11 +18,11 @@ from airflow_provider_coordination.coordination.errors import (
     SupervisionError,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.hooks.checking import checks_against_source
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.hooks.source_checks import checks_against_source
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.operators.naming import who_and_why
-from airflow_provider_coordination.sources.targets import EARLIEST
+from airflow_provider_coordination.operators.partition_names import who_and_why
+from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.supervisor.operations import (
     UNANSWERED,
     SupervisorVerbs,

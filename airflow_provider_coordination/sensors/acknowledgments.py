@@ -18,9 +18,9 @@ from airflow_provider_coordination.coordination.acknowledgment_view import RETEN
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.releasing import named_run, set_ids, sets_of
-from airflow_provider_coordination.operators.templated import text_value
-from airflow_provider_coordination.sensors.waiting import DeferrableSensor
+from airflow_provider_coordination.operators.set_releases import named_run, set_ids, sets_of
+from airflow_provider_coordination.operators.template_values import text_value
+from airflow_provider_coordination.sensors.deferrable import DeferrableSensor
 from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
 
 SETS_SHOWN = 5

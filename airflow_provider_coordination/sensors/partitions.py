@@ -26,9 +26,9 @@ from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.metrics import AirflowMetrics
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.sensors.waiting import DeferrableSensor
-from airflow_provider_coordination.triggers.looking import delivered_until
+from airflow_provider_coordination.sensors.deferrable import DeferrableSensor
 from airflow_provider_coordination.triggers.partitions import PartitionsAvailableTrigger, PartitionsCompletedTrigger
+from airflow_provider_coordination.triggers.polling import delivered_until
 
 KEYS_SHOWN = 5
 

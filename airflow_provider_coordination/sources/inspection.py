@@ -14,7 +14,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinds import Inspection, SourceKind, kind_of
-from airflow_provider_coordination.sources.stored import objects_in, text_of, whole_of
+from airflow_provider_coordination.sources.stored_values import objects_in, text_of, whole_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,8 +25,8 @@ from airflow_provider_coordination.sources.kinds import (
 )
 from airflow_provider_coordination.sources.landed import LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.progress import ItemPosition, PartitionProgress
-from airflow_provider_coordination.sources.stored import objects_in, text_of, whole_of
-from airflow_provider_coordination.sources.targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
+from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
+from airflow_provider_coordination.sources.stored_values import objects_in, text_of, whole_of
 
 Datasets = Callable[[Settings], Iterable[DatasetName]]
 

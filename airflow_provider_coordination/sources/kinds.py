@@ -26,8 +26,8 @@ from airflow_provider_coordination.coordination.registry import Registry
 from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.sources.capacity import Capacity
 from airflow_provider_coordination.sources.landed import LandedBatches, LandedProgress, ProgressFormatError
-from airflow_provider_coordination.sources.stored import objects_in, text_of, whole_of
-from airflow_provider_coordination.sources.targets import ResetAction, ResetPlan, ResetStep, Target
+from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target
+from airflow_provider_coordination.sources.stored_values import objects_in, text_of, whole_of
 
 Settings = Mapping[str, Any]
 """What a kind's own settings are, a JSON object; may hold secrets."""

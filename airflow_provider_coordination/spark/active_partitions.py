@@ -23,8 +23,8 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.leases import LOST
+from airflow_provider_coordination.coordination.lockstep import Steps
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.coordination.steps import Steps
 from airflow_provider_coordination.sources.batches import progress_of
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress

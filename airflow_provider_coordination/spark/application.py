@@ -34,11 +34,11 @@ from airflow_provider_coordination.spark.settings_reference import SettingsRefer
 from airflow_provider_coordination.spark.sinks import Sink, TakesLanded, at_least_once, make_sinks
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 from airflow_provider_coordination.spark.spans import JobSpans
-from airflow_provider_coordination.spark.stopping import STOPPED, because_of
+from airflow_provider_coordination.spark.stop_conditions import STOPPED, because_of
 from airflow_provider_coordination.spark.storage import check_writable
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
+from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed, routed
 from airflow_provider_coordination.versions import find_installation, require_versions
 
 log = logging.getLogger(__name__)

@@ -26,8 +26,8 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionNotOwnedError,
     StoreUnavailableError,
 )
+from airflow_provider_coordination.coordination.lockstep import Steps
 from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES, Partition
-from airflow_provider_coordination.coordination.steps import Steps
 from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.delivery import (

@@ -35,16 +35,16 @@ from airflow_provider_coordination.spark.bad_records import BadRecords, Stage
 from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries
 from airflow_provider_coordination.spark.delivery import Delivery, Prepared, SinkAwayError, by_halves
 from airflow_provider_coordination.spark.error_texts import error_text
+from airflow_provider_coordination.spark.job_reporting import JobReporting
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.metrics import RoundCounts
 from airflow_provider_coordination.spark.reading import MakeReading, Reading, RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction
-from airflow_provider_coordination.spark.reporting import JobReporting
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 from airflow_provider_coordination.spark.sinks import sink_reports
 from airflow_provider_coordination.spark.spans import NoSpans, Span, Spans
-from airflow_provider_coordination.spark.stopping import STOPPED, StopConditions, because_of
+from airflow_provider_coordination.spark.stop_conditions import STOPPED, StopConditions, because_of
 from airflow_provider_coordination.spark.summary import Summary
 
 log = logging.getLogger(__name__)

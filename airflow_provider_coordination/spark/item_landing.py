@@ -38,7 +38,7 @@ from airflow_provider_coordination.spark.item_file import ItemFile, ItemRoom, No
 from airflow_provider_coordination.spark.landed_identity import landed_file
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
 from airflow_provider_coordination.spark.records import with_origin
-from airflow_provider_coordination.spark.shared_places import SharedPlaces
+from airflow_provider_coordination.spark.shared_locations import SharedPlaces
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
 from airflow_provider_coordination.spark.slots import dealt, land_in_slots
 

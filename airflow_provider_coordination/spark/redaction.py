@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.stores.hiding import hiding, longest_first, secrets_of, without_likely_secrets
+from airflow_provider_coordination.stores.redaction import hiding, longest_first, secrets_of, without_likely_secrets
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 SECRET_NAME = re.compile(r"passw|secret|token|credential|api_?key|private_?key|authorization|signature", re.IGNORECASE)

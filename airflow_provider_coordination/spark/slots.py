@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.executor_errors import naming_its_host, running_on_executors
-from airflow_provider_coordination.spark.shared_places import Answer, Question, SharedPlaces
+from airflow_provider_coordination.spark.executor_startup import awaiting_executors
+from airflow_provider_coordination.spark.shared_locations import Answer, Question, SharedPlaces
 from airflow_provider_coordination.spark.slot_count import registered_slots
-from airflow_provider_coordination.spark.waiting import awaiting_executors
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

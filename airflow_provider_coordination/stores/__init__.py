@@ -10,8 +10,8 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.stores.history_recording import RecordingStore
 from airflow_provider_coordination.stores.kind import STORE_KINDS, StoreKind
-from airflow_provider_coordination.stores.recording import RecordingStore
 
 RETRY_DEADLINE_SECONDS = 15.0
 """How long a call to a store is tried again that failed for a reason that may pass."""

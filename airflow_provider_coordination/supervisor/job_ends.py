@@ -11,7 +11,7 @@ from datetime import timedelta
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.job_reports import RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, JobState
-from airflow_provider_coordination.coordination.storable import storable
+from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.supervisor.observation import Observation
 from airflow_provider_coordination.supervisor.supervision import Supervision
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from airflow_provider_coordination.coordination.jobs import RETENTION, Job, JobState
-from airflow_provider_coordination.coordination.storable import storable
+from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.supervisor.actions import (
     Action,
     EndJob,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow_provider_coordination.coordination.compression import packed, unpacked
 from airflow_provider_coordination.coordination.job_reports import COUNTED, RecordCounts
-from airflow_provider_coordination.coordination.packing import packed, unpacked
 from airflow_provider_coordination.coordination.partition import format_instant, read_instant
 
 KEPT = timedelta(days=1)

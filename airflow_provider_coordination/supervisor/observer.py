@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.job_reports import REPORT_INTERV
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.storable import storable
+from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.supervisor.lag import FINE, LagReading, LagSeries
 from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings

@@ -35,8 +35,8 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.suspension import FAMILY, Suspension
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinds import Access, SourceKind
-from airflow_provider_coordination.sources.resetting import Resets
-from airflow_provider_coordination.sources.targets import EARLIEST, ResetPlan, ResetStep, target_of
+from airflow_provider_coordination.sources.reset import Resets
+from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetPlan, ResetStep, target_of
 from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
 from airflow_provider_coordination.supervisor.status import read_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore

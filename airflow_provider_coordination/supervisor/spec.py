@@ -20,7 +20,7 @@ from airflow_provider_coordination.sources.kinds import kind_named
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
 from airflow_provider_coordination.spark.settings import MAIN
 from airflow_provider_coordination.supervisor.ddl import columns_of
-from airflow_provider_coordination.supervisor.hiding import without_secrets
+from airflow_provider_coordination.supervisor.redaction import without_secrets
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec_keys import SECTIONS, check_names, check_top_names
 from airflow_provider_coordination.supervisor.spec_kinds import (

@@ -25,7 +25,7 @@ from airflow_provider_coordination.coordination.errors import (
     SupervisionError,
 )
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
-from airflow_provider_coordination.coordination.storable import storable
+from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.supervisor.actions import (
     Action,
     EndJob,

@@ -7,8 +7,8 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant
-from airflow_provider_coordination.stores.hiding import HIDDEN
-from airflow_provider_coordination.supervisor.hiding import without_secrets
+from airflow_provider_coordination.stores.redaction import HIDDEN
+from airflow_provider_coordination.supervisor.redaction import without_secrets
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, change_between
 from airflow_provider_coordination.supervisor.supervision import SpecVersion
 

@@ -14,8 +14,8 @@ from airflow.sdk import get_current_context
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
-from airflow_provider_coordination.operators.supplying import work_for_jobs
-from airflow_provider_coordination.operators.templated import whole_value
+from airflow_provider_coordination.operators.supplier_task import work_for_jobs
+from airflow_provider_coordination.operators.template_values import whole_value
 
 log = logging.getLogger(__name__)
 

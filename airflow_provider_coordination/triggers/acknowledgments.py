@@ -10,7 +10,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.triggers.conditions import SetsEnded
 from airflow_provider_coordination.triggers.events import classpath, event, first_event
-from airflow_provider_coordination.triggers.watching import watchers
+from airflow_provider_coordination.triggers.watchers import watchers
 
 
 class AcknowledgmentTrigger(BaseTrigger):

@@ -12,7 +12,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_coordination.triggers.conditions import Condition
-from airflow_provider_coordination.triggers.watching import WatchError, watchers
+from airflow_provider_coordination.triggers.watchers import WatchError, watchers
 
 ERROR = "error"
 SETTLING_SECONDS = 5.0

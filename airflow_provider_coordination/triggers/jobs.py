@@ -9,10 +9,10 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.following import end_local_processes
+from airflow_provider_coordination.hooks.job_termination import end_local_processes
 from airflow_provider_coordination.triggers.conditions import JobOver
 from airflow_provider_coordination.triggers.events import classpath, event, first_event
-from airflow_provider_coordination.triggers.watching import watchers
+from airflow_provider_coordination.triggers.watchers import watchers
 
 
 class JobTrigger(BaseTrigger):

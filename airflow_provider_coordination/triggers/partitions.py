@@ -13,7 +13,7 @@ from airflow_provider_coordination.coordination.partition import parse_instant
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.triggers.conditions import PartitionsDone, PartitionsReopened, WorkAvailable
 from airflow_provider_coordination.triggers.events import Settling, classpath, error_payload, event, first_event
-from airflow_provider_coordination.triggers.watching import Subscription, WatchError, watchers
+from airflow_provider_coordination.triggers.watchers import Subscription, WatchError, watchers
 
 DEFAULT_INTERVAL = timedelta(seconds=60)
 

@@ -17,7 +17,7 @@ from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.triggers.conditions import TurnNeeded
 from airflow_provider_coordination.triggers.events import Settling, classpath, error_payload, event
-from airflow_provider_coordination.triggers.watching import WatchError, watchers
+from airflow_provider_coordination.triggers.watchers import WatchError, watchers
 
 OVER = "over"
 """The time of the run is over."""

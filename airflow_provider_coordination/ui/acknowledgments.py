@@ -16,9 +16,9 @@ from airflow_provider_coordination.coordination.acknowledgment_view import Ackno
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection, may_read_connection
-from airflow_provider_coordination.ui.answers import SOURCE, json_response
-from airflow_provider_coordination.ui.asking import AtDesk, Desk
 from airflow_provider_coordination.ui.models.values import Key
+from airflow_provider_coordination.ui.responses import SOURCE, json_response
+from airflow_provider_coordination.ui.store_queries import AtDesk, Desk
 
 # A set may have slashes in its name as well.
 SETS = SOURCE + "/acknowledgments"

@@ -21,12 +21,10 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.known_sources import is_known, known_sources, unknown_source
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.resetting import REFUSALS, Resets, check_target, restarted
-from airflow_provider_coordination.sources.targets import ResetAction, Target, target_of
+from airflow_provider_coordination.sources.reset import REFUSALS, Resets, check_target, restarted
+from airflow_provider_coordination.sources.reset_targets import ResetAction, Target, target_of
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection
-from airflow_provider_coordination.ui.answers import SOURCE, json_response, json_text
-from airflow_provider_coordination.ui.asking import AtDesk, Desk
-from airflow_provider_coordination.ui.describing import row_of
+from airflow_provider_coordination.ui.facts import row_of
 from airflow_provider_coordination.ui.models.actions import (
     ActionBody,
     ActionResult,
@@ -36,7 +34,9 @@ from airflow_provider_coordination.ui.models.actions import (
     SuspendBody,
 )
 from airflow_provider_coordination.ui.models.sources import SourceCard
+from airflow_provider_coordination.ui.responses import SOURCE, json_response, json_text
 from airflow_provider_coordination.ui.sources import card_of
+from airflow_provider_coordination.ui.store_queries import AtDesk, Desk
 
 Action = Callable[[SourceCoordinator, ActionBody, str], list[ActionResult]]
 Written = Partition | CoordinationError

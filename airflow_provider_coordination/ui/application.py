@@ -36,9 +36,9 @@ from airflow_provider_coordination.ui import (
     workers,
 )
 from airflow_provider_coordination.ui.access import anybody_logged_in
-from airflow_provider_coordination.ui.asking import Desk, Stores
-from airflow_provider_coordination.ui.bodies import BoundedBodies
+from airflow_provider_coordination.ui.body_limit import BoundedBodies
 from airflow_provider_coordination.ui.kinds import routers_of_kinds
+from airflow_provider_coordination.ui.store_queries import Desk, Stores
 
 log = logging.getLogger(__name__)
 

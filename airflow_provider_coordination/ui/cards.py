@@ -10,11 +10,11 @@ from itertools import islice
 
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY as ACKNOWLEDGMENT_FAMILY
 from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
-from airflow_provider_coordination.coordination.figures import Bounds, source_figures
 from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
 from airflow_provider_coordination.coordination.sink_reports import sinks_of
+from airflow_provider_coordination.coordination.source_statistics import Bounds, source_figures
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import completed_last
 from airflow_provider_coordination.sources.inspection import inspected
@@ -22,7 +22,7 @@ from airflow_provider_coordination.sources.kinds import Inspection
 from airflow_provider_coordination.supervisor.status import is_abandoned
 from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore
 from airflow_provider_coordination.ui.access import is_paused
-from airflow_provider_coordination.ui.describing import owner_of
+from airflow_provider_coordination.ui.facts import owner_of
 from airflow_provider_coordination.ui.kinds import pages_named
 from airflow_provider_coordination.ui.models.sources import (
     Alarm,

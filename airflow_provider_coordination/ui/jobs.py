@@ -9,9 +9,9 @@ from fastapi.responses import RedirectResponse
 
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.answers import SOURCE
-from airflow_provider_coordination.ui.asking import AtDesk
 from airflow_provider_coordination.ui.models.values import Key
+from airflow_provider_coordination.ui.responses import SOURCE
+from airflow_provider_coordination.ui.store_queries import AtDesk
 
 # A run's id in the owner may have slashes, too.
 SPARK_UI = SOURCE + "/jobs/{owner:path}/spark-ui"

@@ -19,10 +19,10 @@ from airflow_provider_coordination.sources.kinesis.keys import parse_partition_k
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, ShardLease, StreamKey, leases_by_stream
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.answers import SOURCE, json_answer
-from airflow_provider_coordination.ui.asking import AtDesk
-from airflow_provider_coordination.ui.describing import known_owner
+from airflow_provider_coordination.ui.facts import known_owner
 from airflow_provider_coordination.ui.models.values import Owner
+from airflow_provider_coordination.ui.responses import SOURCE, json_answer
+from airflow_provider_coordination.ui.store_queries import AtDesk
 
 MAX_PARTITIONS = 20_000
 LOOKED_AT_FIRST = 500

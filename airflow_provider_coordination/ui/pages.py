@@ -8,7 +8,7 @@ import re
 
 from fastapi import APIRouter, HTTPException, Request, Response
 
-from airflow_provider_coordination.ui.places import EDITION_LENGTH, FOLDER, edition
+from airflow_provider_coordination.ui.urls import EDITION_LENGTH, FOLDER, edition
 
 OF_EDITION = re.compile(rf"([0-9a-f]{{{EDITION_LENGTH}}})/")
 MEDIA_TYPES = {

@@ -23,9 +23,7 @@ from airflow_provider_coordination.sources.inspection import (
     unreadable_items,
 )
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.answers import SOURCE, json_answer
-from airflow_provider_coordination.ui.asking import AtDesk
-from airflow_provider_coordination.ui.describing import row_of, transition_facts
+from airflow_provider_coordination.ui.facts import row_of, transition_facts
 from airflow_provider_coordination.ui.kinds import details_of
 from airflow_provider_coordination.ui.listing import LISTED, Cursor, ListOrder, page_of
 from airflow_provider_coordination.ui.models.partitions import (
@@ -35,6 +33,8 @@ from airflow_provider_coordination.ui.models.partitions import (
     PartitionPage,
 )
 from airflow_provider_coordination.ui.models.values import NO_NUL, Key
+from airflow_provider_coordination.ui.responses import SOURCE, json_answer
+from airflow_provider_coordination.ui.store_queries import AtDesk
 
 MAX_SETS = 20
 MAX_TRANSITIONS = 50

@@ -33,7 +33,7 @@ class CoordinationPlugin(AirflowPlugin):
     def react_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """The pages: one in the menu, and a tab of each DAG run and task instance; none where there are no routes."""
         from airflow_provider_coordination.hooks.configuration import Configuration
-        from airflow_provider_coordination.ui.places import edition, path_prefix
+        from airflow_provider_coordination.ui.urls import edition, path_prefix
 
         configuration = Configuration.read()
         if not (configuration.http_api and configuration.ui):

@@ -17,12 +17,12 @@ from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX
 from airflow_provider_coordination.coordination.partition_state import PartitionState
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.ui.access import AnyVisitor, Visitor
-from airflow_provider_coordination.ui.answers import json_response, json_text
-from airflow_provider_coordination.ui.asking import AtDesk, Desk
-from airflow_provider_coordination.ui.describing import row_of
+from airflow_provider_coordination.ui.facts import row_of
 from airflow_provider_coordination.ui.models.runs import RunPartition, RunPartitions
 from airflow_provider_coordination.ui.models.values import NO_NUL
+from airflow_provider_coordination.ui.responses import json_response, json_text
 from airflow_provider_coordination.ui.sources import known_connections, source_names
+from airflow_provider_coordination.ui.store_queries import AtDesk, Desk
 
 MAX_PARTITIONS = 500
 """Of one source."""

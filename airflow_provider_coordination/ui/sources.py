@@ -13,10 +13,10 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.known_sources import known_sources
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.ui.access import AnyVisitor, Visitor, coordination_connections, may_read_connection
-from airflow_provider_coordination.ui.answers import SOURCE, json_response, json_text
-from airflow_provider_coordination.ui.asking import DEAR, AtDesk, Desk
 from airflow_provider_coordination.ui.cards import source_card
 from airflow_provider_coordination.ui.models.sources import ConnectionRow, Connections, SourceCard, SourceCards
+from airflow_provider_coordination.ui.responses import SOURCE, json_response, json_text
+from airflow_provider_coordination.ui.store_queries import DEAR, AtDesk, Desk
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.errors import (
     SourceError,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.hooks.checking import checks_against_source
+from airflow_provider_coordination.hooks.source_checks import checks_against_source
 from airflow_provider_coordination.supervisor.operations import (
     UNANSWERED,
     SupervisorVerbs,
@@ -37,8 +37,6 @@ from airflow_provider_coordination.ui.access import (
     may_change_connection,
     may_read_connection,
 )
-from airflow_provider_coordination.ui.answers import SOURCE, json_answer, json_response, json_text
-from airflow_provider_coordination.ui.asking import DEAR, AtDesk, Desk
 from airflow_provider_coordination.ui.models.actions import ReasonBody, ResumeBody
 from airflow_provider_coordination.ui.models.specs import SpecDetail, SpecHistory
 from airflow_provider_coordination.ui.models.supervisors import (
@@ -57,6 +55,8 @@ from airflow_provider_coordination.ui.models.verbs import (
     VerbOutcomeFacts,
     VerbOutcomes,
 )
+from airflow_provider_coordination.ui.responses import SOURCE, json_answer, json_response, json_text
+from airflow_provider_coordination.ui.store_queries import DEAR, AtDesk, Desk
 
 log = logging.getLogger(__name__)
 

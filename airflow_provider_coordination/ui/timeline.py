@@ -13,10 +13,10 @@ from airflow_provider_coordination.coordination.history import End, Holding, Tol
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.answers import SOURCE, json_answer
-from airflow_provider_coordination.ui.asking import AtDesk
-from airflow_provider_coordination.ui.describing import owner_of
+from airflow_provider_coordination.ui.facts import owner_of
 from airflow_provider_coordination.ui.models.timeline import HoldingFacts, PartitionLine, Timeline
+from airflow_provider_coordination.ui.responses import SOURCE, json_answer
+from airflow_provider_coordination.ui.store_queries import AtDesk
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DEFAULT_SPAN = timedelta(hours=1)

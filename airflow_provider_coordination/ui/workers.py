@@ -15,11 +15,11 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.coordination.workers import FAMILY, Worker
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.answers import SOURCE, json_answer
-from airflow_provider_coordination.ui.asking import AtDesk
-from airflow_provider_coordination.ui.describing import owner_of
+from airflow_provider_coordination.ui.facts import owner_of
 from airflow_provider_coordination.ui.models.workers import JobFacts, WorkerList, WorkerRow
-from airflow_provider_coordination.ui.places import path_prefix
+from airflow_provider_coordination.ui.responses import SOURCE, json_answer
+from airflow_provider_coordination.ui.store_queries import AtDesk
+from airflow_provider_coordination.ui.urls import path_prefix
 
 MAX_LEASES = 20_000
 MAX_WORKERS = 2_000

@@ -113,7 +113,7 @@ def test_a_coordinator_of_the_hook_parks_by_the_connections_policy(connect: Any,
 
 
 def test_the_triggerer_looks_as_often_as_is_configured(configure: Any, coordination: SourceCoordinator) -> None:
-    from airflow_provider_coordination.triggers.watching import watchers
+    from airflow_provider_coordination.triggers.watchers import watchers
 
     async def pace() -> float:
         return watchers().pace.poll

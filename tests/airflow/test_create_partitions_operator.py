@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.source_claim import SourceClaim,
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
 from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
-from airflow_provider_coordination.operators.supplying import TaskKilledError, supply, work_for_jobs
+from airflow_provider_coordination.operators.supplier_task import TaskKilledError, supply, work_for_jobs
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.airflow.weather import weather

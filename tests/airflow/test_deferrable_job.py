@@ -30,11 +30,11 @@ from airflow_provider_coordination.coordination.lease_settings import LeaseSetti
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import owner_of_try
-from airflow_provider_coordination.operators import deferring
-from airflow_provider_coordination.operators.deferring import JobFollower, digest_of, job_folder
+from airflow_provider_coordination.operators import job_follower
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
+from airflow_provider_coordination.operators.job_follower import JobFollower, digest_of, job_folder
+from airflow_provider_coordination.operators.packaging import job_processes
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
-from airflow_provider_coordination.operators.shipping import job_processes
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_LOST_WORK
@@ -42,7 +42,7 @@ from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.submission import LOG_NAME
 from airflow_provider_coordination.triggers.jobs import JobTrigger
-from airflow_provider_coordination.triggers.watching import Watchers
+from airflow_provider_coordination.triggers.watchers import Watchers
 from tests.airflow.conftest import SECRET, StubSpark
 from tests.support.job_settings import changed, streams_of
 from tests.support.watched import first_payload, in_loop
@@ -266,7 +266,7 @@ def test_a_retry_takes_the_outcome_that_no_try_has_heard_of(
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let nothing be started; return which jobs would have been."""
     started: list[str] = []
-    monkeypatch.setattr(deferring, "_submit_here", lambda hook, application, path: started.append(str(path)))
+    monkeypatch.setattr(job_follower, "_submit_here", lambda hook, application, path: started.append(str(path)))
     return started
 
 
@@ -627,4 +627,4 @@ def test_a_job_that_the_cluster_refuses_fails_the_task_and_is_not_waited_for_by_
 
 
 def test_a_task_of_a_context_without_tries_is_not_retried() -> None:
-    assert not deferring.will_be_retried({"ti": SimpleNamespace(try_number=1)})  # type: ignore[typeddict-item]
+    assert not job_follower.will_be_retried({"ti": SimpleNamespace(try_number=1)})  # type: ignore[typeddict-item]

@@ -11,7 +11,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from airflow_provider_coordination.operators.shipping import write_package_archive
+from airflow_provider_coordination.operators.packaging import write_package_archive
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_asserts_travel_although_this_machine_runs_without(tmp_path: Path, packa
     (package / "spark" / "module.py").write_text("assert 'it travels'\n")
     script = (
         "import sys; from pathlib import Path;"
-        "from airflow_provider_coordination.operators.shipping import write_package_archive;"
+        "from airflow_provider_coordination.operators.packaging import write_package_archive;"
         "write_package_archive(Path(sys.argv[1]), Path(sys.argv[2]))"
     )
     subprocess.run([sys.executable, "-O", "-c", script, tmp_path, package], check=True)

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
-from airflow_provider_coordination.operators.supplying import TaskKilledError
+from airflow_provider_coordination.operators.supplier_task import TaskKilledError
 from tests.airflow.conftest import CREATION_EPOCH, SECRET, FakeKinesis
 
 

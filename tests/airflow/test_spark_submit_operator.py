@@ -24,12 +24,12 @@ from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.operators.job_output import JobOutput
-from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
-from airflow_provider_coordination.operators.shipping import (
+from airflow_provider_coordination.operators.packaging import (
     job_processes,
     local_environment,
     packaged_application,
 )
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import NOTHING_LEFT, CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.settings import read_settings, write_settings

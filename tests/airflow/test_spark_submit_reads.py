@@ -16,7 +16,7 @@ from airflow.serialization.helpers import serialize_template_field
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.operators.claiming import claim_reads
+from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
 from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBTable
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable

@@ -17,7 +17,7 @@ from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds, ShardBounds
-from airflow_provider_coordination.sources.kinesis.given_bounds import bounds_value
+from airflow_provider_coordination.sources.kinesis.bounds_values import bounds_value
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 

@@ -25,13 +25,13 @@ from airflow_provider_coordination.triggers import events
 from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
 from airflow_provider_coordination.triggers.conditions import Wanted
 from airflow_provider_coordination.triggers.jobs import JobTrigger
-from airflow_provider_coordination.triggers.looking import SourceWatch
 from airflow_provider_coordination.triggers.partitions import (
     PartitionsAvailableTrigger,
     PartitionsCompletedTrigger,
     PartitionsReopenedTrigger,
 )
-from airflow_provider_coordination.triggers.watching import Pace, Watchers, install_watchers
+from airflow_provider_coordination.triggers.polling import SourceWatch
+from airflow_provider_coordination.triggers.watchers import Pace, Watchers, install_watchers
 from tests.airflow.conftest import SECRET
 from tests.support.clock import ManualClock
 from tests.support.delivered import RUN, delivered, state, status

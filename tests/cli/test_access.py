@@ -23,7 +23,7 @@ from airflow_provider_coordination import __version__
 from airflow_provider_coordination.cli.access import STORE_VARIABLE
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
-from airflow_provider_coordination.stores.hiding import without_secrets
+from airflow_provider_coordination.stores.redaction import without_secrets
 from tests.cli.conftest import Clicks, Shell
 
 REPOSITORY = Path(__file__).resolve().parents[2]

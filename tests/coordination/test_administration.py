@@ -26,7 +26,7 @@ from airflow_provider_coordination.coordination.partition import (
     parse_source_identifier,
     source_identifier,
 )
-from airflow_provider_coordination.coordination.storable import MAX_TEXT_CHARACTERS
+from airflow_provider_coordination.coordination.storable_text import MAX_TEXT_CHARACTERS
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.sql import SqlStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from airflow_provider_coordination.operators.shipping import local_environment, packaged_application
+from airflow_provider_coordination.operators.packaging import local_environment, packaged_application
 from airflow_provider_coordination.spark.class_archive import make_archive, misfit
 
 OF_TESTS = ("JAVA_TOOL_OPTIONS", "SPARK_HOME")

@@ -17,7 +17,7 @@ from airflow_provider_coordination.spark.sinks.delta.settings import DeltaSettin
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from airflow_provider_coordination.spark.storage import write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transforming import DeliverTransformed
+from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed
 from tests.support.delta_tables import rows_in
 from tests.support.sinks import an_attempt, under_next_lease
 

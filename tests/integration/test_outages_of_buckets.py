@@ -23,7 +23,7 @@ from airflow_provider_coordination.spark.sinks.iceberg import catalog
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import check_writable, files_below, read_table, write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transforming import DeliverTransformed
+from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed
 from tests.integration.test_sink_contract_on_s3 import DatasetInBucket, DeltaInBucket, IcebergInBucket
 from tests.support.faulty_s3 import Fault, FaultyS3, Refusal
 from tests.support.s3_server import S3Server

@@ -20,7 +20,7 @@ from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transforming import DeliverTransformed
+from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.history import STREAM, History
 from tests.support.job_settings import parquet

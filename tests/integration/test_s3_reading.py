@@ -24,7 +24,7 @@ from airflow_provider_coordination.sources.items import (
     ItemUnreadableError,
     SourceUnavailableError,
 )
-from airflow_provider_coordination.sources.s3 import fetching, opening
+from airflow_provider_coordination.sources.s3 import object_streams, read_ahead
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.listing import listing_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
@@ -82,7 +82,7 @@ def test_objects_are_read_by_names_of_any_form_from_any_position(bucket: Bucket)
 def test_parquet_that_is_too_large_to_be_fetched_is_read_in_parts(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(opening, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(object_streams, "WHOLE_BYTES", 1000)
     table = pa.table({"n": range(100_000), "data": [os.urandom(8) for _ in range(100_000)]})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=30_000)
     item = bucket.put("a.parquet", (tmp_path / "a.parquet").read_bytes())
@@ -123,8 +123,8 @@ def test_damaged_objects_are_told_from_a_server_that_does_not_answer(bucket: Buc
 def test_small_objects_are_fetched_ahead_and_large_ones_are_not(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "SMALL_BYTES", 100)
-    monkeypatch.setattr(fetching, "AHEAD_OBJECTS", 4)
+    monkeypatch.setattr(read_ahead, "SMALL_BYTES", 100)
+    monkeypatch.setattr(read_ahead, "AHEAD_OBJECTS", 4)
     for n in range(30):
         bucket.client.put_object(
             Bucket=bucket.name, Key=f"{n:02d}", Body=f"{n}\n".encode() * (200 if n % 7 == 3 else 1)

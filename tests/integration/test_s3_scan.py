@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import SourceUnavailableError
 from airflow_provider_coordination.sources.s3.conditions import Conditions
-from airflow_provider_coordination.sources.s3.deleting import Deletion, DeletionError
+from airflow_provider_coordination.sources.s3.deletion import Deletion, DeletionError
 from airflow_provider_coordination.sources.s3.errors import AccessDeniedError, BucketNotFoundError
 from airflow_provider_coordination.sources.s3.listing import S3Listing
 from airflow_provider_coordination.sources.s3.objects import Found

@@ -18,7 +18,7 @@ from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark import executor_errors
 from airflow_provider_coordination.spark.executor_errors import ExecutorPythonError
-from airflow_provider_coordination.spark.shared_places import SharedPlaces
+from airflow_provider_coordination.spark.shared_locations import SharedPlaces
 from airflow_provider_coordination.spark.slot_count import SlotCount, registered_slots
 from airflow_provider_coordination.spark.slots import check_shared, land_in_slots
 from tests.support.executor_python import (

@@ -32,7 +32,7 @@ from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import files_below, write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transforming import DeliverTransformed, routed
+from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed, routed
 from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet
 
 FOLDER = "clicks/shard"

@@ -23,8 +23,8 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
-from airflow_provider_coordination.sources.resetting import Resets
-from airflow_provider_coordination.sources.targets import target_of
+from airflow_provider_coordination.sources.reset import Resets
+from airflow_provider_coordination.sources.reset_targets import target_of
 from airflow_provider_coordination.supervisor.actions import RequestStop, StartJob
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.settings import AutoScaleSettings

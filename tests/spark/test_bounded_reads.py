@@ -17,8 +17,8 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds, ShardBounds
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
-from airflow_provider_coordination.sources.resetting import Resets
-from airflow_provider_coordination.sources.targets import target_of
+from airflow_provider_coordination.sources.reset import Resets
+from airflow_provider_coordination.sources.reset_targets import target_of
 from tests.support.depth import examples
 from tests.support.history import STREAM, History
 

@@ -15,7 +15,7 @@ from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.spark import ingestion
 from airflow_provider_coordination.spark.delivery import Attempt, Prepared
 from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
-from airflow_provider_coordination.spark.stopping import STOPPED
+from airflow_provider_coordination.spark.stop_conditions import STOPPED
 from airflow_provider_coordination.spark.summary import Summary
 from tests.support.fleet import EPOCH, PHASES, FakeStream, Fleet
 

@@ -21,8 +21,8 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
-from airflow_provider_coordination.sources.resetting import Resets
-from airflow_provider_coordination.sources.targets import target_of
+from airflow_provider_coordination.sources.reset import Resets
+from airflow_provider_coordination.sources.reset_targets import target_of
 from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, crash_at
 

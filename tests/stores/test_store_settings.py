@@ -9,10 +9,10 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.history_recording import RecordingStore
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from airflow_provider_coordination.stores.kinds.sql import SqlSettings
-from airflow_provider_coordination.stores.recording import RecordingStore
 
 
 def test_an_unknown_store_kind_names_the_known_ones() -> None:

@@ -30,8 +30,8 @@ from airflow_provider_coordination.sources.items import Item, ReadPage, Wait
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.sources.resetting import Resets
-from airflow_provider_coordination.sources.targets import target_of
+from airflow_provider_coordination.sources.reset import Resets
+from airflow_provider_coordination.sources.reset_targets import target_of
 from airflow_provider_coordination.spark import item_reading
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.ingestion import Ingestion

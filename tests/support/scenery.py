@@ -33,8 +33,8 @@ from airflow_provider_coordination.sources.kinesis.progress import ChildShard, G
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.stores.history_recording import RecordingStore
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
-from airflow_provider_coordination.stores.recording import RecordingStore
 from airflow_provider_coordination.stores.sql import SqlStore
 from airflow_provider_coordination.supervisor.lag import LagReading, LagSeries
 from airflow_provider_coordination.supervisor.states import DetailedState

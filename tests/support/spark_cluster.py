@@ -25,7 +25,7 @@ from typing import Any, Self
 
 import psutil
 
-from airflow_provider_coordination.operators.shipping import write_package_archive
+from airflow_provider_coordination.operators.packaging import write_package_archive
 from airflow_provider_coordination.versions import installed_spark
 from demo.server_process import START_TIMEOUT_SECONDS, Server, ending_with_its_input, start_server
 

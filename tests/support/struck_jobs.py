@@ -54,7 +54,7 @@ from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
 from airflow_provider_coordination.spark.sinks import TakesLanded, make_sinks
-from airflow_provider_coordination.spark.transforming import DeliverTransformed
+from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.counted_tables import counted_sinks

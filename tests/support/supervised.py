@@ -14,8 +14,8 @@ from airflow_provider_coordination.coordination.job_reports import JobReport, Re
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.stores.history_recording import RecordingStore
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
-from airflow_provider_coordination.stores.recording import RecordingStore
 from airflow_provider_coordination.stores.sql import SqlStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, TaskCountChange
 from tests.supervisor.specs import spec_with

@@ -14,7 +14,7 @@ from airflow.triggers.base import BaseTrigger
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.kinds import sql
-from airflow_provider_coordination.triggers.watching import Pace, Watchers, install_watchers
+from airflow_provider_coordination.triggers.watchers import Pace, Watchers, install_watchers
 from tests.coordination.unreliable_store import UnreliableStore
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_provider_coordination.operators.shipping import write_package_archive
+from airflow_provider_coordination.operators.packaging import write_package_archive
 from airflow_provider_coordination.spark import worker_daemon
 from tests.support.spark_job import Job, MakePipeline
 

@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.operators.reads.reads import Connected
-from airflow_provider_coordination.operators.templated import (
+from airflow_provider_coordination.operators.template_values import (
     number_value,
     seconds_value,
     text_value,

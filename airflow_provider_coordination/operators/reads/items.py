@@ -11,10 +11,10 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.operators.reads.reads import Connected
-from airflow_provider_coordination.operators.templated import text_value
+from airflow_provider_coordination.operators.template_values import text_value
+from airflow_provider_coordination.sources.function_supplier import PartitionSupplier, pages_of
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.kinds import KINDS, READER, ReadsSettings, kind_named
-from airflow_provider_coordination.sources.supplying import PartitionSupplier, pages_of
 
 CONNECTION = "connection"
 """The reader's setting that holds an Airflow connection."""

@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.hooks.jdbc import JdbcConnection, jdbc_connection
 from airflow_provider_coordination.operators.reads.reads import Connected
-from airflow_provider_coordination.operators.templated import text_value, whole_value, yes_or_no_value
+from airflow_provider_coordination.operators.template_values import text_value, whole_value, yes_or_no_value
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.jdbc.settings import DEFAULT_FETCH_SIZE, JdbcSettings, RangeSettings
 from airflow_provider_coordination.sources.kinds import ReadsSettings

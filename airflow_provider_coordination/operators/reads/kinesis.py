@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.reads.reads import Connected
-from airflow_provider_coordination.operators.templated import (
+from airflow_provider_coordination.operators.template_values import (
     NOTHING,
     instant_value,
     names_value,
@@ -20,7 +20,7 @@ from airflow_provider_coordination.operators.templated import (
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds
-from airflow_provider_coordination.sources.kinesis.given_bounds import bounds_value
+from airflow_provider_coordination.sources.kinesis.bounds_values import bounds_value
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import KIND
 from airflow_provider_coordination.sources.kinesis.settings import DEFAULT_SYNC_INTERVAL, KinesisSettings

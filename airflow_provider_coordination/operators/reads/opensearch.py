@@ -13,7 +13,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.hooks.opensearch import opensearch_cluster
 from airflow_provider_coordination.operators.reads.reads import Connected
-from airflow_provider_coordination.operators.templated import names_value, seconds_value, text_value, whole_value
+from airflow_provider_coordination.operators.template_values import names_value, seconds_value, text_value, whole_value
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings

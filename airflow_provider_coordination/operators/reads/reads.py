@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
-from airflow_provider_coordination.operators.templated import text_value
+from airflow_provider_coordination.operators.template_values import text_value
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.reads.reads import Connected
-from airflow_provider_coordination.operators.templated import (
+from airflow_provider_coordination.operators.template_values import (
     instant_value,
     names_value,
     seconds_value,
@@ -21,7 +21,7 @@ from airflow_provider_coordination.operators.templated import (
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
-from airflow_provider_coordination.sources.s3.places import is_s3
+from airflow_provider_coordination.sources.s3.locations import is_s3
 from airflow_provider_coordination.sources.s3.settings import KIND, ProcessingCondition, S3Settings
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.templated import names_value, text_value
+from airflow_provider_coordination.operators.template_values import names_value, text_value
 from airflow_provider_coordination.operators.writes.writes import check_reached_by, reached_by
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.templated import text_value
+from airflow_provider_coordination.operators.template_values import text_value
 from airflow_provider_coordination.operators.writes.writes import check_reached_by, reached_by
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings

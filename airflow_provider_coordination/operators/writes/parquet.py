@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.templated import text_value, whole_value
+from airflow_provider_coordination.operators.template_values import text_value, whole_value
 from airflow_provider_coordination.operators.writes.writes import check_reached_by, reached_by
 from airflow_provider_coordination.spark.parquet_settings import ParquetSettings
 from airflow_provider_coordination.spark.settings import MAIN, PARQUET, SinkSettings

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.sql import sql_server
-from airflow_provider_coordination.operators.templated import names_value, text_value, yes_or_no_value
+from airflow_provider_coordination.operators.template_values import names_value, text_value, yes_or_no_value
 from airflow_provider_coordination.operators.writes.writes import check_reached_by, reached_by
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from airflow_provider_coordination.sources.dataset_names import aws_host
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.kinds import DatasetName, Settings
-from airflow_provider_coordination.sources.naming import aws_host
 
 
 def _datasets(settings: Settings) -> Iterable[DatasetName]:

@@ -13,14 +13,14 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import ItemGoneError, ItemUnreadableError
 from airflow_provider_coordination.sources.s3.errors import object_errors
 from airflow_provider_coordination.sources.s3.listing import file_version
-from airflow_provider_coordination.sources.s3.opening import FileObject, ReadableObject, S3Object
-from airflow_provider_coordination.sources.s3.places import (
+from airflow_provider_coordination.sources.s3.locations import (
     bucket_and_key,
     is_s3,
     object_uri,
     open_filesystem,
     s3_client,
 )
+from airflow_provider_coordination.sources.s3.object_streams import FileObject, ReadableObject, S3Object
 
 SUMMARY = "manifest-summary.json"
 FILES = "manifest-files.json"

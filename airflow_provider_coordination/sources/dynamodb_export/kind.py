@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from airflow_provider_coordination.sources.dataset_names import file_dataset
 from airflow_provider_coordination.sources.dynamodb.kind import table_dataset
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.kinds import DatasetName, Settings
-from airflow_provider_coordination.sources.naming import file_dataset
 
 TABLE_ARN = re.compile(r"arn:[\w-]+:dynamodb:(?P<region>[\w-]*):\d*:table/(?P<table>[^/]+)")
 

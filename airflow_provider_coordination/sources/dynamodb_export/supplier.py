@@ -14,7 +14,7 @@ from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings
 from airflow_provider_coordination.sources.dynamodb_export.files import FORMAT, DataFile, ExportPlace
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.sources.s3.places import object_uri
+from airflow_provider_coordination.sources.s3.locations import object_uri
 
 log = logging.getLogger(__name__)
 

@@ -23,11 +23,11 @@ from airflow_provider_coordination.sources.kinesis.progress import KIND as NAME
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.sources.landed import LandedProgress, ProgressFormatError
-from airflow_provider_coordination.sources.stored import instant_of, number_of, objects_in, text_of
+from airflow_provider_coordination.sources.stored_values import instant_of, number_of, objects_in, text_of
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-    from airflow_provider_coordination.sources.targets import ResetPlan, Target
+    from airflow_provider_coordination.sources.reset_targets import ResetPlan, Target
 
 
 class KinesisKind(SourceKind):
@@ -108,19 +108,19 @@ class KinesisKind(SourceKind):
 
     def check_target(self, target: Target) -> None:
         """See `SourceKind.check_target`."""
-        from airflow_provider_coordination.sources.kinesis.stream_resets import position_of
+        from airflow_provider_coordination.sources.kinesis.reset import position_of
 
         position_of(target)
 
     def restarted(self, partition: Partition, target: Target, *, epoch: int = 0) -> Mapping[str, Any]:
         """See `SourceKind.restarted`: its identity in a new epoch, without landed batches and children."""
-        from airflow_provider_coordination.sources.kinesis.stream_resets import restarted
+        from airflow_provider_coordination.sources.kinesis.reset import restarted
 
         return restarted(partition, target, epoch=epoch)
 
     def check_progress(self, partition: Partition, given: Mapping[str, Any]) -> None:
         """See `SourceKind.check_progress`: it has to be the progress of this shard."""
-        from airflow_provider_coordination.sources.kinesis.stream_resets import check_progress
+        from airflow_provider_coordination.sources.kinesis.reset import check_progress
 
         super().check_progress(partition, given)
         check_progress(partition, given)
@@ -139,7 +139,7 @@ class KinesisKind(SourceKind):
 
     def plan_some(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
         """See `SourceKind.plan_some`; the shards that came from these stay as they are."""
-        from airflow_provider_coordination.sources.kinesis.stream_resets import checked_with_service
+        from airflow_provider_coordination.sources.kinesis.reset import checked_with_service
 
         if access is not None and (target.is_latest or target.position is not None):
             target = checked_with_service(partitions, target, access(self))
@@ -149,7 +149,7 @@ class KinesisKind(SourceKind):
         self, group: str | None, partitions: Sequence[Partition], target: Target, access: Access
     ) -> ResetPlan:
         """See `SourceKind.plan_group`: a stream is read parents before children."""
-        from airflow_provider_coordination.sources.kinesis.stream_resets import plan_stream
+        from airflow_provider_coordination.sources.kinesis.reset import plan_stream
 
         if group is None:
             return super().plan_group(group, partitions, target, access)
@@ -205,7 +205,7 @@ class KinesisKind(SourceKind):
 
     def datasets(self, settings: Settings) -> Iterable[DatasetName]:
         """See `SourceKind.datasets`."""
-        from airflow_provider_coordination.sources.naming import aws_host
+        from airflow_provider_coordination.sources.dataset_names import aws_host
 
         host = aws_host(self.name, settings.get("aws", {}))
         return (DatasetName(f"kinesis://{host}", stream) for stream in settings.get("streams", ()))

@@ -20,13 +20,6 @@ from airflow_provider_coordination.coordination.partition import UNFINISHED, Par
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import PATIENCE, Page
 from airflow_provider_coordination.sources.kinesis.audit import CONFIDENCE, HoleTracker, hole_between
-from airflow_provider_coordination.sources.kinesis.beginnings import (
-    EARLIEST,
-    Beginning,
-    check_initial_position,
-    first_shards,
-    resolved,
-)
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds, bounded_shards, check_kept
 from airflow_provider_coordination.sources.kinesis.cleanup import (
     CHILDREN_STARTED,
@@ -40,6 +33,13 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     ShardNotFoundError,
     StreamNotFoundError,
     kinesis_errors,
+)
+from airflow_provider_coordination.sources.kinesis.initial_positions import (
+    EARLIEST,
+    Beginning,
+    check_initial_position,
+    first_shards,
+    resolved,
 )
 from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key, partition_key
 from airflow_provider_coordination.sources.kinesis.lease_changes import LeaseChanges, statuses

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from airflow_provider_coordination.sources.dataset_names import host_of
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.kinds import DatasetName, Settings
-from airflow_provider_coordination.sources.naming import host_of
 
 
 def _datasets(settings: Settings) -> Iterable[DatasetName]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, Wait
 from airflow_provider_coordination.sources.s3.errors import object_errors
-from airflow_provider_coordination.sources.s3.places import (
+from airflow_provider_coordination.sources.s3.locations import (
     bucket_and_key,
     folder_of,
     is_s3,

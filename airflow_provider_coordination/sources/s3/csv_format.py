@@ -17,7 +17,7 @@ from airflow_provider_coordination.sources.s3.columns import Columns
 from airflow_provider_coordination.sources.s3.csv_rows import CsvRows
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.lines import Block, Cut, read_blocks
-from airflow_provider_coordination.sources.s3.opening import ReadableObject
+from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
 
 if TYPE_CHECKING:
     from pyarrow.csv import ConvertOptions, ParseOptions

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from xml.etree import ElementTree
 
-from airflow_provider_coordination.sources.fast_answers import Decoded, decode_answers
+from airflow_provider_coordination.sources.response_parsing import Decoded, decode_answers
 
 _ROOT = re.compile(r"(\{.*\})?ListBucketResult")
 

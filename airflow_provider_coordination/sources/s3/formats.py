@@ -10,7 +10,7 @@ from airflow_provider_coordination.sources.s3.columns import columns_of
 from airflow_provider_coordination.sources.s3.csv_format import CsvFormat
 from airflow_provider_coordination.sources.s3.format_settings import CSV, PARQUET, TEXT, FormatSettings
 from airflow_provider_coordination.sources.s3.lines import JsonDataFormat, JsonFormat, TextFormat
-from airflow_provider_coordination.sources.s3.opening import ReadableObject
+from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
 from airflow_provider_coordination.sources.s3.parquet_format import ParquetFormat
 
 PAGE_BYTES = 2**20

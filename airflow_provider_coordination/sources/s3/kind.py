@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from airflow_provider_coordination.sources.dataset_names import file_dataset
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.kinds import DatasetName, Settings
-from airflow_provider_coordination.sources.naming import file_dataset
 from airflow_provider_coordination.sources.s3.objects import Found
 
 

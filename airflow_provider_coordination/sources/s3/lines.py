@@ -15,7 +15,7 @@ import pyarrow as pa
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.columns import Columns
 from airflow_provider_coordination.sources.s3.compression import ByteStream, codec_of, decompressed
-from airflow_provider_coordination.sources.s3.opening import ReadableObject
+from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
 
 DATA = "data"
 """The column of what is not taken apart: the name and type that a Kinesis record's payload has."""

@@ -12,14 +12,14 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.items import ItemGoneError
 from airflow_provider_coordination.sources.s3.errors import BucketNotFoundError, object_errors
 from airflow_provider_coordination.sources.s3.fast_parsing import parse_listings_fast
-from airflow_provider_coordination.sources.s3.objects import Found
-from airflow_provider_coordination.sources.s3.places import (
+from airflow_provider_coordination.sources.s3.locations import (
     bucket_and_key,
     is_s3,
     object_uri,
     open_filesystem,
     s3_client,
 )
+from airflow_provider_coordination.sources.s3.objects import Found
 
 PAGE_OBJECTS = 1000
 """S3 gives no more at a time."""

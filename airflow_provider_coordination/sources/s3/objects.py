@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
 from airflow_provider_coordination.sources.items import Item
-from airflow_provider_coordination.sources.s3.places import folder_of
+from airflow_provider_coordination.sources.s3.locations import folder_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.columns import Columns
-from airflow_provider_coordination.sources.s3.opening import ReadableObject
+from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile

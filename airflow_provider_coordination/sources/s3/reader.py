@@ -9,11 +9,11 @@ from typing import Any
 
 from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage, Wait
 from airflow_provider_coordination.sources.s3.conditions import Conditions
-from airflow_provider_coordination.sources.s3.deleting import Deletion
-from airflow_provider_coordination.sources.s3.fetching import ReadAhead
+from airflow_provider_coordination.sources.s3.deletion import Deletion
 from airflow_provider_coordination.sources.s3.formats import Format, format_of
-from airflow_provider_coordination.sources.s3.opening import FetchedObject, FileObject, ReadableObject, S3Object
-from airflow_provider_coordination.sources.s3.places import is_s3, open_filesystem, s3_client
+from airflow_provider_coordination.sources.s3.locations import is_s3, open_filesystem, s3_client
+from airflow_provider_coordination.sources.s3.object_streams import FetchedObject, FileObject, ReadableObject, S3Object
+from airflow_provider_coordination.sources.s3.read_ahead import ReadAhead
 from airflow_provider_coordination.sources.s3.settings import S3Settings
 
 

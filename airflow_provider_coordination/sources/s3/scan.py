@@ -21,7 +21,7 @@ from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.landed import ProgressFormatError
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.sources.s3.deleting import Deletion
+from airflow_provider_coordination.sources.s3.deletion import Deletion
 from airflow_provider_coordination.sources.s3.listing import Listing, ahead, listing_of
 from airflow_provider_coordination.sources.s3.objects import Found
 from airflow_provider_coordination.sources.s3.packing import Limits, pack, partition_key

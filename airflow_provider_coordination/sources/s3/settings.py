@@ -15,7 +15,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.globs import check_globs
-from airflow_provider_coordination.sources.s3.places import check_path, is_s3
+from airflow_provider_coordination.sources.s3.locations import check_path, is_s3
 
 KIND = "s3"
 MAX_INTERVAL_SECONDS = 365 * 24 * 3600.0

@@ -41,7 +41,7 @@ from airflow_provider_coordination.sources.kinesis.user_records import user_reco
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.kinesis.landed_shard import LandedShard, NoRoomError, PageRoom
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
-from airflow_provider_coordination.spark.shared_places import SharedPlaces
+from airflow_provider_coordination.spark.shared_locations import SharedPlaces
 from airflow_provider_coordination.spark.slot_count import SlotCount
 from airflow_provider_coordination.spark.slot_memory import LEAST_ROW_GROUP_BYTES, ROW_GROUP_BYTES, SlotMemory
 from airflow_provider_coordination.spark.slots import dealt, land_in_slots

@@ -27,7 +27,7 @@ from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.shared_places import SharedPlaces
+from airflow_provider_coordination.spark.shared_locations import SharedPlaces
 from airflow_provider_coordination.spark.slot_count import SlotCount
 from airflow_provider_coordination.spark.summary import Summary
 

@@ -18,7 +18,7 @@ from airflow_provider_coordination.spark.sql.database import (
     Column,
 )
 from airflow_provider_coordination.spark.sql.settings import SqlSettings
-from airflow_provider_coordination.spark.sql.texts import as_json, hexadecimal, is_nested
+from airflow_provider_coordination.spark.sql.text_values import as_json, hexadecimal, is_nested
 
 MAX_NAME_CHARACTERS = 64
 MAX_SCALE = 30

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StringConstraints
 
-from airflow_provider_coordination.sources.targets import EARLIEST
+from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.ui.models.actions import ReasonBody
 from airflow_provider_coordination.ui.models.supervisors import SupervisorStatus
 from airflow_provider_coordination.ui.models.values import MAX_PARTITIONS_AT_ONCE

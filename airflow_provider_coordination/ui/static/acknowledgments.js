@@ -3,17 +3,17 @@
 import { ask } from "./api.js";
 import { C, Fragment, h, useState } from "./host.js";
 import { useLive } from "./live.js";
-import { setVersionSeen } from "./ordering.js";
-import { LookOnly, OrderButtons, useOrder } from "./orders.js";
-import { Ago, Copy, Shortened, To } from "./pieces.js";
-import { sourceApi, withParameters } from "./places.js";
+import { setVersionSeen } from "./action_requests.js";
+import { LookOnly, OrderButtons, useOrder } from "./action_widgets.js";
+import { Ago, Copy, Shortened, To } from "./widgets.js";
+import { sourceApi, withParameters } from "./urls.js";
 import { Nothing, Shown } from "./problems.js";
 import { ReasonDialog } from "./reason_dialog.js";
 import { Sinks } from "./sinks.js";
 import { SmallTable } from "./small_table.js";
-import { useTell } from "./telling.js";
-import { countText, plural } from "./texts.js";
-import { useNow } from "./ticking.js";
+import { useTell } from "./messages.js";
+import { countText, plural } from "./text.js";
+import { useNow } from "./clock.js";
 import { duration, secondsUntil } from "./time.js";
 
 const LIMIT = 500;

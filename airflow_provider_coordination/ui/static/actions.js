@@ -2,15 +2,15 @@
 
 import { ask } from "./api.js";
 import { C, Fragment, h, useRef, useState } from "./host.js";
-import { inRequests, laterOf, versionSeen } from "./ordering.js";
-import { LookOnly, OrderButtons, Outcomes, useOrder } from "./orders.js";
-import { Chip, Shortened } from "./pieces.js";
-import { sourceApi } from "./places.js";
+import { inRequests, laterOf, versionSeen } from "./action_requests.js";
+import { LookOnly, OrderButtons, Outcomes, useOrder } from "./action_widgets.js";
+import { Chip, Shortened } from "./widgets.js";
+import { sourceApi } from "./urls.js";
 import { ReasonDialog } from "./reason_dialog.js";
 import { EARLIEST, TargetField, targetText } from "./reset_target.js";
 import { actionsFor } from "./states.js";
-import { useTell } from "./telling.js";
-import { plural } from "./texts.js";
+import { useTell } from "./messages.js";
+import { plural } from "./text.js";
 
 const LISTED = 6;
 

@@ -1,6 +1,6 @@
 /** The API below `/coordination`: questions that end in time, and problems by what a person can do about them. */
 
-import { loginPath } from "./places.js";
+import { loginPath } from "./urls.js";
 import { ServerClock } from "./time.js";
 
 const PATIENCE_SECONDS = 15;

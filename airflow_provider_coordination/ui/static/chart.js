@@ -1,12 +1,12 @@
 /** Lines over time: what is pointed at, or reached with the arrow keys, is said below the picture. */
 
 import { C, h, useState } from "./host.js";
-import { Legend } from "./picture.js";
+import { Legend } from "./chart_controls.js";
 import { alone, gapsOf, nearest, pathOf, roundTop, valueAt, within, xOf, yOf } from "./series.js";
-import { useSize } from "./sizing.js";
+import { useSize } from "./element_size.js";
 import { fillOf } from "./states.js";
 import { ticksOf } from "./timeline_layout.js";
-import { useZone } from "./ticking.js";
+import { useZone } from "./clock.js";
 import { duration, formatInstant } from "./time.js";
 
 const HEIGHT = 120;

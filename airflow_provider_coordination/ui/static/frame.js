@@ -3,14 +3,14 @@
 import { C, Fragment, h, useCallback, useEffect, useRef, useState } from "./host.js";
 import { Icon } from "./icons.js";
 import { usePause } from "./live.js";
-import { alarmPlace, PAGES, pathOf, ROUTE } from "./places.js";
-import { Ago, To } from "./pieces.js";
+import { alarmPlace, PAGES, pathOf, ROUTE } from "./urls.js";
+import { Ago, To } from "./widgets.js";
 import { Loading } from "./problems.js";
 import { segmentsOf } from "./states.js";
 import { SuspendButton } from "./suspend_button.js";
-import { Telling } from "./telling.js";
-import { capitalized, plural } from "./texts.js";
-import { useNow } from "./ticking.js";
+import { Telling } from "./messages.js";
+import { capitalized, plural } from "./text.js";
+import { useNow } from "./clock.js";
 import { duration } from "./time.js";
 import { Warning } from "./warning.js";
 

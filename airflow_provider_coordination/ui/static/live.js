@@ -8,8 +8,8 @@
 
 import { ask } from "./api.js";
 import { useCallback, useEffect, useReducer, useRef, useSyncExternalStore } from "./host.js";
-import { Loop } from "./looping.js";
-import { EVERY_SECONDS } from "./refreshing.js";
+import { Loop } from "./polling.js";
+import { EVERY_SECONDS } from "./refresh_pause.js";
 
 const REMEMBERED = 30;
 /** @type {Map<string, any>} */

@@ -16,15 +16,15 @@ import {
 } from "./host.js";
 import { Icon } from "./icons.js";
 import { useLive } from "./live.js";
-import { Dot, Figure } from "./pieces.js";
-import { Choice } from "./picture.js";
-import { pathOf, withParameters } from "./places.js";
+import { Dot, Figure } from "./widgets.js";
+import { Choice } from "./chart_controls.js";
+import { pathOf, withParameters } from "./urls.js";
 import { Failed, FailedPart, Loading, Nothing, Shown } from "./problems.js";
 import { byUrgency, connectionRank, inOrder, segmentsOf, worstLevel } from "./states.js";
 import { isUnhealthy } from "./supervisor_states.js";
 import { Supervisors } from "./supervisors.js";
-import { countText, plural, rateText, roughText } from "./texts.js";
-import { useNow } from "./ticking.js";
+import { countText, plural, rateText, roughText } from "./text.js";
+import { useNow } from "./clock.js";
 import { duration, lagText, longestLeaseText, secondsUntil } from "./time.js";
 import { useTyped } from "./typing.js";
 

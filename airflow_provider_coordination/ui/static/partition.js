@@ -5,11 +5,11 @@ import { C, Fragment, h, useEffect, useRef, useState } from "./host.js";
 import { Icon } from "./icons.js";
 import { useLive } from "./live.js";
 import { Time } from "./partition_cells.js";
-import { Ago, Chip, Copy, Dot, Facts, Instant, Owner, Part, Shortened, To } from "./pieces.js";
-import { pathOf, sourceApi, taskPath, withParameters } from "./places.js";
+import { Ago, Chip, Copy, Dot, Facts, Instant, Owner, Part, Shortened, To } from "./widgets.js";
+import { pathOf, sourceApi, taskPath, withParameters } from "./urls.js";
 import { Failed, Loading, Nothing, Stale } from "./problems.js";
 import { SET_STATES, stateOf, STATES } from "./states.js";
-import { countText, ownerLabel, plural } from "./texts.js";
+import { countText, ownerLabel, plural } from "./text.js";
 import { lagText } from "./time.js";
 
 /**

@@ -2,9 +2,9 @@
 
 import { C, h, useEffect, useRef } from "./host.js";
 import { Icon } from "./icons.js";
-import { Shortened } from "./pieces.js";
-import { countText, plural } from "./texts.js";
-import { useNow } from "./ticking.js";
+import { Shortened } from "./widgets.js";
+import { countText, plural } from "./text.js";
+import { useNow } from "./clock.js";
 import { duration, secondsHeld, secondsUntil } from "./time.js";
 
 /**

@@ -2,7 +2,7 @@
 
 import { C, h, useRef, useState } from "./host.js";
 import { Icon } from "./icons.js";
-import { countText } from "./texts.js";
+import { countText } from "./text.js";
 import { useTyped } from "./typing.js";
 
 const STATUSES = [

@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { useCallback, useMemo, useRef, useState } from "./host.js";
 import { useLoop } from "./live.js";
 import { heldBack, noPages, pagesInSight, placeOfMore, rowsOf, withPage } from "./pages.js";
-import { sourceApi } from "./places.js";
+import { sourceApi } from "./urls.js";
 
 /** The first page is what one waits for, and what is refreshed all the time while nobody scrolls: it fills any screen. */
 const FIRST_PAGE = 150;

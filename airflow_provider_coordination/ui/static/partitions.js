@@ -5,10 +5,10 @@ import { C, Fragment, h, useCallback, useMemo, useRef, useState } from "./host.j
 import { Check, HeldFor, Name, Progress, SortButton, Time } from "./partition_cells.js";
 import { Filters, isFiltering, orderOf, questionOf } from "./partition_filters.js";
 import { usePartitions } from "./partition_list.js";
-import { Chip, Owner } from "./pieces.js";
+import { Chip, Owner } from "./widgets.js";
 import { Failed, Loading, Nothing, Stale } from "./problems.js";
 import { RowsTable } from "./table.js";
-import { countText, plural } from "./texts.js";
+import { countText, plural } from "./text.js";
 import { lagText } from "./time.js";
 
 const WIDE_ROW = 46;

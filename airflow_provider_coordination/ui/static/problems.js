@@ -3,8 +3,8 @@
 import { logIn } from "./api.js";
 import { C, h } from "./host.js";
 import { Icon } from "./icons.js";
-import { capitalized } from "./texts.js";
-import { useNow } from "./ticking.js";
+import { capitalized } from "./text.js";
+import { useNow } from "./clock.js";
 import { duration } from "./time.js";
 
 /**

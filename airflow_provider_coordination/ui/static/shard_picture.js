@@ -4,12 +4,12 @@
  */
 
 import { C, Fragment, h, memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./host.js";
-import { fitting, Pointed } from "./picture.js";
-import { Chip } from "./pieces.js";
+import { fitting, Pointed } from "./chart_controls.js";
+import { Chip } from "./widgets.js";
 import { boxesBetween, compact, firstTrouble, neighbour, readableHeight } from "./shard_layout.js";
-import { useSize } from "./sizing.js";
+import { useSize } from "./element_size.js";
 import { areaOf, fillOf, stateOf } from "./states.js";
-import { ownerLabel, shardLabel } from "./texts.js";
+import { ownerLabel, shardLabel } from "./text.js";
 import { lagText } from "./time.js";
 
 const WIDE_COLUMN = 168;

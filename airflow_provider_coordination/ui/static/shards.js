@@ -6,15 +6,15 @@
 import { C, h, useCallback, useMemo } from "./host.js";
 import { Icon } from "./icons.js";
 import { useLive } from "./live.js";
-import { AsChoice, Choice, Legend } from "./picture.js";
-import { Chip, Owner, Shortened, To } from "./pieces.js";
-import { sourceApi, withParameters } from "./places.js";
+import { AsChoice, Choice, Legend } from "./chart_controls.js";
+import { Chip, Owner, Shortened, To } from "./widgets.js";
+import { sourceApi, withParameters } from "./urls.js";
 import { Nothing, Shown } from "./problems.js";
 import { isUneven, layOut } from "./shard_layout.js";
 import { Picture, matches, shareText } from "./shard_picture.js";
 import { SmallTable } from "./small_table.js";
 import { byTrouble, STATES } from "./states.js";
-import { plural, shardLabel } from "./texts.js";
+import { plural, shardLabel } from "./text.js";
 import { lagText } from "./time.js";
 import { useTyped } from "./typing.js";
 

@@ -1,10 +1,10 @@
 /** Where the batches of a source go: each sink with its kind, what it promises, and since when and why it takes nothing. */
 
 import { C, h } from "./host.js";
-import { Ago, Chip, Part } from "./pieces.js";
+import { Ago, Chip, Part } from "./widgets.js";
 import { SmallTable, TELEPHONE } from "./small_table.js";
 import { SINK_STATES } from "./states.js";
-import { countText } from "./texts.js";
+import { countText } from "./text.js";
 
 /**
  * The sinks, as the job that reported last knows them. Each row keeps its height, whatever an error says.

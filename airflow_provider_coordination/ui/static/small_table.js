@@ -1,7 +1,7 @@
 /** A table of some rows, a hundred at first; where there is little room each row becomes a card. */
 
 import { C, Fragment, h, useState } from "./host.js";
-import { useSize } from "./sizing.js";
+import { useSize } from "./element_size.js";
 
 const SHOWN = 100;
 

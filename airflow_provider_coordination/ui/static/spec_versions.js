@@ -2,12 +2,12 @@
 
 import { C, h, useMemo } from "./host.js";
 import { useLive } from "./live.js";
-import { Copy, Instant, Part } from "./pieces.js";
-import { sourceApi } from "./places.js";
+import { Copy, Instant, Part } from "./widgets.js";
+import { sourceApi } from "./urls.js";
 import { Shown } from "./problems.js";
 import { SmallTable, TELEPHONE } from "./small_table.js";
 import { changesBetween } from "./spec_changes.js";
-import { plural } from "./texts.js";
+import { plural } from "./text.js";
 import { Warning } from "./warning.js";
 
 /** @type {Record<"NONE"|"COSMETIC"|"SUPERVISION"|"JOBS", string>} what follows from a change of the spec */

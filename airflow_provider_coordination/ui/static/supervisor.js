@@ -2,8 +2,8 @@
 
 import { C, Fragment, h } from "./host.js";
 import { useLive } from "./live.js";
-import { Ago, Chip, Facts, Figure, Part, To } from "./pieces.js";
-import { dagPath, sourceApi } from "./places.js";
+import { Ago, Chip, Facts, Figure, Part, To } from "./widgets.js";
+import { dagPath, sourceApi } from "./urls.js";
 import { Nothing, Shown } from "./problems.js";
 import { SpecVersions } from "./spec_versions.js";
 import { VerbButtons } from "./supervisor_actions.js";
@@ -11,7 +11,7 @@ import { OverTime, TaskCount } from "./supervisor_charts.js";
 import { standingOf, SUPERVISOR_STATES, warningsOf } from "./supervisor_states.js";
 import { Errors, LagOfShards, lagOf, ParseErrors, SupervisedJobs } from "./supervisor_tables.js";
 import { stateOf } from "./states.js";
-import { countText, rateText, roughText } from "./texts.js";
+import { countText, rateText, roughText } from "./text.js";
 import { Warning } from "./warning.js";
 
 /**

@@ -2,14 +2,14 @@
 
 import { ask } from "./api.js";
 import { C, Fragment, h, useState } from "./host.js";
-import { LookOnly, OrderButtons, Outcomes, useOrder } from "./orders.js";
-import { sourceApi } from "./places.js";
+import { LookOnly, OrderButtons, Outcomes, useOrder } from "./action_widgets.js";
+import { sourceApi } from "./urls.js";
 import { ReasonDialog } from "./reason_dialog.js";
 import { EARLIEST, TargetField, targetText } from "./reset_target.js";
 import { NEW_SPEC, positionsOf, sourceOf, specOf } from "./spec_changes.js";
 import { verbsFor } from "./supervisor_states.js";
-import { useTell } from "./telling.js";
-import { plural } from "./texts.js";
+import { useTell } from "./messages.js";
+import { plural } from "./text.js";
 
 /** @type {Record<SupervisorVerb, {verb: string, palette: string, text: string, risk: string, done: string}>} */
 const VERBS = {

@@ -2,12 +2,12 @@
 
 import { Chart } from "./chart.js";
 import { C, Fragment, h, useMemo } from "./host.js";
-import { AsChoice, Choice } from "./picture.js";
-import { Instant, Part } from "./pieces.js";
+import { AsChoice, Choice } from "./chart_controls.js";
+import { Instant, Part } from "./widgets.js";
 import { countOverTime, lagOverTime, rateOverTime, WINDOWS, within } from "./series.js";
 import { SmallTable, TELEPHONE } from "./small_table.js";
-import { capitalized, plural, rateText } from "./texts.js";
-import { useNow } from "./ticking.js";
+import { capitalized, plural, rateText } from "./text.js";
+import { useNow } from "./clock.js";
 import { lagText } from "./time.js";
 
 /**

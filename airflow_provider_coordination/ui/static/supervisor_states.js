@@ -1,6 +1,6 @@
 /** What the states of supervisors and of their jobs are called, which of them need a person, and how lists are sorted. */
 
-import { plural } from "./texts.js";
+import { plural } from "./text.js";
 
 /** @type {Record<string, State>} detailed states of supervisors, those first that need a person */
 export const SUPERVISOR_STATES = {

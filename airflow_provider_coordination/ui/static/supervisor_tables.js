@@ -2,12 +2,12 @@
 
 import { C, Fragment, h } from "./host.js";
 import { useLive } from "./live.js";
-import { Ago, Chip, Copy, Instant, Part, Shortened, To } from "./pieces.js";
-import { pathOf, sourceApi, withParameters } from "./places.js";
+import { Ago, Chip, Copy, Instant, Part, Shortened, To } from "./widgets.js";
+import { pathOf, sourceApi, withParameters } from "./urls.js";
 import { Shown } from "./problems.js";
 import { SmallTable, TELEPHONE } from "./small_table.js";
 import { byLag, SUPERVISED_JOB_STATES } from "./supervisor_states.js";
-import { countText, plural } from "./texts.js";
+import { countText, plural } from "./text.js";
 import { duration, lagText } from "./time.js";
 
 /** @param {number|null} milliseconds */

@@ -1,14 +1,14 @@
 /** The supervisors of a connection as a list, those first that need a person. */
 
 import { C, Fragment, h } from "./host.js";
-import { Chip, To } from "./pieces.js";
-import { dagPath, pathOf } from "./places.js";
+import { Chip, To } from "./widgets.js";
+import { dagPath, pathOf } from "./urls.js";
 import { Nothing } from "./problems.js";
 import { SmallTable } from "./small_table.js";
 import { VerbsForAll } from "./supervisor_actions.js";
 import { isUnhealthy, standingOf, supervisorsByUrgency, SUPERVISOR_STATES, warningsOf } from "./supervisor_states.js";
 import { lagOf } from "./supervisor_tables.js";
-import { countText, plural, rateText, roughText } from "./texts.js";
+import { countText, plural, rateText, roughText } from "./text.js";
 
 /**
  * @param {{

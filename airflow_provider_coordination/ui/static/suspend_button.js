@@ -2,11 +2,11 @@
 
 import { ask } from "./api.js";
 import { C, Fragment, h, useState } from "./host.js";
-import { OrderButtons, useOrder } from "./orders.js";
-import { sourceApi } from "./places.js";
+import { OrderButtons, useOrder } from "./action_widgets.js";
+import { sourceApi } from "./urls.js";
 import { ReasonDialog } from "./reason_dialog.js";
-import { lookOnly } from "./rights.js";
-import { useTell } from "./telling.js";
+import { lookOnly } from "./permissions.js";
+import { useTell } from "./messages.js";
 
 const SUSPEND = {
   name: "suspend",

@@ -7,8 +7,8 @@
  */
 
 import { C, h, memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./host.js";
-import { useSize } from "./sizing.js";
-import { anchoredTop, topToShow, visibleRows } from "./windowing.js";
+import { useSize } from "./element_size.js";
+import { anchoredTop, topToShow, visibleRows } from "./virtual_rows.js";
 
 const HEAD = 36;
 /** All columns at their narrowest, with what lies between them: below it the table scrolls sideways. */

@@ -4,11 +4,11 @@ import { Freshness } from "./frame.js";
 import { C, Fragment, h } from "./host.js";
 import { useLive } from "./live.js";
 import { Progress, Time } from "./partition_cells.js";
-import { Chip, Owner, Shortened, To } from "./pieces.js";
-import { pathOf, runApi, withParameters } from "./places.js";
+import { Chip, Owner, Shortened, To } from "./widgets.js";
+import { pathOf, runApi, withParameters } from "./urls.js";
 import { Nothing, Shown } from "./problems.js";
 import { SmallTable } from "./small_table.js";
-import { plural } from "./texts.js";
+import { plural } from "./text.js";
 import { lagText } from "./time.js";
 
 /** A history of many pages is read for each answer. */

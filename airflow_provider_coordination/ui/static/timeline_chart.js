@@ -1,15 +1,15 @@
 /** The timeline as a picture: a lane for each partition, a bar for each time that somebody held it. */
 
 import { C, Fragment, h, memo, useCallback, useMemo, useRef, useState } from "./host.js";
-import { fitting, Pointed } from "./picture.js";
-import { Instant, Shortened } from "./pieces.js";
-import { useSize } from "./sizing.js";
+import { fitting, Pointed } from "./chart_controls.js";
+import { Instant, Shortened } from "./widgets.js";
+import { useSize } from "./element_size.js";
 import { areaOf, ENDS, fillOf, stateOf } from "./states.js";
-import { ownerLabel } from "./texts.js";
-import { useNow, useZone } from "./ticking.js";
+import { ownerLabel } from "./text.js";
+import { useNow, useZone } from "./clock.js";
 import { duration, formatInstant } from "./time.js";
 import { barsOf, isTrouble, ownerPalette, ticksOf } from "./timeline_layout.js";
-import { topToShow, visibleRows } from "./windowing.js";
+import { topToShow, visibleRows } from "./virtual_rows.js";
 
 const HEAD = 26;
 const LABEL = 230;

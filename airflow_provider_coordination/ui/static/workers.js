@@ -4,13 +4,13 @@ import { C, Fragment, h } from "./host.js";
 import { addressOf } from "./api.js";
 import { Icon } from "./icons.js";
 import { useLive } from "./live.js";
-import { Ago, Chip, Copy, Owner, To } from "./pieces.js";
-import { pathOf, sourceApi, withParameters } from "./places.js";
+import { Ago, Chip, Copy, Owner, To } from "./widgets.js";
+import { pathOf, sourceApi, withParameters } from "./urls.js";
 import { Nothing, Shown } from "./problems.js";
 import { SmallTable } from "./small_table.js";
 import { JOB_STATES } from "./states.js";
-import { countText, plural } from "./texts.js";
-import { useNow } from "./ticking.js";
+import { countText, plural } from "./text.js";
+import { useNow } from "./clock.js";
 import { duration, secondsUntil } from "./time.js";
 
 /** @param {{worker: Api.WorkerRow}} props */

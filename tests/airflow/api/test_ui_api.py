@@ -22,12 +22,12 @@ from fastapi.testclient import TestClient
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.browsing import Place
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.figures import Bounds
 from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.source_statistics import Bounds
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
-from airflow_provider_coordination.ui import actions, cards, pages, places, timeline
+from airflow_provider_coordination.ui import actions, cards, pages, timeline, urls
 from airflow_provider_coordination.ui.listing import Cursor, ListOrder
 from airflow_provider_coordination.ui.models.actions import ActionBody, PartitionSeen
 from tests.coordination.unreliable_store import Fault, UnreliableStore
@@ -850,7 +850,7 @@ def test_a_connection_that_is_changed_leads_to_the_other_store(
     scenery.make("orders", {"a": lambda p: p})
     assert len(found(op.get(f"{CONNECTION}/sources"))["sources"]) == 1
     connect("coordination_default", "coordination", extra={"url": f"sqlite:///{tmp_path}/other.db"})
-    monkeypatch.setattr("airflow_provider_coordination.ui.asking.CONNECTION_SECONDS", 0.0)
+    monkeypatch.setattr("airflow_provider_coordination.ui.store_queries.CONNECTION_SECONDS", 0.0)
     assert found(op.get(at("orders", "partitions")))["partitions"] == []
 
 
@@ -889,7 +889,7 @@ def test_a_module_is_kept_by_a_browser_only_under_the_address_of_its_edition(as_
         assert answer.status_code == 200
         return "immutable" in answer.headers["cache-control"]
 
-    assert kept(places.edition())
+    assert kept(urls.edition())
     assert not kept("0" * 16)
 
 
@@ -914,7 +914,7 @@ def test_nothing_else_is_served(as_role: Any, path: str) -> None:
 
 
 def test_every_file_of_the_pages_is_of_a_kind_that_is_served() -> None:
-    kinds = {file.suffix for file in places.FOLDER.rglob("*") if file.is_file()}
+    kinds = {file.suffix for file in urls.FOLDER.rglob("*") if file.is_file()}
     assert kinds and kinds <= set(pages.MEDIA_TYPES)
 
 

@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.ui.answers import SOURCE
+from airflow_provider_coordination.ui.responses import SOURCE
 from tests.airflow.api.test_ui_security import CONNECTION, NAME, PREFIX, TABLE
 from tests.airflow.api.test_ui_security import World as Everything
 from tests.support.depth import examples

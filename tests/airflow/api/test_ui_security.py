@@ -17,7 +17,6 @@ from airflow_provider_coordination.coordination.acknowledgment import FAMILY as 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, source_identifier
 from airflow_provider_coordination.ui import kinesis
-from airflow_provider_coordination.ui.answers import SOURCE
 from airflow_provider_coordination.ui.models import (
     actions,
     partitions,
@@ -28,6 +27,7 @@ from airflow_provider_coordination.ui.models import (
     verbs,
     workers,
 )
+from airflow_provider_coordination.ui.responses import SOURCE
 from tests.support.scenery import SPEC, Scenery
 
 pytestmark = pytest.mark.integration  # needs no server, but Airflow's API, and so seconds

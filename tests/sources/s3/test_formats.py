@@ -28,7 +28,7 @@ from airflow_provider_coordination.sources.s3 import lines as lines_module
 from airflow_provider_coordination.sources.s3.columns import columns_of
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.formats import format_of
-from airflow_provider_coordination.sources.s3.opening import FetchedObject
+from airflow_provider_coordination.sources.s3.object_streams import FetchedObject
 from airflow_provider_coordination.sources.s3.parquet_format import PARTS_BYTES, WHOLE_BYTES, ParquetFormat
 from tests.conftest import REPOSITORY
 from tests.support.depth import examples

@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from pyiceberg import exceptions
 from requests import HTTPError, Response
 
-from airflow_provider_coordination.spark.sinks.iceberg.answers import is_away, is_gone, is_unauthorized
+from airflow_provider_coordination.spark.sinks.iceberg.errors import is_away, is_gone, is_unauthorized
 
 
 def of_glue(code: str, status: int) -> ClientError:

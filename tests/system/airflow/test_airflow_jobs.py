@@ -9,8 +9,8 @@ from typing import Any
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.hooks.following import settings_file_of
-from airflow_provider_coordination.operators.shipping import job_processes
+from airflow_provider_coordination.hooks.job_termination import settings_file_of
+from airflow_provider_coordination.operators.packaging import job_processes
 from tests.support.spark_job import Pipeline
 from tests.support.standalone import Standalone
 from tests.system.airflow.dags.followed_ingestion import POOL

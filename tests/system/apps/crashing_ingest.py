@@ -21,7 +21,7 @@ from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.files import Claim
 from airflow_provider_coordination.spark.job_spark import SPARK_CONF
 from airflow_provider_coordination.spark.s3_objects import BucketFiles
-from airflow_provider_coordination.spark.transforming import DeliverTransformed
+from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed
 
 SIGNALS = {"CRASH_AT": signal.SIGKILL, "STOP_AT": signal.SIGSTOP}
 lock, passed = threading.Lock(), Counter[str]()

@@ -17,7 +17,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.outages import is_refusal
-from airflow_provider_coordination.spark.sinks.iceberg.answers import is_away, is_unauthorized
+from airflow_provider_coordination.spark.sinks.iceberg.errors import is_away, is_unauthorized
 from airflow_provider_coordination.spark.sinks.iceberg.settings import IcebergSettings, PartitionField, partition_fields
 
 if TYPE_CHECKING:

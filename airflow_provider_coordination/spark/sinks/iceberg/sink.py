@@ -34,9 +34,9 @@ from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
 from airflow_provider_coordination.spark.sinks.iceberg.addition import Addition
-from airflow_provider_coordination.spark.sinks.iceberg.answers import is_gone
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import Tables, settings_of
 from airflow_provider_coordination.spark.sinks.iceberg.data_files import Written
+from airflow_provider_coordination.spark.sinks.iceberg.errors import is_gone
 from airflow_provider_coordination.spark.sinks.iceberg.history import (
     Entry,
     Histories,

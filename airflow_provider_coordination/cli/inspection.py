@@ -1,0 +1,354 @@
+"""The commands that only look: `sources`, `partitions`, `show`, `metrics`."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from enum import StrEnum
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from airflow_provider_coordination.cli.commands import Session, add_command
+from airflow_provider_coordination.cli.output import (
+    ALARM,
+    PARTITION_COLUMNS,
+    STYLES,
+    Column,
+    duration,
+    partition_record,
+    partition_row,
+    printable,
+    status_text,
+    table,
+    time_text,
+)
+from airflow_provider_coordination.cli.prompts import SOURCE
+from airflow_provider_coordination.cli.suspension import suspension_record, suspension_text, suspensions_of
+from airflow_provider_coordination.cli.watch import INTERVAL, WATCH, check_watch, watched
+from airflow_provider_coordination.coordination.administration import Administration
+from airflow_provider_coordination.coordination.partition import (
+    ItemFamily,
+    Partition,
+    PartitionStatus,
+    format_instant,
+    parse_source_identifier,
+)
+from airflow_provider_coordination.coordination.source_statistics import SourceFigures, source_figures
+from airflow_provider_coordination.coordination.store import all_partitions
+from airflow_provider_coordination.sources.inspection import facts, inspected, lost, unreadable_items
+
+PARTITION_FAMILY = "PARTITION"
+
+LISTED = (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED, PartitionStatus.COMPLETED)
+"""The order of listing: what somebody works on first, what is done last."""
+
+
+class SortKey(StrEnum):
+    """What partitions can be sorted by."""
+
+    KEY = "key"
+    STATUS = "status"
+    PRIORITY = "priority"
+    OWNER = "owner"
+    ATTEMPTS = "attempts"
+    CLOSED_COUNT = "closed_count"
+    OWNERSHIP_TIMEOUT = "ownership_timeout"
+    REOPEN_AT = "reopen_at"
+    VERSION = "version"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    add_command(app, "sources", sources)
+    add_command(app, "partitions", partitions)
+    add_command(app, "show", show)
+    add_command(app, "metrics", metrics)
+
+
+def sources(session: Session) -> None:
+    """List the sources that the store holds, with their partitions by status."""
+    output = session.output
+    families, others = _families(session)
+    counts = {identifier: session.store.count_by_status(identifier) for identifier in families}
+    suspended = {
+        identifier: suspensions_of(session, family.source, family.prefix).get()
+        for identifier, family in families.items()
+    }
+    if output.as_json:
+        for identifier, family in families.items():
+            output.record(
+                {
+                    "source": family.source,
+                    "prefix": family.prefix,
+                    "source_identifier": identifier,
+                    "partitions": {str(status): count for status, count in counts[identifier].items()},
+                    "suspended": suspension_record(suspended[identifier]),
+                    "other_families": [other.family for other in others if other[:2] == family[:2]],
+                }
+            )
+        return
+    if not families:
+        output.say("The store holds no source.")
+    else:
+        with_prefix = any(family.prefix for family in families.values())
+        columns = [Column("source"), *([Column("prefix")] if with_prefix else [])]
+        columns += [Column(str(status), numbers=True) for status in PartitionStatus]
+        with_suspension = any(suspended.values())
+        columns += [Column("suspended")] if with_suspension else []
+        rows = [
+            [
+                printable(family.source),
+                *([printable(family.prefix or "")] if with_prefix else []),
+                *(_count(counts[identifier][status], STYLES[status]) for status in PartitionStatus),
+                *([suspension_text(session, suspended[identifier])] if with_suspension else []),
+            ]
+            for identifier, family in families.items()
+        ]
+        output.results.print(table(output.results, columns, rows))
+    if others:
+        names = ", ".join("|".join(part for part in other if part) for other in others)
+        output.line(Text("Other items: ") + printable(names))
+
+
+def partitions(
+    session: Session,
+    source: SOURCE,
+    *,
+    status: Annotated[
+        list[PartitionStatus] | None,
+        typer.Option("--status", case_sensitive=False, help="Only of this status; may be given several times."),
+    ] = None,
+    parked: Annotated[bool, typer.Option("--parked", help="Only those that a person must reopen.")] = False,
+    sort: Annotated[
+        SortKey | None,
+        typer.Option("--sort", help="By this; else by status, and the longest waiting first."),
+    ] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="The other way round; with --sort.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")] = None,
+    watch: WATCH = False,
+    interval: INTERVAL = 2.0,
+) -> None:
+    """List the partitions of a source."""
+    output = session.output
+    identifier = session.source_identifier(source)
+    if reverse and sort is None:
+        raise typer.BadParameter("give --sort with it", param_hint="--reverse")
+    check_watch(output, watch=watch)
+    if parked:
+        status = [PartitionStatus.CLOSED]
+
+    def found(at_most: int | None) -> Iterator[Partition]:
+        every = all_partitions(session.store, identifier, *(each for each in LISTED if each in (status or LISTED)))
+        return _sorted((p for p in every if p.is_parked or not parked), sort, reverse=reverse, limit=at_most)
+
+    suspensions = suspensions_of(session, source, session.access.prefix)
+
+    def shown() -> RenderableType:
+        room = max(output.results.height - 4, 1) if watch and output.results.is_terminal else None
+        listed = _partitions_table(session, identifier, found, limit, room)
+        suspension = suspensions.get() if watch else None
+        return listed if suspension is None else Group(printable(f"{source} is {suspension}"), listed)
+
+    if output.as_json:
+        for partition in found(limit):
+            output.record(partition_record(partition))
+    elif watch:
+        watched(session, f"{source}, every {interval:g} s; Ctrl-C ends", shown, interval)
+    else:
+        output.results.print(shown())
+    if not watch and (suspension := suspensions.get()) is not None:
+        output.warn(str(printable(f"source {source!r} is {suspension}")))
+    if not watch and not any(session.store.count_by_status(identifier).values()):
+        output.warn(f"source {source!r} has no partitions here; `airflow-coordination sources` lists what there is")
+
+
+def show(
+    session: Session,
+    source: SOURCE,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The partition's key.", show_default=False)],
+) -> None:
+    """Show everything about one partition."""
+    partition = Administration(session.store, session.source_identifier(source)).get(key)
+    if session.output.as_json:
+        session.output.record(partition_record(partition))
+        return
+    now = session.surroundings.clock.now()
+    facts: dict[str, Text] = {
+        "partition": printable(partition.partition_key),
+        "source": printable(partition.source_identifier),
+        "status": status_text(partition, now) + Text(f" ({time_text(partition, now)})"),
+        "priority": Text(format_instant(partition.priority)),
+        "owner": printable(partition.owner or "-"),
+        "ownership_timeout": _instant(partition.ownership_timeout, now),
+        "held_since": _instant(partition.held_since, now),
+        "reopen_at": Text("never: parked") if partition.is_parked else _instant(partition.reopen_at, now),
+        "closed_count": Text(str(partition.closed_count)),
+        "attempts": Text(str(partition.attempts), style=ALARM if partition.attempts else ""),
+        "last_error": printable(partition.last_error or "-"),
+        "version": Text(str(partition.version)),
+    }
+    lines = [*facts.items(), *_progress_facts(partition, now)]
+    width = max(len(name) for name, _ in lines)
+    for name, fact in lines:
+        session.output.line(Text(f"{name:<{width}}  ", style="bold") + fact)
+    if partition.unreadable_progress is not None:
+        session.output.line(Text("progress, not readable:", style=ALARM))
+        session.output.line(printable(partition.unreadable_progress))
+    else:
+        session.output.line(Text("progress:", style="bold"))
+        session.output.line(json.dumps(partition.progress, indent=2))
+
+
+def _progress_facts(partition: Partition, now: datetime) -> Iterator[tuple[str, Text]]:
+    """Yield what a person wants to know first of a progress: how far it is, and what is lost or cannot be read."""
+    inspection = inspected(partition, now)
+    if inspection.kind is None or not inspection.is_readable:
+        return  # the progress is shown as it is anyway
+    if inspection.items is not None:
+        yield "kind", printable(inspection.kind)
+        yield "items", Text(f"{inspection.items_done} of {inspection.items} done")
+    yield "position", printable(inspection.position or "-")
+    for name, fact in facts(partition):
+        yield name, printable(fact) if isinstance(fact, str) else _instant(fact, now)
+    landed = f"{inspection.landed_batches} batches, {inspection.landed_records} records"
+    yield "to deliver", Text(landed if inspection.landed_batches else "-")
+    for gap in lost(partition):
+        yield "lost", Text(printable(gap).plain, style=ALARM)
+    for item, reason in unreadable_items(partition):
+        yield "unreadable", Text(printable(f"item {item}: {reason}").plain, style=ALARM)
+
+
+def metrics(
+    session: Session,
+    source: Annotated[
+        str | None, typer.Argument(metavar="[SOURCE]", help="Only of this source.", show_default=False)
+    ] = None,
+) -> None:
+    """Show figures of the sources, or of one, that the store can tell."""
+    output = session.output
+    if source is None:
+        families, _ = _families(session)
+    else:
+        families = {session.source_identifier(source): ItemFamily(session.access.prefix, source, PARTITION_FAMILY)}
+    now = session.surroundings.clock.now()
+    found = [
+        (
+            family,
+            identifier,
+            source_figures(session.store, identifier, now),
+            suspensions_of(session, family.source, family.prefix).get(),
+        )
+        for identifier, family in families.items()
+    ]
+    if output.as_json:
+        for family, identifier, figures, suspension in found:
+            suspended = {"suspended": suspension_record(suspension)}
+            output.record(_figures_record(family, identifier, figures) | suspended)
+        return
+    if not found:
+        output.say("The store holds no source.")
+    for number, (family, _, figures, suspension) in enumerate(found):
+        if number:
+            output.line("")
+        name = f"{family.source} (prefix {family.prefix})" if family.prefix else family.source
+        output.line(printable(name).copy() if not output.results.is_terminal else Text(printable(name).plain, "bold"))
+        rows = [[Text(f"  {label}"), value] for label, value in _figures_rows(figures)]
+        if suspension is not None:
+            rows.append([Text("  suspended"), suspension_text(session, suspension)])
+        output.results.print(table(output.results, [Column("  figure"), Column("value", numbers=True)], rows))
+
+
+def _figures_rows(figures: SourceFigures) -> Iterator[tuple[str, Text]]:
+    for status, count in figures.partitions.items():
+        yield f"partitions {status}", _count(count, STYLES[status])
+    yield "expired leases", _count(figures.expired_leases, ALARM)
+    yield "parked", _count(figures.parked, ALARM)
+    yield "failing", _count(figures.failing, ALARM)
+    yield "longest wait", Text("-" if figures.oldest_waiting is None else duration(figures.oldest_waiting))
+    yield "owners", _count(len(figures.owners), "")
+
+
+def _figures_record(family: ItemFamily, identifier: str, figures: SourceFigures) -> dict[str, Any]:
+    waiting = figures.oldest_waiting
+    return {
+        "source": family.source,
+        "prefix": family.prefix,
+        "source_identifier": identifier,
+        "partitions": {str(status): count for status, count in figures.partitions.items()},
+        "expired_leases": figures.expired_leases,
+        "parked": figures.parked,
+        "failing": figures.failing,
+        "oldest_waiting_seconds": None if waiting is None else waiting.total_seconds(),
+        "owners": dict(figures.owners),
+    }
+
+
+def _families(session: Session) -> tuple[dict[str, ItemFamily], list[ItemFamily]]:
+    """Return the families of partitions by identifier, and the others; of one prefix, if one is given."""
+    families: dict[str, ItemFamily] = {}
+    others = []
+    for identifier in session.store.source_identifiers():
+        try:
+            family = parse_source_identifier(identifier)
+        except ValueError:  # another system named it
+            family = ItemFamily(None, identifier, "")
+        if session.access.prefix not in (None, family.prefix):
+            continue
+        if family.family == PARTITION_FAMILY:
+            families[identifier] = family
+        else:
+            others.append(family)
+    return families, others
+
+
+def _sorted(
+    partitions: Iterator[Partition], sort: SortKey | None, *, reverse: bool, limit: int | None
+) -> Iterator[Partition]:
+    if sort is None:
+        return islice(partitions, limit)
+    name = "partition_key" if sort is SortKey.KEY else sort.value
+
+    def order(partition: Partition) -> tuple[bool, Any, str]:
+        value = LISTED.index(partition.status) if sort is SortKey.STATUS else getattr(partition, name)
+        return (value is None) != reverse, "" if value is None else value, partition.partition_key
+
+    if limit is None:
+        return iter(sorted(partitions, key=order, reverse=reverse))
+    pick = heapq.nlargest if reverse else heapq.nsmallest
+    return iter(pick(limit, partitions, key=order))
+
+
+def _partitions_table(
+    session: Session,
+    identifier: str,
+    found: Callable[[int | None], Iterator[Partition]],
+    limit: int | None,
+    room: int | None,
+) -> RenderableType:
+    at_most = min((n for n in (limit, room) if n is not None), default=None)
+    now = session.surroundings.clock.now()
+    rows = [partition_row(partition, now) for partition in found(at_most)]
+    counts = session.store.count_by_status(identifier)
+    summary = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    all_shown = f"{len(rows)} of {sum(counts.values())} partitions shown" + (f": {summary}" if summary else "")
+    if not session.output.results.is_terminal:
+        return table(session.output.results, PARTITION_COLUMNS, rows)
+    return Group(table(session.output.results, PARTITION_COLUMNS, rows), Text(all_shown, style="dim"))
+
+
+def _count(count: int, style: str) -> Text:
+    return Text(str(count), style=style if count else "dim")
+
+
+def _instant(instant: datetime | None, now: datetime) -> Text:
+    if instant is None:
+        return Text("-")
+    away = instant - now
+    relative = f"in {duration(away)}" if instant > now else f"{duration(-away)} ago"
+    return Text(f"{format_instant(instant)} ({relative})")

@@ -1,0 +1,190 @@
+"""Setting positions of shards and streams by hand: what a position means to a shard, and what the stream says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
+from airflow_provider_coordination.coordination.partition import Partition, new_partition
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key, partition_key
+from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinesis.reset_plan import plan_stream_reset
+from airflow_provider_coordination.sources.kinesis.shard_leases import ShardLease
+from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards
+from airflow_provider_coordination.sources.landed import ProgressFormatError
+from airflow_provider_coordination.sources.reset_targets import (
+    ResetAction,
+    ResetPlan,
+    ResetStep,
+    Target,
+    checked_instant,
+    not_a_position,
+)
+
+LEAST_RETENTION = timedelta(hours=24)
+"""No stream of Kinesis keeps records for less."""
+
+
+def position_of(target: Target) -> Position:
+    """Return a target as a position of a shard.
+
+    :raises ConfigurationError: if it is none.
+    """
+    if target.position is None:
+        return Position(timestamp=target.instant)
+    try:
+        position = parse_position(target.position)
+    except ValueError:
+        raise not_a_position(target.position, "a sequence number in decimal digits") from None
+    if position.timestamp is None:
+        return position
+    return Position(timestamp=checked_instant(position.timestamp, target.name, target.asked_at))
+
+
+def restarted(partition: Partition, target: Target, *, epoch: int = 0) -> Mapping[str, Any]:
+    """See `SourceKind.restarted`."""
+    position = position_of(target)
+    until = delivered_until(position, target)
+    progress = _progress_of(partition).restarted(
+        str(position),
+        epoch=max(epoch, target.epoch),
+        delivered_until=until,
+        owed_since=target.asked_at if until is None else None,
+    )
+    return progress.to_mapping()
+
+
+def check_progress(partition: Partition, given: Mapping[str, Any]) -> None:
+    """Check that a progress is that of the shard that a partition is for.
+
+    :raises ProgressError: if it is not.
+    """
+    progress = ShardProgress.from_mapping(given)
+    try:
+        shard = parse_partition_key(partition.partition_key)
+    except ValueError:
+        return  # whoever named it knows what it is for
+    if (progress.stream, progress.shard_id) != (shard.stream, shard.shard_id):
+        raise ProgressError(
+            f"partition {partition.partition_key!r}: the given progress is that of shard {progress.shard_id!r} of "
+            f"stream {progress.stream!r}; give this one's own"
+        )
+
+
+def checked_with_service(partitions: Sequence[Partition], target: Target, client: KinesisClient) -> Target:
+    """Return a target as the service sees it.
+
+    :raises ConfigurationError: if it is a sequence number, and none of the shard's.
+    """
+    keys = [parse_partition_key(partition.partition_key) for partition in partitions]
+    if position_of(target).sequence_number is not None:
+        for key in keys:
+            _check_sequence_number(target, key, list_shards(client, key.stream))
+    if target.is_latest:
+        for stream in sorted({key.stream for key in keys}):
+            target = _not_ahead_of(target, describe_stream(client, stream).described_at)
+    return target
+
+
+def plan_stream(name: str, partitions: Sequence[Partition], target: Target, kinesis: KinesisClient) -> ResetPlan:
+    """Plan to read a whole stream anew, parents before children; see `plan_stream_reset`.
+
+    :raises ProgressError: if a stored progress does not say what it is of.
+    :raises ConfigurationError: if there is no such stream.
+    :raises SourceError: if it cannot be listed.
+    """
+    stream, listed = describe_stream(kinesis, name), list_shards(kinesis, name)
+    target = _not_ahead_of(target, stream.described_at)
+    warnings = []
+    if target.instant is not None and target.asked_at - target.instant >= timedelta(hours=stream.retention_hours):
+        warnings.append(
+            f"stream {name!r} keeps records for {stream.retention_hours} hours: nothing as old as {target.name} is "
+            "left, and it is read from its earliest record on"
+        )
+        target = replace(target, instant=None)
+    keys = {parse_partition_key(partition.partition_key): partition for partition in partitions}
+    leases = {
+        key.shard_id: ShardLease(key, partition, _progress_of(partition))
+        for key, partition in keys.items()
+        if key.creation_epoch == stream.creation_epoch
+    }
+    own = {shard_id: lease.partition for shard_id, lease in leases.items()}
+    left = {
+        partition.partition_key: "its stream was deleted and created anew"
+        for key, partition in keys.items()
+        if key.creation_epoch != stream.creation_epoch
+    }
+    plan = plan_stream_reset(leases, listed, since=target.instant, unfinished_only=target.is_latest)
+    known = [lease.progress for lease in leases.values() if lease.progress is not None]
+    if not all(progress.is_followed for progress in known):  # nobody creates them anew as their parents end
+        plan = replace(plan, begin=tuple(own), create=(), remove=(), left={})
+
+    def progress(partition: Partition) -> Mapping[str, Any]:
+        return restarted(partition, target, epoch=plan.epoch)
+
+    def step(action: ResetAction, partition: Partition) -> ResetStep:
+        return ResetStep(action=action, partition=partition, progress=progress, group=name)
+
+    family = partitions[0].source_identifier
+    start, end = next(((each.start, each.end) for each in known), (None, None))
+    created = [
+        new_partition(
+            family, partition_key(name, stream.creation_epoch, shard.shard_id), target.asked_at
+        ).with_progress(ShardProgress.first(name, shard, start=start, end=end).to_mapping())
+        for shard in plan.create
+    ]
+    steps = [step(ResetAction.RESET, own[shard_id]) for shard_id in plan.begin]
+    steps += [step(ResetAction.CREATE, partition) for partition in created]
+    steps += [step(ResetAction.REMOVE, own[shard_id]) for shard_id in plan.remove]
+    left |= {own[shard_id].partition_key: why for shard_id, why in plan.left.items()}
+    return ResetPlan(target=target, steps=tuple(steps), left=left, warnings=tuple(warnings))
+
+
+def _not_ahead_of(target: Target, instant: datetime | None) -> Target:
+    """Return a target as the service's clock sees it: a clock that is ahead of that would skip what arrives since.
+
+    :param instant: the present one (aware) by that clock; None if unknown.
+    """
+    if not target.is_latest or instant is None or target.instant is None or target.instant <= instant:
+        return target
+    return replace(target, instant=instant)
+
+
+def delivered_until(position: Position, target: Target) -> datetime | None:
+    """Return until when nothing is wanted, if no record from then on can be gone: so that a loss is noticed."""
+    since = position.timestamp
+    return since if since is not None and target.asked_at - since < LEAST_RETENTION else None
+
+
+def _progress_of(partition: Partition) -> ShardProgress:
+    try:
+        return ShardProgress.from_mapping(partition.progress)
+    except ProgressFormatError as error:
+        raise ProgressError(
+            f"partition {partition.partition_key!r}: its stored progress does not say which shard it is; "
+            f"give the progress to start from: {error}"
+        ) from None
+
+
+def _check_sequence_number(target: Target, shard: ShardKey, listed: Iterable[Shard]) -> None:
+    found = next((each for each in listed if each.shard_id == shard.shard_id), None)
+    if found is None:
+        return  # what the stream no longer has is reported where it is read
+    number, first, last = (
+        int(text or 0)
+        for text in (
+            position_of(target).sequence_number,
+            found.starting_sequence_number,
+            found.ending_sequence_number,
+        )
+    )
+    if number < first or (last and number > last):
+        raise ConfigurationError(
+            f"sequence number {target.name!r} is none of shard {shard.shard_id!r} of stream {shard.stream!r}, whose "
+            f"numbers begin at {first}" + (f" and end at {last}" if last else "") + "; give one of its own"
+        )

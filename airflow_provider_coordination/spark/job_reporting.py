@@ -1,0 +1,149 @@
+"""What a job counts for its report: rounds and deliveries note it, and the thread that renews the job's record asks."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
+
+from airflow_provider_coordination.coordination.clock import Clock
+from airflow_provider_coordination.coordination.error_events import MAX_MESSAGE_CHARACTERS, ErrorEvent
+from airflow_provider_coordination.coordination.job_reports import (
+    MAX_ERRORS,
+    MAX_PARSE_ERRORS,
+    JobReport,
+    MovingAverages,
+    RecordCounts,
+)
+from airflow_provider_coordination.coordination.sink_reports import SinkReport
+from airflow_provider_coordination.coordination.storable_text import storable
+from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.bad_records import BadRecords, Stage
+from airflow_provider_coordination.spark.delivery import Prepared
+from airflow_provider_coordination.spark.job_settings import RoundSettings
+from airflow_provider_coordination.spark.landed_row import Failure
+from airflow_provider_coordination.spark.redaction import Redaction
+
+UNASKED = timedelta(minutes=1)
+"""How long a partition that had nothing left may go unasked, beyond a round and a pause, and still count as quiet."""
+
+
+class JobReporting:
+    """The counts of one job. Safe to use from several threads; nothing waits for a report.
+
+    :param rounds: how the job makes its rounds.
+    :param found: what it finds wrong with records.
+    :param redaction: hides secrets in that.
+    :param clock: where the time comes from.
+    :param sinks: the job's, as nothing is known of them yet.
+    """
+
+    def __init__(
+        self,
+        rounds: RoundSettings,
+        found: BadRecords,
+        redaction: Redaction,
+        clock: Clock,
+        sinks: Iterable[SinkReport] = (),
+    ) -> None:
+        self._found = found
+        self._redaction = redaction
+        self._clock = clock
+        self._quiet_seconds = (rounds.round_duration + rounds.idle_duration + UNASKED).total_seconds()
+        self._totals = RecordCounts()
+        self._averages = MovingAverages(clock.monotonic())
+        self._errors: deque[ErrorEvent] = deque(maxlen=MAX_ERRORS)
+        self._error_count = 0
+        self._behind: dict[str, tuple[int, float]] = {}  # milliseconds, and when that was so
+        self._sinks = {sink.name: sink for sink in sinks}
+        self._held: dict[str, set[str]] = {}  # the batches that wait for a sink, by its name
+        self._lock = threading.Lock()
+
+    def note_delivered(self, batch: LandedBatch, delivered: Prepared) -> None:
+        """Count the records of a batch that was delivered."""
+        left_out = delivered.left_out
+        counted = RecordCounts(
+            # A transform that makes several rows of a record may mark each of them.
+            processed=max(0, batch.records - sum(left_out.values())),
+            processed_bytes=batch.bytes,
+            processed_with_error=left_out.get(Stage.TRANSFORM, 0),
+            unparseable=left_out.get(Stage.SCHEMA, 0),
+            thrown_away=left_out.get(Stage.TIME, 0),
+        )
+        now = self._clock.now()
+        with self._lock:
+            self._totals += counted
+            for name in delivered.records.keys() & self._sinks.keys():
+                self._sinks[name] = self._sinks[name].taking(now)
+                self._held.pop(name, None)
+
+    def note_held(self, sink: str, batch: LandedBatch, reason: str) -> None:
+        """Note that a batch waits for a sink that takes nothing.
+
+        :param sink: the sink's name.
+        :param reason: why it takes nothing.
+        """
+        reason, now = self._redaction.text(reason), self._clock.now()
+        with self._lock:
+            held = self._held.setdefault(sink, set())
+            held.add(batch.batch_id)
+            if sink in self._sinks:
+                self._sinks[sink] = self._sinks[sink].refusing(now, reason, len(held))
+
+    def note_read(self, behind_ms: Mapping[str, int | None], at_work: Collection[str]) -> None:
+        """Note how far partitions are behind their source, as it just said.
+
+        :param behind_ms: in milliseconds, of those that were read; None where nobody says.
+        :param at_work: all that the job works on; others are forgotten.
+        """
+        now = self._clock.monotonic()
+        read = {key: (behind, now) for key, behind in behind_ms.items() if behind is not None}
+        with self._lock:
+            known = {**self._behind, **read}
+            self._behind = {key: known[key] for key in at_work if key in known}
+
+    def note_failed(self, partition: str, reason: str, failure: Failure) -> None:
+        """Note that a partition failed, or was parked.
+
+        :param reason: why, without secrets.
+        """
+        event = ErrorEvent(
+            at=self._clock.now(),
+            error_class=failure.error_class,
+            message=storable(reason, MAX_MESSAGE_CHARACTERS),
+            partition=partition,
+            is_stream_error=failure.is_of_source,
+        )
+        with self._lock:
+            self._errors.append(event)
+            self._error_count += 1
+
+    def report(self) -> JobReport:
+        """Return what the job reports of itself now."""
+        now = self._clock.monotonic()
+        with self._lock:
+            totals, behind, errors, error_count = self._totals, self._behind, tuple(self._errors), self._error_count
+            sinks = tuple(self._sinks.values())
+            rates = self._averages.rates(now, totals)
+        lags = {key: self._lag_ms(ms, now - at) for key, (ms, at) in behind.items()}
+        return JobReport(
+            at=self._clock.now(),
+            totals=totals,
+            rates=rates,
+            lag_ms={key: lag for key, lag in lags.items() if lag is not None},
+            parse_errors=tuple(map(self._redaction.mapping, self._found.samples[-MAX_PARSE_ERRORS:])),
+            errors=errors,
+            error_count=error_count,
+            sinks=sinks,
+        )
+
+    def _lag_ms(self, behind_ms: int, seconds: float) -> int | None:
+        """Return how long ago the oldest record arrived that is not read; None if that is not known.
+
+        :param behind_ms: how long that was, when it was last asked; 0 if there was none.
+        :param seconds: how long ago that was.
+        """
+        if behind_ms > 0:
+            return behind_ms + round(seconds * 1000)  # whatever else came since, that record is not read yet
+        return 0 if seconds <= self._quiet_seconds else None

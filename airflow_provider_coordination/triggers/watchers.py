@@ -1,0 +1,460 @@
+"""The watchers of a triggerer: one for each source of a store, shared by all triggers that wait for the source.
+
+A watcher runs while somebody subscribes to it. It looks, tells those whose condition holds, and sleeps until something
+is due, a poll interval at the most. The store is asked in threads, never on the event loop. A store that is away is
+looked for again with growing pauses, and those who wait go on waiting.
+
+Connections are shared in the same way, and read again now and then: a changed one is followed, and one that is gone
+ends the waiting with a message, so that the task fails by it instead of waiting for its timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import os
+import random
+import secrets
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.clock import Clock, SystemClock
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.hooks.configuration import DEFAULT_WATCH_INTERVAL_SECONDS, Configuration
+from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
+from airflow_provider_coordination.hooks.job_termination import stop_job
+from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.triggers.conditions import Condition, Sighting, TurnNeeded, Wanted
+from airflow_provider_coordination.triggers.polling import SourceWatch
+from airflow_provider_coordination.triggers.store_pool import SharedStore
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+JUST_AFTER_SECONDS = 0.01
+"""Timers are not exact: a look shortly before something is due would be in vain."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How often things are done, in seconds.
+
+    :param poll: the longest pause between two looks: with the look itself, anything is noticed within five seconds.
+    :param least: the shortest pause between two looks, whatever is due and whoever comes.
+    :param away: the longest pause while the store does not answer.
+    :param reread: how often a connection is read again.
+    :param recheck: how soon a connection that could not be read is tried again.
+    :param gone: how long a connection must have been unreadable before it counts as gone: Airflow says the same of a
+        connection that is not defined and of one that it cannot look up just now.
+    """
+
+    poll: float = DEFAULT_WATCH_INTERVAL_SECONDS
+    least: float = 0.5
+    away: float = 60.0
+    reread: float = 60.0
+    recheck: float = 10.0
+    gone: float = 30.0
+
+
+class WatchError(Exception):
+    """Nothing more can be waited for; the message says why, and what to do."""
+
+
+class Subscription:
+    """Somebody who waits for a condition of a source.
+
+    :param source: the source.
+    :param condition: what is waited for.
+    """
+
+    def __init__(self, source: str, condition: Condition) -> None:
+        self.source = source
+        self.condition = condition
+        self.is_armed = True
+        self._watcher: _Watcher | None = None
+        self._is_over = asyncio.Event()
+        self._status = ""
+        self._error: str | None = None
+
+    async def met(self) -> str:
+        """Wait until the condition holds; return in one word what came about.
+
+        It is not judged again until `rearm` is called.
+
+        :raises WatchError: if nothing more can be waited for.
+        """
+        await self._is_over.wait()
+        if self._error is not None:
+            raise WatchError(self._error)
+        return self._status
+
+    def rearm(self) -> None:
+        """Wait for the condition anew."""
+        self._is_over.clear()
+        self.is_armed = True
+        if self._watcher is not None:
+            self._watcher.wake()
+
+    # For those who watch
+
+    def judge(self, seen: Sighting) -> None:
+        """Tell whoever waits if the condition holds."""
+        if self.is_armed and (status := self.condition.met_by(seen)) is not None:
+            self._status, self.is_armed = status, False
+            self._is_over.set()
+
+    def fail(self, message: str) -> None:
+        """Tell whoever waits that there is nothing more to wait for."""
+        self._error, self.is_armed = message, False
+        self._is_over.set()
+
+    def watched_by(self, watcher: _Watcher | None) -> None:
+        """Move from the watcher that it has, if any, to another one, or to none."""
+        if watcher is not self._watcher:
+            if self._watcher is not None:
+                self._watcher.remove(self)
+            self._watcher = watcher
+            if watcher is not None:
+                watcher.add(self)
+
+
+class Watchers:
+    """The watchers of one event loop, with the connections and stores that they share.
+
+    :param pace: how often things are done.
+    :param clock: where the time comes from.
+    """
+
+    def __init__(self, pace: Pace | None = None, clock: Clock | None = None) -> None:
+        self.pace = pace or Pace()
+        self.clock = clock or SystemClock()
+        self.owner = ":".join((socket.gethostname(), "triggerer", str(os.getpid()), secrets.token_hex(4)))
+        self.connections: dict[str, _WatchedConnection] = {}
+        self.sources: dict[tuple[ConnectionSettings, str], _Watcher] = {}
+        self.stores: dict[StoreSettings, SharedStore] = {}
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    def subscribe(self, coordination_conn_id: str, source: str, condition: Condition) -> Subscription:
+        """Begin to wait for a condition; end it with `unsubscribe`.
+
+        :param coordination_conn_id: the connection of type `coordination`.
+        :param source: the source's name.
+        """
+        subscription = Subscription(source, condition)
+        connection = self.connections.get(coordination_conn_id)
+        if connection is None:
+            connection = self.connections[coordination_conn_id] = _WatchedConnection(self, coordination_conn_id)
+        connection.add(subscription)
+        return subscription
+
+    def unsubscribe(self, coordination_conn_id: str, subscription: Subscription) -> None:
+        """End a subscription; harmless where it has ended. What nobody needs any more ends with it."""
+        subscription.watched_by(None)
+        connection = self.connections.get(coordination_conn_id)
+        if connection is not None and connection.remove(subscription):
+            del self.connections[coordination_conn_id]
+
+    async def give_back(self, coordination_conn_id: str, source: str, set_ids: list[str] | None, run: str) -> list[str]:
+        """Give back the leases of partitions that wait for acknowledgment sets; see `AcknowledgmentSets.give_back`.
+
+        :param set_ids: the sets; None for those of the run.
+        :param run: the run, as `run_name` names it.
+        :returns: the partition keys.
+        :raises CoordinationError: if the connection is not usable, or the store does not answer.
+        """
+        settings = await _read_connection(coordination_conn_id)
+        store = self.enter(settings.store)
+        try:
+            return await store.run(lambda: self._sets(settings, source, store).give_back(set_ids, run=run))
+        finally:
+            self.leave(settings.store)
+
+    async def stop_job(
+        self, coordination_conn_id: str, source: str, owner: str, reason: str, *, was_killed: bool
+    ) -> None:
+        """Stop a job; see `hooks.following.stop_job`.
+
+        :raises CoordinationError: if the connection is not usable, or the store does not answer.
+        """
+        settings = await _read_connection(coordination_conn_id)
+        store = self.enter(settings.store)
+        try:
+            await store.run(
+                lambda: stop_job(self._sets(settings, source, store).coordinator, owner, reason, was_killed=was_killed)
+            )
+        finally:
+            self.leave(settings.store)
+
+    async def finish(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Do something to its end, also if whoever waits for it is cancelled meanwhile.
+
+        A triggerer cancels a trigger that is killed once more every second, and its `on_kill` with it.
+        """
+        task = _in_background(work, "finish")
+        self._under_way.add(task)
+        task.add_done_callback(self._note_finished)
+        return await asyncio.shield(task)
+
+    def _note_finished(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("what a killed trigger left to do failed: %s: %s", type(error).__name__, error)
+
+    # For watchers
+
+    def watcher(self, settings: ConnectionSettings, source: str) -> _Watcher:
+        """Return the watcher of a source, a new one if there is none."""
+        key = (settings, source)
+        if key not in self.sources:
+            self.sources[key] = _Watcher(self, settings, source)
+        return self.sources[key]
+
+    def enter(self, settings: StoreSettings) -> SharedStore:
+        """Return the store of these settings, with one user more."""
+        if settings not in self.stores:
+            self.stores[settings] = SharedStore(settings)
+        self.stores[settings].enter()
+        return self.stores[settings]
+
+    def leave(self, settings: StoreSettings) -> None:
+        """Leave a store that was entered."""
+        if self.stores[settings].leave():
+            del self.stores[settings]
+
+    def watch(self, settings: ConnectionSettings, source: str, store: SharedStore) -> SourceWatch:
+        """Return what looks at a source. To be called in a thread of the store."""
+        sets = self._sets(settings, source, store)
+        return SourceWatch(sets.coordinator, sets, settings.region)
+
+    def _sets(self, settings: ConnectionSettings, source: str, store: SharedStore) -> AcknowledgmentSets:
+        coordinator = settings.coordinator(source, self.owner, store=store.open(), clock=self.clock)
+        return AcknowledgmentSets(coordinator, SourceBatches())
+
+
+# State of the module, as an exception: triggers are made one by one by Airflow, which gives them nothing in common but
+# the event loop that they run in, and whatever they share must end with it.
+_WATCHERS: WeakKeyDictionary[asyncio.AbstractEventLoop, Watchers] = WeakKeyDictionary()
+
+
+def watchers() -> Watchers:
+    """Return the watchers of the running event loop."""
+    loop = asyncio.get_running_loop()
+    if loop not in _WATCHERS:
+        _WATCHERS[loop] = Watchers(Pace(poll=Configuration.read().watch_interval))
+    return _WATCHERS[loop]
+
+
+def install_watchers(installed: Watchers) -> None:
+    """Let `watchers` return these in the running event loop: with another pace, or another clock."""
+    _WATCHERS[asyncio.get_running_loop()] = installed
+
+
+@dataclass(eq=False)
+class _Trouble:
+    """Something that fails again and again, and is logged once.
+
+    :param what: what it is, for the log.
+    :param first_pause: after the first failure, in seconds; it doubles with each further one.
+    :param longest_pause: the most it grows to.
+    """
+
+    what: str
+    first_pause: float
+    longest_pause: float
+    _failures: int = 0
+
+    def failed(self, error: Exception) -> float:
+        """Note a failure; return how long to pause."""
+        if not self._failures:
+            expected = isinstance(error, CoordinationError)
+            log.warning("%s, trying again: %s", self.what, error, exc_info=None if expected else error)
+        self._failures += 1
+        return min(self.first_pause * float(2 ** min(self._failures - 1, 16)), self.longest_pause)
+
+    def is_over(self) -> None:
+        """Note that it worked."""
+        if self._failures:
+            log.info("%s: it works again after %d failures", self.what, self._failures)
+        self._failures = 0
+
+
+class _Watcher:
+    """Looks at one source and tells those who subscribe to it."""
+
+    def __init__(self, shared: Watchers, settings: ConnectionSettings, source: str) -> None:
+        self._shared = shared
+        self._settings = settings
+        self._source = source
+        self._subscriptions: set[Subscription] = set()
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, subscription: Subscription) -> None:
+        """Count a subscription in; the first one starts the watching."""
+        self._subscriptions.add(subscription)
+        if self._task is None:
+            self._task = _in_background(self._watch(), f"watch {self._source}")
+        self.wake()
+
+    def remove(self, subscription: Subscription) -> None:
+        """Count a subscription out; the last one ends the watching."""
+        self._subscriptions.discard(subscription)
+        if not self._subscriptions:
+            self._shared.sources.pop((self._settings, self._source), None)
+            if self._task is not None:
+                self._task.cancel()
+
+    def wake(self) -> None:
+        """Look before the pause is over."""
+        self._woken.set()
+
+    async def _watch(self) -> None:
+        pace, store = self._shared.pace, self._shared.enter(self._settings.store)
+        trouble = _Trouble(f"source {self._source}: the store cannot be watched", pace.poll, pace.away)
+        watch: SourceWatch | None = None
+        try:
+            while True:
+                try:
+                    if watch is None:
+                        watch = await store.run(self._begin(store))
+                    next_due = await self._look(watch, store)
+                except _UnusableError as error:
+                    self._fail(f"source {self._source!r} cannot be watched: {error}")
+                    return
+                except Exception as error:
+                    await asyncio.sleep(trouble.failed(error) * _jitter())
+                else:
+                    trouble.is_over()
+                    await self._rest(next_due)
+        finally:
+            self._shared.leave(self._settings.store)
+
+    def _begin(self, store: SharedStore) -> Callable[[], SourceWatch]:
+        def begin() -> SourceWatch:
+            try:
+                return self._shared.watch(self._settings, self._source, store)
+            except ConfigurationError as error:
+                raise _UnusableError(str(error)) from error
+
+        return begin
+
+    async def _look(self, watch: SourceWatch, store: SharedStore) -> datetime | None:
+        """Look once, and tell those who waited for it when it began; return when something is due next."""
+        self._woken.clear()
+        waiting = [subscription for subscription in self._subscriptions if subscription.is_armed]
+        wanted = Wanted.NOTHING
+        for subscription in waiting:
+            wanted |= subscription.condition.wanted
+        instants = {s.condition.instant for s in waiting if s.condition.instant is not None}
+        claimants = {s.condition.claimant for s in waiting if isinstance(s.condition, TurnNeeded)}
+        look = await store.run(lambda: watch.look(wanted, instants, claimants), asks_source=bool(claimants))
+        for subscription in waiting:
+            subscription.judge(look.sighting)
+        return look.next_due
+
+    def _fail(self, message: str) -> None:
+        for subscription in list(self._subscriptions):
+            subscription.watched_by(None)
+            subscription.fail(message)
+
+    async def _rest(self, next_due: datetime | None) -> None:
+        """Sleep until something is due, somebody new waits, or the poll interval is over."""
+        pace = self._shared.pace
+        pause = pace.poll * _jitter()
+        if next_due is not None:
+            pause = min(pause, (next_due - self._shared.clock.now()).total_seconds() + JUST_AFTER_SECONDS)
+        await asyncio.sleep(min(pace.least, pace.poll))
+        try:
+            async with asyncio.timeout(pause - pace.least):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+
+class _WatchedConnection:
+    """A connection that is read again now and then, and those who wait by it."""
+
+    def __init__(self, shared: Watchers, coordination_conn_id: str) -> None:
+        self._shared = shared
+        self._conn_id = coordination_conn_id
+        self._subscriptions: set[Subscription] = set()
+        self._settings: ConnectionSettings | None = None
+        self._task = _in_background(self._watch(), f"watch connection {coordination_conn_id}")
+
+    def add(self, subscription: Subscription) -> None:
+        """Count a subscription in, and have its source watched as soon as the connection is known."""
+        self._subscriptions.add(subscription)
+        self._attach(subscription)
+
+    def remove(self, subscription: Subscription) -> bool:
+        """Count a subscription out; return whether nobody is left, which ends the reading."""
+        self._subscriptions.discard(subscription)
+        if not self._subscriptions:
+            self._task.cancel()
+        return not self._subscriptions
+
+    async def _watch(self) -> None:
+        pace = self._shared.pace
+        trouble = _Trouble(f"connection {self._conn_id} cannot be read", pace.recheck, pace.away)
+        unreadable_since: float | None = None
+        while True:
+            try:
+                settings = await _read_connection(self._conn_id)
+            except ConfigurationError as error:
+                now = asyncio.get_running_loop().time()
+                unreadable_since = now if unreadable_since is None else unreadable_since
+                if now - unreadable_since >= pace.gone:
+                    self._fail(error)
+                pause = pace.recheck
+            except Exception as error:
+                pause = trouble.failed(error)
+            else:
+                unreadable_since, pause = None, pace.reread
+                trouble.is_over()
+                self._follow(settings)
+            await asyncio.sleep(pause * _jitter())
+
+    def _follow(self, settings: ConnectionSettings) -> None:
+        if settings == self._settings:
+            return
+        if self._settings is not None:
+            log.info("connection %s has changed, it is followed", self._conn_id)
+        self._settings = settings
+        for subscription in self._subscriptions:
+            self._attach(subscription)
+
+    def _attach(self, subscription: Subscription) -> None:
+        if self._settings is not None:
+            subscription.watched_by(self._shared.watcher(self._settings, subscription.source))
+
+    def _fail(self, error: ConfigurationError) -> None:
+        self._settings = None
+        for subscription in self._subscriptions:
+            subscription.watched_by(None)
+            subscription.fail(f"source {subscription.source!r} is not watched any more: {error}")
+
+
+class _UnusableError(Exception):
+    """A store or a source cannot be watched, and trying again changes nothing."""
+
+
+async def _read_connection(coordination_conn_id: str) -> ConnectionSettings:
+    """Return what a connection says; asked in a thread, since Airflow is asked across processes."""
+    return await asyncio.to_thread(lambda: CoordinationHook(coordination_conn_id).settings)
+
+
+def _in_background(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+    # In a context of its own: what it logs belongs to no trigger, whoever happened to be the first to need it.
+    return asyncio.get_running_loop().create_task(work, name=name, context=contextvars.Context())
+
+
+def _jitter() -> float:
+    return random.uniform(0.8, 1.0)

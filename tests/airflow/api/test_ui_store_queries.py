@@ -1,0 +1,193 @@
+"""Questions to stores: many ask, the store is asked once, and what hangs or is away holds up nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.stores import StoreSettings
+from airflow_provider_coordination.ui import store_queries
+from airflow_provider_coordination.ui.store_queries import Desk, Stores
+
+
+@pytest.fixture
+def desk(connect: Any, store_url: str) -> Iterator[Desk]:
+    for name in ("a", "b"):
+        connect(name, "coordination", extra={"url": store_url, "table": name})
+    made = Desk(Stores())
+    yield made
+    made.close()
+
+
+class Question:
+    """A question that notes how often it is asked, and is answered when it may be."""
+
+    def __init__(self, lasts: float = 0.0) -> None:
+        self.asked = 0
+        self.lasts = lasts
+        self.may_end = threading.Event()
+
+    def __call__(self) -> int:
+        self.asked += 1
+        self.may_end.wait(60)
+        time.sleep(self.lasts)
+        return self.asked
+
+
+def test_what_many_ask_at_once_is_asked_once(desk: Desk) -> None:
+    question = Question()
+
+    async def all_of_them() -> list[int]:
+        tabs = [asyncio.create_task(desk.look("a", "rows", question)) for _ in range(50)]
+        await asyncio.sleep(0)
+        question.may_end.set()
+        return await asyncio.gather(*tabs)
+
+    assert set(asyncio.run(all_of_them())) == {1}
+
+
+def test_whoever_asks_from_another_event_loop_shares_the_answer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_queries, "FRESH_SECONDS", 60.0)
+    question = Question()
+    question.may_end.set()
+    with ThreadPoolExecutor(8) as loops:
+        found = list(loops.map(lambda _: asyncio.run(desk.look("a", "rows", question)), range(8)))
+    assert set(found) == {1}
+
+
+def test_who_goes_away_takes_the_answer_from_nobody(desk: Desk) -> None:
+    question = Question()
+
+    async def two_of_them() -> int:
+        first = asyncio.create_task(desk.look("a", "rows", question))
+        second = asyncio.create_task(desk.look("a", "rows", question))
+        while not question.asked:
+            await asyncio.sleep(0.001)
+        first.cancel()
+        await asyncio.sleep(0)
+        question.may_end.set()
+        return await second
+
+    assert asyncio.run(two_of_them()) == 1
+
+
+def test_an_action_makes_everything_about_its_connection_be_asked_anew(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_queries, "FRESH_SECONDS", 60.0)
+    question, lasting, other = Question(), Question(), Question()
+    for each in (question, lasting, other):
+        each.may_end.set()
+
+    async def one_after_the_other() -> list[int]:
+        for _ in range(2):
+            found = [
+                await desk.look("a", "rows", question),
+                await desk.look("a", "names", lasting, is_lasting=True),
+                await desk.look("b", "rows", other),
+            ]
+            await desk.act("a", lambda: None)
+        return found
+
+    assert asyncio.run(one_after_the_other()) == [2, 1, 1]
+
+
+def test_what_takes_long_is_asked_the_less_often(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_queries, "FRESH_SECONDS", 0.0)
+    slow, quick = Question(lasts=0.1), Question()
+    for each in (slow, quick):
+        each.may_end.set()
+
+    async def three_times() -> None:
+        for _ in range(3):
+            await desk.look("a", "slow", slow, rest=1000)
+            await desk.look("a", "quick", quick, rest=0)
+            await asyncio.sleep(0.01)
+
+    asyncio.run(three_times())
+    assert (slow.asked, quick.asked) == (1, 3)
+
+
+def test_what_is_asked_among_many_is_asked_the_less_often(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_queries, "FRESH_SECONDS", 0.001)
+    card, alone = Question(), Question()
+    for each in (card, alone):
+        each.may_end.set()
+
+    async def three_times() -> None:
+        for _ in range(3):
+            await desk.look("a", "card", card, rest=0, among=10_000_000)
+            await desk.look("a", "alone", alone, rest=0)
+            await asyncio.sleep(0.01)
+
+    asyncio.run(three_times())
+    assert (card.asked, alone.asked) == (1, 3)
+    asyncio.run(desk.look("a", "card", card, rest=0))
+    assert card.asked == 2, "who asks for one alone gets it fresh"
+
+
+def test_a_connection_that_hangs_holds_up_no_other_one(desk: Desk) -> None:
+    hanging, quick = Question(), Question()
+    quick.may_end.set()
+
+    async def beside() -> int:
+        stuck = [asyncio.create_task(desk.look("a", number, hanging)) for number in range(20)]
+        while hanging.asked < store_queries.THREADS:
+            await asyncio.sleep(0.001)
+        found = await desk.look("b", "rows", quick)
+        hanging.may_end.set()
+        await asyncio.gather(*stuck)
+        return found
+
+    assert asyncio.run(beside()) == 1
+
+
+def test_nobody_waits_for_ever(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_queries, "ANSWER_SECONDS", 0.05)
+    question = Question()
+
+    async def impatient() -> int:
+        with pytest.raises(StoreUnavailableError, match=r"no answer within 0\.05 s"):
+            await desk.look("a", "rows", question)
+        question.may_end.set()
+        while True:  # the answer is there for who asks later
+            await asyncio.sleep(0.01)
+            try:
+                return await desk.look("a", "rows", question)
+            except StoreUnavailableError:
+                continue
+
+    assert asyncio.run(impatient()) == 1
+
+
+def test_a_store_that_did_not_answer_is_not_asked_again_for_some_seconds(store_url: str) -> None:
+    stores, asked = Stores(), []
+
+    def away(store: Any) -> None:
+        asked.append(store)
+        raise StoreUnavailableError("gone")
+
+    for _ in range(3):
+        with pytest.raises(StoreUnavailableError):
+            stores.ask(StoreSettings.from_url(store_url), away)
+    assert len(asked) == 1
+    assert stores.ask(StoreSettings.from_url(store_url, "other"), lambda store: store.kind) == "sqlite"
+    stores.close()
+
+
+def test_a_connection_that_is_not_defined_gets_no_threads(desk: Desk) -> None:
+    async def undefined() -> None:
+        for number in range(5):
+            with pytest.raises(Exception, match="is not defined"):
+                await desk.look(f"nope{number}", "rows", lambda: 1)
+
+    before = threading.active_count()
+    asyncio.run(undefined())
+    assert threading.active_count() <= before + store_queries.THREADS

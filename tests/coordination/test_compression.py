@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import base64
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.coordination import compression
+from airflow_provider_coordination.coordination.compression import packed, unpacked
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda below: st.lists(below, max_size=4) | st.dictionaries(st.text(), below, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(values)
+def test_what_is_packed_unpacks(value: object) -> None:
+    text = packed(value)
+    assert unpacked(text) == value
+    assert text.isascii()
+
+
+def test_what_repeats_itself_is_short() -> None:
+    assert len(packed(["the same owner"] * 1000)) < 200
+
+
+@pytest.mark.parametrize(
+    "text", ["!", "AAAA", "é", packed([1, 2, 3])[:8], base64.b64encode(zlib.compress(b"{")).decode()]
+)
+def test_a_text_that_was_not_packed_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        unpacked(text)
+
+
+def test_a_value_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "MAX_UNPACKED_BYTES", 100)
+    assert unpacked(packed("x" * 98)) == "x" * 98
+    with pytest.raises(ValueError, match="too large"):
+        unpacked(packed("x" * 99))

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, PartitionStatus
+from airflow_provider_coordination.coordination.source_statistics import Bounds, SourceFigures, source_figures
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.clock import ManualClock
+
+
+class Source:
+    def __init__(self) -> None:
+        self.store, self.clock = InMemoryStore(), ManualClock()
+        self.a, self.b = self.owner("a"), self.owner("b")
+
+    def owner(self, name: str) -> SourceCoordinator:
+        coordinator = SourceCoordinator(self.store, "clicks", name, clock=self.clock)
+        coordinator.initialize()
+        return coordinator
+
+    @property
+    def figures(self):  # type: ignore[no-untyped-def]
+        return source_figures(self.store, "clicks|PARTITION", self.clock.now())
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+def test_a_source_without_partitions_has_figures_too(source: Source) -> None:
+    figures = source.figures
+    assert set(figures.partitions.values()) == {0}
+    assert (figures.expired_leases, figures.parked, figures.failing, figures.owners) == (0, 0, 0, {})
+    assert figures.oldest_waiting is None
+
+
+def test_leases_count_for_their_owners_until_they_run_out(source: Source) -> None:
+    source.a.create_partitions({"p": {}, "q": {}, "r": {}})
+    source.a.leases.acquire(2)
+    source.clock.advance(30)
+    source.b.leases.acquire(1)
+    assert source.figures.owners == {"a": 2, "b": 1}
+    source.clock.advance(45)
+    figures = source.figures
+    assert (figures.owners, figures.expired_leases) == ({"b": 1}, 2)
+    assert figures.partitions[PartitionStatus.ASSIGNED] == 3
+
+
+def test_the_longest_wait_is_of_whatever_could_be_acquired(source: Source) -> None:
+    source.a.create_partitions({"p": {}})
+    source.a.leases.acquire(1)
+    source.a.leases.close("p", timedelta(seconds=100))
+    source.clock.advance(99)
+    assert source.figures.oldest_waiting is None
+    source.clock.advance(11)
+    assert source.figures.oldest_waiting == timedelta(seconds=10)
+    source.a.leases.acquire(1)
+    assert source.figures.oldest_waiting is None
+    source.clock.advance(61)
+    assert source.figures.oldest_waiting == timedelta(seconds=1)
+
+
+def test_what_fails_and_what_is_parked_is_counted(source: Source) -> None:
+    source.a.create_partitions({"p": {}, "q": {}})
+    source.a.leases.acquire(2)
+    source.a.leases.fail("p", "no luck")
+    source.store.transact(update=[source.a.leases.held["q"].failed("no luck").resting(PARKED_UNTIL)])
+    figures = source.figures
+    assert (figures.failing, figures.parked) == (2, 1)
+
+
+def test_the_worst_are_those_that_failed_most_often_in_a_row(source: Source) -> None:
+    source.a.create_partitions({f"p{number}": {} for number in range(8)})
+    for partition in source.a.leases.acquire(8):
+        failed = partition
+        for _ in range(int(partition.partition_key[1:])):
+            failed = failed.failed("no luck")
+        source.store.transact(update=[failed.given_up(source.clock.now())])
+    figures = source.figures
+    assert [partition.partition_key for partition in figures.worst] == ["p7", "p6", "p5", "p4", "p3"]
+    assert figures.failing == 7
+
+
+def test_figures_that_somebody_waits_for_are_of_so_many_partitions_and_say_so(source: Source) -> None:
+    source.a.create_partitions({f"p{number}": {} for number in range(1200)})
+    source.a.leases.acquire(1)
+    looked_at: list[str] = []
+
+    def figures(partitions: int) -> SourceFigures:
+        looked_at.clear()
+        return source_figures(
+            source.store,
+            "clicks|PARTITION",
+            source.clock.now(),
+            bounds=Bounds(partitions=partitions, seconds=3600),
+            looked_at=lambda partition: looked_at.append(partition.partition_key),
+        )
+
+    bounded = figures(1000)
+    assert (bounded.is_complete, len(looked_at)) == (False, 1001)
+    assert bounded.incomplete == {PartitionStatus.UNASSIGNED}, "every lease was looked at"
+    assert (bounded.owners, bounded.partitions[PartitionStatus.UNASSIGNED]) == ({"a": 1}, 1199)
+    assert figures(5000).is_complete
+    assert len(looked_at) == 1200

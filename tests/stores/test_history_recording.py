@@ -1,0 +1,611 @@
+"""A store that keeps a history: what it notes, when it writes it, what that costs, and that it disturbs nobody."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_coordination.coordination.administration import Administration
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.history import (
+    FAMILY,
+    End,
+    History,
+    Transition,
+    holdings,
+    transitions_in,
+)
+from airflow_provider_coordination.coordination.partition import (
+    PARKED_UNTIL,
+    ChangeKind,
+    Partition,
+    PartitionStatus,
+    new_partition,
+)
+from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
+from airflow_provider_coordination.coordination.store import Acquisition, all_partitions
+from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.history_recording import PAUSE_SECONDS, RecordingStore
+from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.clock import ManualClock
+from tests.support.depth import examples
+
+SOURCE = "test|clicks|PARTITION"
+HISTORY = "test|clicks|HISTORY"
+WEEK = timedelta(days=7)
+LEASE = timedelta(seconds=60)
+MARGIN = timedelta(seconds=2)
+
+
+class CountingStore(InMemoryStore):
+    """Counts what each write costs on DynamoDB in requests, of the history apart from the rest; can refuse history."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+        self.of_history = 0
+        self.refuses: Exception | None = None
+        self.refused = 0
+
+    def create(self, partitions: Sequence[Partition]) -> list[str]:
+        for partition in partitions:
+            self._count(partition.source_identifier)
+        return super().create(partitions)
+
+    def acquire(self, request: Acquisition) -> list[Partition]:
+        acquired = super().acquire(request)
+        self.writes += len(acquired)
+        return acquired
+
+    def transact(self, **changes: Any) -> list[Partition]:
+        for partition in (*changes.get("update", ()), *changes.get("create", ()), *changes.get("new", ())):
+            self._count(partition.source_identifier)
+        return super().transact(**changes)
+
+    def delete(self, partition: Partition) -> None:
+        self._count(partition.source_identifier)
+        super().delete(partition)
+
+    def _count(self, source_identifier: str) -> None:
+        if not source_identifier.endswith(f"|{FAMILY}"):
+            self.writes += 1
+        elif self.refuses is None:
+            self.of_history += 1
+        else:
+            self.refused += 1
+            raise self.refuses
+
+
+class Recorded:
+    """A store in memory that keeps a history, a clock, and a partition."""
+
+    def __init__(
+        self,
+        *,
+        keep_for: timedelta = WEEK,
+        max_pages: int = 10_000,
+        max_gathered: int = 5000,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.clock = ManualClock()
+        self.bare = CountingStore()
+        self.keep_for, self.chance = keep_for, chance or random.Random(3)
+        self.bounds = {"max_pages": max_pages, "max_gathered": max_gathered}
+        self.store = self.another()
+        self.store.create([new_partition(SOURCE, "p", self.clock.now())])
+
+    def another(self) -> RecordingStore:
+        """Return the store as another process has it."""
+        return RecordingStore(self.bare, self.keep_for, clock=self.clock, chance=self.chance, **self.bounds)
+
+    def acquire(self, owner: str = "a", limit: int = 1, store: RecordingStore | None = None) -> list[Partition]:
+        now = self.clock.now()
+        return (store or self.store).acquire(
+            Acquisition(
+                source_identifier=SOURCE,
+                owner=owner,
+                limit=limit,
+                ownership_timeout=now + LEASE,
+                available_by=now,
+                expired_by=now - MARGIN,
+            )
+        )
+
+    def write(self, partition: Partition) -> Partition:
+        return self.store.transact(update=[partition])[0]
+
+    def transitions(self) -> list[Transition]:
+        """Return what was written so far."""
+        pages = all_partitions(self.bare, HISTORY, PartitionStatus.COMPLETED)
+        return [transition for page in pages for transition in transitions_in(page)]
+
+    def told(self) -> list[Transition]:
+        """Return all of it: what is gathered is written as at the end of the process."""
+        self.store.close()
+        return self.transitions()
+
+
+@pytest.fixture
+def recorded() -> Recorded:
+    return Recorded()
+
+
+# What is noted
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "kind", "reason"),
+    [
+        (lambda p, now: p.given_up(now), PartitionStatus.UNASSIGNED, ChangeKind.GIVEN_UP, "given up"),
+        (lambda p, now: p.completed(now), PartitionStatus.COMPLETED, ChangeKind.COMPLETED, "completed"),
+        (lambda p, now: p.recovered().completed(now), PartitionStatus.COMPLETED, ChangeKind.COMPLETED, "completed"),
+        (lambda p, now: p.closed(now + LEASE), PartitionStatus.CLOSED, ChangeKind.CLOSED, "closed"),
+        (lambda p, now: p.failed("no").given_up(now), PartitionStatus.UNASSIGNED, ChangeKind.FAILED, "failed: no"),
+        (lambda p, now: p.failed("no").resting(now + LEASE), PartitionStatus.CLOSED, ChangeKind.FAILED, "failed: no"),
+        (lambda p, now: p.failed("no").resting(PARKED_UNTIL), PartitionStatus.CLOSED, ChangeKind.FAILED, "failed: no"),
+        (lambda p, now: p.reset({}, now), PartitionStatus.UNASSIGNED, ChangeKind.RESET, "reset"),
+        (lambda p, now: p.reopened(now), PartitionStatus.UNASSIGNED, ChangeKind.REOPENED, "reopened"),
+        (
+            lambda p, now: p.awaiting(now + 2 * LEASE),
+            PartitionStatus.ASSIGNED,
+            ChangeKind.AWAITING,
+            "waits for acknowledgments",
+        ),
+        (
+            lambda p, now: p.acquired("b", now + LEASE).because(ChangeKind.HANDED_OVER),
+            PartitionStatus.ASSIGNED,
+            ChangeKind.HANDED_OVER,
+            "handed over",
+        ),
+    ],
+)
+def test_each_change_is_a_transition_from_what_was_to_what_is(
+    recorded: Recorded,
+    change: Callable[[Partition, Any], Partition],
+    status: PartitionStatus,
+    kind: ChangeKind,
+    reason: str,
+) -> None:
+    [held] = recorded.acquire()
+    recorded.clock.advance(1)
+    written = recorded.write(change(held, recorded.clock.now()))
+    acquired, changed = recorded.told()
+    assert (acquired.former_status, acquired.former_owner, acquired.status, acquired.owner, acquired.reason) == (
+        PartitionStatus.UNASSIGNED, None, PartitionStatus.ASSIGNED, "a", "acquired"
+    )  # fmt: skip
+    assert (changed.former_status, changed.former_owner, changed.former_until) == (
+        PartitionStatus.ASSIGNED, "a", held.ownership_timeout
+    )  # fmt: skip
+    assert (changed.status, changed.owner, changed.kind, changed.reason) == (status, written.owner, kind, reason)
+    assert (changed.at, changed.version, changed.by) == (recorded.clock.now(), written.version, None)
+
+
+def test_neither_a_creation_nor_a_renewal_nor_progress_is_a_transition(recorded: Recorded) -> None:
+    [held] = recorded.acquire()
+    held = recorded.write(held.renewed(recorded.clock.now() + 2 * LEASE))
+    held = recorded.write(held.with_progress({"checkpoint": 1}).recovered())
+    recorded.store.transact(
+        update=[held.failed("no")],
+        create=[new_partition(SOURCE, "q", recorded.clock.now())],
+        new=[new_partition(SOURCE, "r", recorded.clock.now()).completed(recorded.clock.now())],
+    )
+    assert [transition.reason for transition in recorded.told()] == ["acquired"]
+
+
+def test_who_takes_over_what_ran_out_says_whose_it_was(recorded: Recorded) -> None:
+    recorded.acquire("a")
+    recorded.clock.advance(63)
+    recorded.acquire("b")
+    first, second = recorded.told()
+    assert (second.reason, second.owner, second.former_owner, second.former_until) == (
+        "taken over", "b", "a", first.until
+    )  # fmt: skip
+
+
+def test_a_deletion_is_a_transition(recorded: Recorded) -> None:
+    [held] = recorded.acquire()
+    recorded.store.delete(held)
+    deleted = recorded.told()[-1]
+    assert (deleted.status, deleted.owner, deleted.former_owner, deleted.reason) == (None, None, "a", "deleted")
+
+
+def test_a_write_that_is_refused_is_no_transition(recorded: Recorded) -> None:
+    [held] = recorded.acquire()
+    recorded.write(held.renewed(recorded.clock.now() + 2 * LEASE))
+    for refused in (lambda: recorded.write(held.completed(recorded.clock.now())), lambda: recorded.store.delete(held)):
+        with pytest.raises(CoordinationError):
+            refused()
+    assert [transition.reason for transition in recorded.told()] == ["acquired"]
+
+
+def test_only_partitions_have_a_history(recorded: Recorded) -> None:
+    now = recorded.clock.now()
+    families = ("test|clicks|JOB", "test|clicks|HISTORY", "clicks", "test|clicks|PARTITIONS")
+    for family in families:
+        [made] = [new_partition(family, "x", now)]
+        recorded.store.create([made])
+        [held] = recorded.store.transact(update=[made.acquired("a", now + LEASE)])
+        recorded.store.delete(held)
+    assert recorded.told() == []
+    assert set(recorded.bare.source_identifiers()) <= {SOURCE, *families}
+
+
+def test_each_source_has_a_history_of_its_own(recorded: Recorded) -> None:
+    now = recorded.clock.now()
+    other = new_partition("orders|PARTITION", "p", now)
+    recorded.store.create([other])
+    recorded.store.transact(update=[other.acquired("a", now + LEASE)])
+    recorded.acquire("b")
+    recorded.store.close()
+    assert [t.owner for t in History(recorded.bare, "orders|HISTORY").since(now)] == ["a"]
+    assert [t.owner for t in History(recorded.bare, HISTORY).since(now)] == ["b"]
+
+
+def test_what_an_acquisition_returns_is_told_once(recorded: Recorded) -> None:
+    [held] = recorded.acquire()
+    assert held.change is None
+    recorded.write(held.with_progress({"n": 1}))
+    assert len(recorded.told()) == 1
+
+
+def test_a_person_is_named_with_the_reason(recorded: Recorded) -> None:
+    recorded.acquire()
+    Administration(recorded.store, SOURCE, recorded.clock, by="ann", reason="stuck since noon").release("p")
+    released = recorded.transitions()[-1]
+    assert (released.by, released.reason, released.former_owner) == ("ann", "released by hand: stuck since noon", "a")
+
+
+# When it is written
+
+
+def test_transitions_wait_for_others_and_are_written_after_the_next_call(recorded: Recorded) -> None:
+    [held] = recorded.acquire()
+    recorded.write(held.given_up(recorded.clock.now()))
+    assert recorded.transitions() == []
+    recorded.clock.advance(2)
+    assert recorded.transitions() == []
+    recorded.store.get(SOURCE, "p")
+    assert len(recorded.transitions()) == 2
+    assert recorded.bare.of_history == 1
+
+
+def test_many_transitions_wait_for_no_time(recorded: Recorded) -> None:
+    recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(300)])
+    assert len(recorded.acquire(limit=199)) == 199
+    assert recorded.transitions() == []
+    recorded.acquire(limit=1)
+    assert len(recorded.transitions()) == 200
+
+
+def test_what_a_person_orders_is_written_at_once_with_all_that_waits(recorded: Recorded) -> None:
+    recorded.acquire()
+    Administration(recorded.store, SOURCE, recorded.clock, by="ann").park("p")
+    assert [transition.reason for transition in recorded.transitions()] == ["acquired", "parked by hand"]
+
+
+def test_who_orders_many_things_at_once_causes_one_page_a_second(recorded: Recorded) -> None:
+    recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(50)])
+    administration = Administration(recorded.store, SOURCE, recorded.clock, by="ann")
+    for n in range(50):
+        administration.park(f"p{n}")
+    assert (len(recorded.transitions()), recorded.bare.of_history) == (1, 1)
+    recorded.clock.advance(1)
+    recorded.store.count_by_status(SOURCE)
+    assert (len(recorded.transitions()), recorded.bare.of_history) == (50, 2)
+
+
+def test_what_waits_at_the_end_of_the_process_is_written(recorded: Recorded) -> None:
+    recorded.acquire()
+    recorded.store.close()
+    assert len(recorded.transitions()) == 1
+
+
+def test_where_nothing_changes_nothing_is_written(recorded: Recorded) -> None:
+    recorded.store.get(SOURCE, "p")
+    recorded.store.close()
+    assert (recorded.bare.writes, recorded.bare.of_history) == (1, 0)
+
+
+def test_threads_that_share_a_store_tell_everything_once(recorded: Recorded) -> None:
+    recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(150)])
+
+    def work(worker: int) -> None:
+        while acquired := recorded.acquire(f"worker-{worker}", limit=3):
+            for partition in acquired:
+                recorded.write(partition.completed(recorded.clock.now()))
+            recorded.clock.advance(0.1)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    told = [(transition.partition_key, transition.reason) for transition in recorded.told()]
+    keys = ["p", *(f"p{n}" for n in range(150))]
+    assert sorted(told) == sorted((key, reason) for key in keys for reason in ("acquired", "completed"))
+
+
+# What it costs
+
+
+@pytest.mark.parametrize("at_a_time", [1, 10])
+def test_a_job_makes_at_most_one_more_write_in_ten(at_a_time: int) -> None:
+    recorded = Recorded(keep_for=timedelta(minutes=2))  # so that pages are deleted as well
+    coordinator = SourceCoordinator(recorded.store, "clicks", "a", prefix="test", clock=recorded.clock)
+    coordinator.initialize()
+    coordinator.create_partitions({f"bucket|events/part-{n:05}.json": {} for n in range(60)})
+    while acquired := coordinator.leases.acquire(at_a_time):
+        for saves in range(3):
+            for partition in acquired:
+                recorded.clock.advance(0.3)
+                coordinator.leases.checkpoint(partition.partition_key, {"line": 100 * saves})
+        for partition in acquired:
+            coordinator.leases.complete(partition.partition_key)
+    recorded.store.close()
+    assert recorded.bare.writes == 1 + 60 + 61 * 5
+    # The first page of a process and its last are written in any case.
+    assert 3 < recorded.bare.of_history <= 0.1 * recorded.bare.writes + 2
+    last_minute = [t for t in recorded.transitions() if t.at >= recorded.clock.now() - timedelta(minutes=1)]
+    assert {t.reason for t in last_minute} == {"acquired", "completed"}
+
+
+def test_a_job_whose_partitions_do_nothing_but_change_hands_pays_no_more(recorded: Recorded) -> None:
+    for n in range(200):
+        recorded.clock.advance(1)
+        [held] = recorded.acquire(f"{n}")
+        recorded.write(held.given_up(recorded.clock.now()))
+    recorded.store.close()
+    assert recorded.bare.of_history <= 0.1 * recorded.bare.writes + 2
+    assert len(recorded.transitions()) == 400
+
+
+def test_what_a_person_ordered_is_paid_for_later(recorded: Recorded) -> None:
+    for _ in range(5):
+        recorded.clock.advance(1)
+        [held] = recorded.acquire()
+        Administration(recorded.store, SOURCE, recorded.clock, by="ann").release("p")
+    pages = recorded.bare.of_history
+    assert pages == 5
+    for _ in range(30):
+        recorded.clock.advance(3)
+        [held] = recorded.acquire()
+        recorded.write(held.given_up(recorded.clock.now()))
+    assert recorded.bare.of_history == pages
+
+
+def test_without_a_history_nothing_is_written() -> None:
+    assert isinstance(open_store(StoreSettings(kind="in_memory", history_days=0)), InMemoryStore)
+    assert isinstance(open_store(StoreSettings(kind="in_memory")), RecordingStore)
+
+
+# Bounds
+
+
+def churn(recorded: Recorded, times: int, *, seconds: float) -> None:
+    """Let a partition change hands as often as it takes for so many pages."""
+    for n in range(times):
+        recorded.clock.advance(seconds)
+        for _ in range(10):
+            [held] = recorded.acquire(f"{n}")
+            recorded.write(held.given_up(recorded.clock.now()))
+
+
+def pages(recorded: Recorded) -> list[Partition]:
+    return list(all_partitions(recorded.bare, HISTORY))
+
+
+def test_what_is_too_old_is_deleted() -> None:
+    recorded = Recorded(keep_for=timedelta(minutes=10))
+    churn(recorded, 60, seconds=60)
+    kept = pages(recorded)
+    age = recorded.clock.now() - kept[0].priority
+    assert len(kept) < 40
+    assert timedelta(minutes=10) <= age < timedelta(minutes=40)
+    assert recorded.clock.now() - kept[-1].priority < timedelta(minutes=5)
+
+
+def test_no_more_pages_are_kept_than_may_be() -> None:
+    recorded = Recorded(max_pages=12, chance=Always())
+    churn(recorded, 30, seconds=60)
+    kept = pages(recorded)
+    assert len(kept) == 12
+    assert recorded.clock.now() - kept[-1].priority < timedelta(minutes=5)
+
+
+class Always(random.Random):
+    """What happens now and then happens each time."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+# It disturbs nobody
+
+
+@pytest.mark.parametrize("error", [StoreUnavailableError("gone"), RuntimeError("a bug")])
+def test_a_store_that_takes_no_history_disturbs_no_operation(
+    recorded: Recorded, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    recorded.bare.refuses = error
+    with caplog.at_level(logging.WARNING):
+        for n in range(20):
+            recorded.clock.advance(3)
+            [held] = recorded.acquire(f"{n}")
+            assert recorded.write(held.given_up(recorded.clock.now())).owner is None
+        recorded.store.close()
+    [record] = caplog.records
+    assert "the history cannot be written" in record.message
+    assert str(error) in record.message
+
+
+def test_what_could_not_be_written_is_tried_again_after_a_while(recorded: Recorded) -> None:
+    recorded.bare.refuses = StoreUnavailableError("gone")
+    [held] = recorded.acquire()
+    recorded.clock.advance(3)
+    recorded.store.get(SOURCE, "p")
+    assert recorded.bare.refused == 1
+    recorded.write(held.given_up(recorded.clock.now()))
+    recorded.clock.advance(PAUSE_SECONDS - 1)
+    recorded.store.get(SOURCE, "p")
+    assert recorded.bare.refused == 1
+    recorded.bare.refuses = None
+    recorded.clock.advance(1)
+    recorded.store.get(SOURCE, "p")
+    assert [transition.reason for transition in recorded.transitions()] == ["acquired", "given up"]
+
+
+def test_what_cannot_be_written_for_long_is_tried_ever_more_rarely(recorded: Recorded) -> None:
+    recorded.bare.refuses = StoreUnavailableError("gone")
+    for source in (SOURCE, "orders|PARTITION"):  # what one history waits for, the other does not try
+        made = new_partition(source, "q", recorded.clock.now())
+        recorded.store.create([made])
+        recorded.write(made.acquired("a", recorded.clock.now() + LEASE))
+    tried_at = []
+    for second in range(0, 1500, 10):
+        recorded.clock.advance(10)
+        before = recorded.bare.refused
+        recorded.store.get(SOURCE, "p")
+        tried_at += [second] * (recorded.bare.refused - before)
+    assert tried_at == [0, 30, 90, 210, 450, 930]
+
+
+def test_where_nothing_can_be_written_the_oldest_are_dropped() -> None:
+    recorded = Recorded(max_gathered=50)
+    recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(9)])
+    recorded.bare.refuses = StoreUnavailableError("gone")
+    for n in range(3):
+        recorded.clock.advance(20)
+        held = recorded.acquire(f"{n}", limit=10)
+        recorded.store.transact(update=[partition.given_up(recorded.clock.now()) for partition in held])
+    recorded.bare.refuses = None
+    recorded.clock.advance(PAUSE_SECONDS)
+    recorded.store.get(SOURCE, "p")
+    told = recorded.transitions()
+    assert len(told) == 50
+    assert told[-1].former_owner == "2"
+    assert {transition.owner for transition in told if transition.owner} == {"1", "2"}
+
+
+def test_old_pages_that_cannot_be_deleted_disturb_nobody_and_nothing_is_told_twice() -> None:
+    recorded = Recorded(keep_for=timedelta(minutes=1), chance=Always())
+    recorded.bare.delete = raising(StoreUnavailableError("gone"))  # type: ignore[method-assign]
+    churn(recorded, 20, seconds=60)
+    told = recorded.told()
+    assert len(told) == len(set(told)) == 400
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def raises(*arguments: Any, **named: Any) -> Any:
+        raise error
+
+    return raises
+
+
+# Whatever happens, it agrees with the store
+
+ACTIONS = st.sampled_from(
+    ["acquire", "renew", "complete", "give up", "fail", "close", "await", "hand over", "park", "reset", "delete"]
+)
+STEPS = st.lists(
+    st.tuples(ACTIONS, st.sampled_from("pq"), st.integers(0, 2), st.sampled_from([0.1, 1.0, 5.0, 70.0])),
+    min_size=1,
+    max_size=40,
+)
+
+
+ORDERS = {"park": ChangeKind.PARKED, "reset": ChangeKind.RESET}
+
+
+class Fleet:
+    """Three workers, each with its own view of the store, that do whatever they are told to two partitions."""
+
+    def __init__(self) -> None:
+        self.recorded = Recorded()
+        self.stores = [self.recorded.another() for _ in range(3)]
+        self.create("q")
+
+    def create(self, key: str) -> None:
+        self.recorded.bare.create([new_partition(SOURCE, key, self.recorded.clock.now())])
+
+    def do(self, action: str, key: str, worker: int, seconds: float) -> None:
+        clock, store = self.recorded.clock, self.stores[worker]
+        clock.advance(seconds)
+        now = clock.now()
+        if action == "acquire":
+            self.recorded.acquire(f"worker-{worker}", store=store)
+            return
+        partition = store.get(SOURCE, key)
+        if partition is None:
+            self.create(key)
+            return
+        if action == "delete":
+            store.delete(partition)
+        elif action in ORDERS:
+            changed = partition.reset({}, now) if action == "reset" else partition.resting(PARKED_UNTIL)
+            store.transact(update=[changed.because(ORDERS[action], by="ann")])
+        elif partition.owner is not None:
+            store.transact(
+                update=[
+                    {
+                        "renew": lambda: partition.renewed(now + LEASE),
+                        "complete": lambda: partition.completed(now),
+                        "give up": lambda: partition.given_up(now),
+                        "fail": lambda: partition.failed("no").resting(now + LEASE),
+                        "close": lambda: partition.closed(now + LEASE),
+                        "await": lambda: partition.awaiting(now + LEASE),
+                        "hand over": lambda: partition.acquired("worker-2", now + LEASE).because(
+                            ChangeKind.HANDED_OVER
+                        ),
+                    }[action]()
+                ]
+            )
+
+    def check(self, *, by_now: bool) -> None:
+        """Check that no two holdings overlap, and that the last one is what the store says.
+
+        :param by_now: whether the partitions are known as they stand now.
+        """
+        began, now = ManualClock().now(), self.recorded.clock.now()
+        standing = list(all_partitions(self.recorded.bare, SOURCE))
+        told = History(self.recorded.bare, HISTORY).since(began)
+        found = holdings(told, standing if by_now else [], now=now)
+        for held in found.values():
+            assert all(h.end is not End.HELD and h.ended_at is not None for h in held[:-1])
+            times = [t for h in held for t in (h.began_at, h.ended_at) if t is not None]
+            assert times == sorted(times)
+        for partition in standing:
+            held = found.get(partition.partition_key, [])
+            holder = held[-1].owner if held and held[-1].end is End.HELD else None
+            has_run_out = by_now and state_of(partition, now) is PartitionState.EXPIRED
+            assert holder == (None if has_run_out else partition.owner)
+
+
+@settings(max_examples=examples(25))
+@given(STEPS)
+def test_the_last_holding_is_what_the_store_says(steps: list[tuple[str, str, int, float]]) -> None:
+    fleet = Fleet()
+    for step in steps:
+        fleet.do(*step)
+    for store in fleet.stores:
+        store.close()
+    fleet.check(by_now=False)
+    fleet.check(by_now=True)
+
+
+@settings(max_examples=examples(25))
+@given(STEPS, st.data())
+def test_workers_that_die_before_they_told_do_not_make_the_history_wrong(
+    steps: list[tuple[str, str, int, float]], data: st.DataObject
+) -> None:
+    fleet = Fleet()
+    for step in steps:
+        fleet.do(*step)
+        if data.draw(st.integers(0, 9)) == 0:
+            fleet.stores[step[2]] = fleet.recorded.another()  # what the one before had gathered is lost
+    fleet.check(by_now=True)
