@@ -6,20 +6,26 @@ Where a filesystem renames, what becomes visible is renamed. S3 does not rename:
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
+import pyarrow as pa
 from pyarrow import fs
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 
 CALLS_AT_ONCE = 32
 """How many calls to a filesystem behind a network are under way at a time."""
+FOLDER_TRIES = 3
+"""How often a file and its folder are created while another thread removes the folder as an empty one."""
 DELETE_TRIES = 3
 """How often a folder is deleted that somebody fills at the same time."""
+
+T = TypeVar("T")
 
 
 class MissingFileError(CoordinationError):
@@ -118,18 +124,36 @@ class Files:
 
     def write(self, path: str, content: bytes) -> None:
         """Write a small file, and the folder that it is in."""
-        self.make_folder(path.rpartition("/")[0])
-        with self._filesystem.open_output_stream(path) as stream:
+        with self.new_file(path) as stream:
             stream.write(content)
+
+    def new_file(self, path: str) -> pa.NativeFile:
+        """Create a file and its folder, and return the stream to write to."""
+        return self._in_folder(path, lambda: self._filesystem.open_output_stream(path))
+
+    def _in_folder(self, path: str, create: Callable[[], T]) -> T:
+        """Create a file's folder, then the file.
+
+        Another thread may remove the folder while it is empty. Both steps are then repeated.
+
+        :param path: the file.
+        :param create: creates it.
+        """
+        for left in reversed(range(FOLDER_TRIES)):
+            try:
+                self.make_folder(path.rpartition("/")[0])
+                return create()
+            except FileNotFoundError:
+                if not (left and self.is_local):
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     def copy(self, path: str, target: str) -> None:
         """Copy a file to a name that nobody reads yet, durably.
 
         :raises FileNotFoundError: if there is no such file.
         """
-        self.make_folder(target.rpartition("/")[0])
-        fs.copy_files(path, target, source_filesystem=self._filesystem, destination_filesystem=self._filesystem)
-        self.make_durable(target)
+        self.copy_from(self, path, target)
 
     def link(self, path: str, target: str) -> None:
         """Give a file a second name that nobody reads yet: a link where there are links, a copy elsewhere.
@@ -142,9 +166,8 @@ class Files:
         if not self.is_local:
             self.copy(path, target)
             return
-        self.make_folder(target.rpartition("/")[0])
         try:
-            link_file(path, target)
+            self._in_folder(target, lambda: link_file(path, target))
         except (FileNotFoundError, FileExistsError):
             raise
         except OSError:  # a filesystem without links, or two of them
@@ -157,8 +180,12 @@ class Files:
 
         :raises FileNotFoundError: if there is no such file.
         """
-        self.make_folder(target.rpartition("/")[0])
-        fs.copy_files(path, target, source_filesystem=files.filesystem, destination_filesystem=self.filesystem)
+        self._in_folder(
+            target,
+            lambda: fs.copy_files(
+                path, target, source_filesystem=files.filesystem, destination_filesystem=self.filesystem
+            ),
+        )
         self.make_durable(target)
 
     def publish(self, path: str, target: str, *, size: int | None, claim: Claim | None) -> bool:

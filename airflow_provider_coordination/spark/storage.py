@@ -61,8 +61,7 @@ def join(root: str, *names: str) -> str:
 def write_table(table: pa.Table, uri: str, access: Access = DEFAULT_ACCESS) -> int:
     """Write a Parquet file and see to it that it is durable; return its size in bytes."""
     files, path = open_files(uri, access)
-    files.make_folder(path.rpartition("/")[0])
-    with files.filesystem.open_output_stream(path) as stream:
+    with files.new_file(path) as stream:
         pq.write_table(table, stream, compression="zstd")
         size = int(stream.tell())
     files.make_durable(path)
@@ -97,8 +96,7 @@ class TableWriter:
         :raises ValueError: if others have other columns.
         """
         if self._writer is None:
-            self._files.make_folder(self._path.rpartition("/")[0])
-            self._stream = self._files.filesystem.open_output_stream(self._path)
+            self._stream = self._files.new_file(self._path)
             repeating = [name for name in table.column_names if name not in self._unique]
             self._writer = pq.ParquetWriter(
                 self._stream, table.schema, compression="zstd", use_dictionary=repeating, write_statistics=repeating

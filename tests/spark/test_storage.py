@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyarrow import fs
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark import files, storage
-from airflow_provider_coordination.spark.files import MissingFileError
+from airflow_provider_coordination.spark.files import Files, MissingFileError
 from airflow_provider_coordination.spark.storage import (
     check_writable,
     delete_folder,
@@ -160,3 +161,34 @@ def test_files_large_and_small_are_read_in_their_order_and_the_first_that_cannot
         (tmp_path / name).unlink()
     with pytest.raises(FileNotFoundError, match="large"):
         storage.read_tables(sizes)
+
+
+class EmptyFoldersGo(fs.LocalFileSystem):
+    """Another thread removes a folder as an empty one whenever it was just created."""
+
+    removals = 0
+
+    def create_dir(self, path: str, *, recursive: bool = True) -> None:
+        super().create_dir(path, recursive=recursive)
+        if self.removals:
+            self.removals -= 1
+            Path(path).rmdir()
+
+
+@pytest.mark.parametrize("act", ["write", "new_file", "copy", "link"])
+def test_a_folder_that_another_thread_removes_as_empty_is_created_again(tmp_path: Path, act: str) -> None:
+    filesystem = EmptyFoldersGo()
+    local, source, target = Files(filesystem), str(tmp_path / "source"), str(tmp_path / "folder" / "file")
+    local.write(source, b"rows")
+    filesystem.removals = files.FOLDER_TRIES - 1
+    if act == "write":
+        local.write(target, b"rows")
+    elif act == "new_file":
+        with local.new_file(target) as stream:
+            stream.write(b"rows")
+    else:
+        getattr(local, act)(source, target)
+    assert local.read(target) == b"rows" and filesystem.removals == 0
+    filesystem.removals = files.FOLDER_TRIES
+    with pytest.raises(FileNotFoundError):
+        local.write(str(tmp_path / "other" / "file"), b"rows")
