@@ -482,7 +482,7 @@ def test_every_command_that_is_named_exists() -> None:
 @pytest.mark.parametrize("path", [path for path in PAGES if path.parent.name == "docs"], ids=lambda path: path.name)
 def test_every_page_is_in_the_sites_navigation(path: Path) -> None:
     navigation = (REPOSITORY / "mkdocs.yml").read_text().partition("\nnav:\n")[2].partition("\nhooks:")[0]
-    assert re.search(rf"^ +- {re.escape(path.name)}$", navigation, re.MULTILINE)
+    assert re.search(rf"^ +- [^:\n]+: {re.escape(path.name)}$", navigation, re.MULTILINE)
 
 
 def classes_that_a_dag_names() -> Iterator[type[Any]]:
