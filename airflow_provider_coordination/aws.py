@@ -1,6 +1,6 @@
-"""How to reach an AWS service: settings that can travel, and the client they make.
+"""How to reach an AWS service: serializable settings, and the clients made from them.
 
-boto3 is imported when a client is made and not before: what only decides runs without it.
+boto3 is imported only when a client is made, so that code without AWS calls runs without it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ACCESS_CODES = frozenset(
         "UnrecognizedClientException",
     }
 )
-"""What any service answers when the credentials are refused, or do not allow the call."""
+"""The error codes of any service if the credentials are refused, or do not allow the call."""
 CLOCK_CODES = frozenset(
     {
         "InvalidSignatureException",
@@ -55,28 +55,28 @@ CLOCK_CODES = frozenset(
         "SignatureDoesNotMatch",
     }
 )
-"""What a service answers when the time of a signature is not its own, among other reasons."""
+"""The error codes of a service if the time of a signature differs from its own, among other causes."""
 CLOCK_DIFFERENCE = timedelta(minutes=4)
-"""From here on a refusal may come from the clock: of most services the limit is 5 minutes, of S3 it is 15."""
+"""From this difference on, the clock may cause a refusal: most services allow 5 minutes, S3 allows 15."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AwsSettings:
-    """Where a service is and who asks.
+    """The endpoint of a service, and the credentials.
 
-    What is not given, the AWS SDK looks for in its usual places (environment, shared files, instance role).
+    The AWS SDK finds missing values with its default credential chain (environment, shared files, instance role).
 
-    :param region: such as `eu-west-1`.
-    :param endpoint_url: another place to send the calls to, such as a local server.
+    :param region: the region, such as `eu-west-1`.
+    :param endpoint_url: an alternative endpoint, such as a local server.
     :param role_arn: a role to assume; its credentials are renewed before they expire.
-    :param external_id: what the role's trust policy asks for, if it does.
-    :param role_session_name: the name of the assumed role's session, in logs of AWS; by default one of botocore's.
+    :param external_id: the external id, if the role's trust policy requires one.
+    :param role_session_name: the session name of the assumed role in AWS logs; by default botocore generates one.
     :param access_key_id: with `secret_access_key`, the credentials.
     :param secret_access_key: never shown.
     :param session_token: for temporary credentials; never shown.
-    :param max_attempts: how often a call is made at most, the first time included, before a throttled or
+    :param max_attempts: the maximum number of attempts of a call, including the first one, before a throttled or
         transient error surfaces; waits between them grow exponentially with jitter, up to 20 seconds.
-    :raises ConfigurationError: if a field is not what it should be.
+    :raises ConfigurationError: if a field is invalid.
     """
 
     region: str | None = None
@@ -116,17 +116,17 @@ def aws_client(
     connections: int = CONNECTIONS_PER_CLIENT,
     session: boto3.session.Session | None = None,
 ) -> Any:
-    """Return a client; it may be shared by threads, and nothing is sent until it is used.
+    """Return a client. Threads may share it; it sends nothing until it is used.
 
-    Throttled calls and transient errors are repeated by botocore's "standard" retries: exponential backoff
-    with full jitter, bounded by `settings.max_attempts`.
+    botocore's "standard" retries repeat throttled calls and transient errors: exponential backoff with full jitter,
+    bounded by `settings.max_attempts`.
 
-    :param settings: where the service is and who asks.
-    :param service: as boto3 calls it, such as `kinesis`.
-    :param read_timeout_seconds: how long an answer is waited for.
-    :param connections: how many are kept at most for the next calls.
-    :param session: where its credentials come from, which others use too; one of its own by default.
-    :raises ConfigurationError: if no region is known, or the endpoint is no URL.
+    :param settings: the endpoint and the credentials.
+    :param service: boto3's name of the service, such as `kinesis`.
+    :param read_timeout_seconds: how long to wait for a response.
+    :param connections: the maximum number of connections that are kept open.
+    :param session: a session whose credentials are shared; a separate one by default.
+    :raises ConfigurationError: if the region is unknown, or the endpoint is not a URL.
     """
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
@@ -150,14 +150,14 @@ def aws_client(
 
 
 def aws_session(settings: AwsSettings) -> boto3.session.Session:
-    """Return a session: credentials and region for what signs its requests itself.
+    """Return a session: credentials and region for code that signs its own requests.
 
-    :param settings: who asks, and for which region.
+    :param settings: the credentials and the region.
     """
     import boto3
 
     session = boto3.session.Session(
-        botocore_session=_quick_session(),
+        botocore_session=_fast_session(),
         aws_access_key_id=settings.access_key_id,
         aws_secret_access_key=settings.secret_access_key,
         aws_session_token=settings.session_token,
@@ -166,10 +166,10 @@ def aws_session(settings: AwsSettings) -> boto3.session.Session:
     return _session_of_role(session, settings) if settings.role_arn else session
 
 
-def answered_at(answer: Mapping[str, Any]) -> datetime | None:
-    """Return when an answer was given, by the clock of the service (aware, UTC, whole seconds); None if not told.
+def response_time(answer: Mapping[str, Any]) -> datetime | None:
+    """Return the time of a response by the service's clock (aware, UTC, whole seconds); None if it has none.
 
-    :param answer: as boto3 returns it, or as its errors carry it.
+    :param answer: the response, as boto3 returns it or its errors carry it.
     """
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     try:
@@ -178,12 +178,12 @@ def answered_at(answer: Mapping[str, Any]) -> datetime | None:
         return None
 
 
-def wrong_clock(answer: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with this machine's clock, where a refusal may come from that; None if nothing is.
+def clock_error(answer: Mapping[str, Any]) -> str | None:
+    """Return how this machine's clock is wrong, if that may be the cause of a refusal; None otherwise.
 
-    :param answer: as boto3's errors carry it.
+    :param answer: the response, as boto3's errors carry it.
     """
-    there, here = answered_at(answer), datetime.now(UTC)
+    there, here = response_time(answer), datetime.now(UTC)
     if answer.get("Error", {}).get("Code") not in CLOCK_CODES or there is None or abs(here - there) < CLOCK_DIFFERENCE:
         return None
     which = "ahead of" if here > there else "behind"
@@ -194,11 +194,11 @@ def wrong_clock(answer: Mapping[str, Any]) -> str | None:
 
 
 def _session_of_role(source: boto3.session.Session, settings: AwsSettings) -> boto3.session.Session:
-    """Return a session whose only credentials are the role's, fetched on first use and before they expire."""
+    """Return a session with the role's credentials only, fetched on first use and before they expire."""
     import boto3
     from botocore.credentials import CredentialResolver
 
-    session = _quick_session()
+    session = _fast_session()
     provider = _AssumedRole(source, settings)
     resolver = CredentialResolver(providers=[provider])  # type: ignore[list-item]
     session.register_component("credential_provider", resolver)
@@ -206,15 +206,15 @@ def _session_of_role(source: boto3.session.Session, settings: AwsSettings) -> bo
 
 
 @cache
-def _descriptions(data_path: str | None) -> Loader:
-    """Return what reads botocore's descriptions of services, once for all sessions: each takes a tenth of a second."""
+def _service_loader(data_path: str | None) -> Loader:
+    """Return the loader of botocore's service descriptions, shared by all sessions: a new one costs 0.1 seconds."""
     from botocore.loaders import create_loader
 
     return create_loader(data_path)
 
 
-def _quick_session() -> botocore.session.Session:
-    """Return a session that shares the descriptions of services, and whose clients parse instants quickly.
+def _fast_session() -> botocore.session.Session:
+    """Return a session with shared service descriptions, whose clients parse instants quickly.
 
     botocore's own parser of instants takes three quarters of the time of listing a bucket.
     """
@@ -222,14 +222,14 @@ def _quick_session() -> botocore.session.Session:
     from botocore.utils import parse_timestamp
 
     session = botocore.session.Session()
-    session.register_component("data_loader", _descriptions(session.get_config_variable("data_path")))
+    session.register_component("data_loader", _service_loader(session.get_config_variable("data_path")))
 
     def parsed(value: Any) -> datetime:
         try:
             instant = datetime.fromisoformat(value)
             if instant.tzinfo is not None:
                 return instant
-        except (TypeError, ValueError):  # a number, or written as in headers
+        except (TypeError, ValueError):  # a number, or the format of headers
             pass
         return parse_timestamp(value)
 
@@ -238,7 +238,7 @@ def _quick_session() -> botocore.session.Session:
 
 
 class _AssumedRole:
-    """A credential provider as botocore wants it; not a subclass, since botocore is not imported yet."""
+    """A credential provider for botocore; not a subclass, since botocore is not imported yet."""
 
     METHOD = "assume-role"
     CANONICAL_NAME = None
@@ -248,7 +248,7 @@ class _AssumedRole:
         self._settings = settings
 
     def load(self) -> Credentials:
-        """Return credentials that are fetched on first use and refresh themselves."""
+        """Return credentials that are fetched on first use, and renew themselves."""
         from botocore.credentials import DeferredRefreshableCredentials
 
         return DeferredRefreshableCredentials(method=self.METHOD, refresh_using=self._fetch)

@@ -1,7 +1,7 @@
-"""Permissions of AWS that the documentation asks for, and how each is proven without doing harm.
+"""The AWS permissions that the documentation lists, and a harmless test of each one.
 
-A call that is not allowed is refused before anything else is looked at. So a call that cannot succeed, such as a write
-whose condition never holds, proves its permission by the error it is answered with.
+A call without permission is refused before AWS checks anything else. So a call that cannot succeed, such as a write
+whose condition never holds, proves its permission by the error that it returns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from airflow_provider_coordination.aws import ACCESS_CODES
 
 
 class Proof(Enum):
-    """What a call proved of a permission."""
+    """The result of testing a permission."""
 
     ALLOWED = "allowed"
     DENIED = "denied"
@@ -25,9 +25,9 @@ class Proof(Enum):
 class Permission:
     """One permission.
 
-    :param action: as policies name it, such as `kinesis:GetRecords`.
-    :param resource: the ARN, or what people call it where the ARN is not known.
-    :param call: makes a harmless call that needs it; None if there is none, or not now.
+    :param action: the action in policies, such as `kinesis:GetRecords`.
+    :param resource: the ARN, or a display name if the ARN is unknown.
+    :param call: makes a harmless call that needs the permission; None if there is no such call at present.
     :param is_needed: whether jobs fail without it.
     """
 
@@ -38,7 +38,7 @@ class Permission:
 
 
 def prove(call: Callable[[], object]) -> tuple[Proof, str]:
-    """Make a call; return what it proved, and what was said where that matters."""
+    """Make a call; return its result, and the service's message if the permission is not proven."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:

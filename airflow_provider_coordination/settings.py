@@ -1,6 +1,6 @@
-"""Settings that travel as JSON objects: one way to read them, with one clear error for whatever is wrong.
+"""Settings as JSON objects: one way to read them, with one clear error for every mistake.
 
-msgspec decodes; what is here finds names that no class has, instants without a time zone, and words for its errors.
+msgspec decodes. This module adds checks for unknown names and for instants without a time zone, and readable errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.partition import format_instant
 
 T = TypeVar("T")
 
-WORDS = {
+TYPE_NAMES = {
     "str": "text",
     "int": "a whole number",
     "float": "a number",
@@ -29,23 +29,23 @@ WORDS = {
     "array": "a list",
     "null": "null",
 }
-"""What msgspec calls types, for people."""
+"""Readable names of msgspec's types."""
 
 
 def read_settings(cls: type[T], what: str, values: object, *, lenient: bool = False) -> T:
-    """Make a settings dataclass from a JSON object.
+    """Create a settings dataclass from a JSON object.
 
     Fields may be text, numbers, booleans, instants, durations (ISO 8601), other settings classes, JSON objects, tuples
-    of one of these, and any of these or None. Whole numbers do where fractions are wanted.
+    of one of these, and any of these or None. A whole number is accepted for a fraction.
 
     :param cls: the dataclass.
-    :param what: what the settings are of, for errors, such as `store settings`.
+    :param what: the name of the settings in errors, such as `store settings`.
     :param values: the JSON object.
-    :param lenient: take text for numbers, booleans and durations too, and numbers for durations, in seconds: values as
-        people and templates give them.
+    :param lenient: also accept text for numbers, booleans and durations, and numbers for durations, in seconds. Users
+        and templates write such values.
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
-    import msgspec  # executors only write settings, and do without it
+    import msgspec  # not at module level: executors only write settings, and have no msgspec
 
     if not isinstance(values, Mapping):
         raise ConfigurationError(f"{what}: expected a JSON object; got {type(values).__name__}")
@@ -53,7 +53,7 @@ def read_settings(cls: type[T], what: str, values: object, *, lenient: bool = Fa
     try:
         made = msgspec.convert(values, cls, strict=not lenient)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(_explained(cls, what, values, str(error))) from None
+        raise ConfigurationError(_error_message(cls, what, values, str(error))) from None
     _check_instants(made, what)
     return made
 
@@ -68,11 +68,11 @@ def _field_names(cls: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(cls))
 
 
-_AS_IT_IS = frozenset({type(None), str, int, float, bool, dict})
+_JSON_TYPES = frozenset({type(None), str, int, float, bool, dict})
 
 
 def _write(value: Any) -> Any:
-    if value.__class__ in _AS_IT_IS or isinstance(value, str | int | float):
+    if value.__class__ in _JSON_TYPES or isinstance(value, str | int | float):
         return value
     if dataclasses.is_dataclass(value):
         return write_settings(value)
@@ -85,11 +85,11 @@ def _write(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _Shape:
-    """What of a settings class msgspec does not look after.
+    """The parts of a settings class that msgspec does not check.
 
     :param names: its fields.
-    :param required: those that have no default.
-    :param nested: by name, the settings class that a field is, or is a tuple of.
+    :param required: the fields without a default.
+    :param nested: the settings class of each field that is one, or a tuple of them, by name.
     :param instants: the fields that may be instants.
     """
 
@@ -113,7 +113,7 @@ def _shape(cls: type) -> _Shape:
 
 
 def _types_in(hint: Any) -> Iterator[type]:
-    """Yield the classes of a type: itself, those of a union, of a tuple's items."""
+    """Yield the classes of a type: itself, the members of a union, or the item types of a tuple."""
     if isinstance(hint, type) and typing.get_origin(hint) is None:
         yield hint
     elif typing.get_origin(hint) is not dict:
@@ -122,7 +122,7 @@ def _types_in(hint: Any) -> Iterator[type]:
 
 
 def _check_names(cls: Any, what: str, values: Mapping[str, Any]) -> None:
-    """Check that a JSON object has the fields of a settings class: msgspec passes over names that it does not know."""
+    """Check that a JSON object has the fields of a settings class: msgspec ignores unknown names."""
     shape = _shape(cls)
     if unknown := [name for name in values if name not in shape.names]:
         known = ", ".join(field.name for field in dataclasses.fields(cls))
@@ -150,9 +150,9 @@ def _check_instants(made: Any, what: str) -> None:
                 _check_instants(each, f"{what}: field {name!r}")
 
 
-def _explained(cls: Any, what: str, values: Any, message: str) -> str:
-    """Return what is wrong by a message of msgspec such as ``Expected `int`, got `str` - at `$.store.port` ``."""
-    said, _, path = message.partition(" - at `$")
+def _error_message(cls: Any, what: str, values: Any, message: str) -> str:
+    """Convert a message of msgspec, such as ``Expected `int`, got `str` - at `$.store.port` ``, to a readable one."""
+    problem, _, path = message.partition(" - at `$")
     shown = True
     for name, number in re.findall(r"\.(\w+)|\[(\d+)\]", path):
         values = values[int(number) if number else name]
@@ -161,12 +161,12 @@ def _explained(cls: Any, what: str, values: Any, message: str) -> str:
             shown = shown and field.repr
             what = f"{what}: field {name!r}"
             cls = _shape(cls).nested.get(name)
-    expected = re.match(r"Expected `([^`]+)`", said)
+    expected = re.match(r"Expected `([^`]+)`", problem)
     if cls is not None and expected is not None:
         return f"{what}: expected a JSON object; got {type(values).__name__}"
     if expected is not None:
-        wanted = " or ".join(WORDS.get(name, name) for name in expected[1].split(" | "))
+        wanted = " or ".join(TYPE_NAMES.get(name, name) for name in expected[1].split(" | "))
     else:  # such as `Invalid RFC3339 encoded datetime`
-        wanted = WORDS.get(said.rpartition(" ")[2], said)
+        wanted = TYPE_NAMES.get(problem.rpartition(" ")[2], problem)
     got = repr(values) if shown else f"{type(values).__name__}, which may be a secret and is not shown"
     return f"{what} must be {wanted}; got {got}"

@@ -1,6 +1,6 @@
-"""Which Python, Spark, pandas and pyarrow there are, and whether they work together.
+"""The installed versions of Python, Spark, pandas and pyarrow, and whether they are compatible.
 
-Nothing is imported to find out, as a Spark that does not fit may fail in its imports. On a Spark cluster `pyspark` is a
+Versions are found without imports, since an incompatible Spark may fail on import. On a Spark cluster, `pyspark` is a
 part of Spark's own folder, which no package manager knows.
 """
 
@@ -34,12 +34,12 @@ INSTALL_PAIR = f"run `pip install 'pyspark=={TESTED_SPARK}' 'pyspark-client=={TE
 
 @dataclass(frozen=True)
 class Installation:
-    """What a Spark job on this machine would run with.
+    """The software that a Spark job on this machine would use.
 
-    :param python: the version of its Python; None if it is another one than this process's.
-    :param packages: the versions of the packages in `PACKAGES` that its Python has, by name.
-    :param spark: the version of Spark; None if it is not known.
-    :param spark_home: Spark's folder; None if there is none.
+    :param python: the version of the job's Python; None if it is not this process's Python.
+    :param packages: the versions of the installed packages among `PACKAGES`, by name.
+    :param spark: the version of Spark; None if unknown.
+    :param spark_home: the folder of Spark; None if there is none.
     :param is_own: whether that Spark is the `pyspark` of this Python's environment.
     :param imported: the version of the `pyspark` that this Python would import; None if there is none.
     """
@@ -58,12 +58,12 @@ class Installation:
 
 
 @dataclass(frozen=True)
-class Misfit:
-    """One thing that does not fit.
+class Incompatibility:
+    """One incompatibility.
 
-    :param problem: what it is, with its versions.
+    :param problem: the problem, with the versions.
     :param remedy: what to install.
-    :param is_fatal: whether jobs cannot be expected to work.
+    :param is_fatal: whether jobs are expected to fail.
     """
 
     problem: str
@@ -75,10 +75,10 @@ class Misfit:
 
 
 def find_installation(environment: Mapping[str, str] = os.environ, *, is_driver: bool = False) -> Installation:
-    """Return what a Spark job would run with that is started with these environment variables.
+    """Return the software that a Spark job with these environment variables would use.
 
-    :param environment: where `SPARK_HOME`, `PYSPARK_DRIVER_PYTHON`, `PYSPARK_PYTHON` and `PATH` are looked up.
-    :param is_driver: whether this process is the job's driver, so that the `pyspark` that it can import is the job's.
+    :param environment: the variables; `SPARK_HOME`, `PYSPARK_DRIVER_PYTHON`, `PYSPARK_PYTHON` and `PATH` are read.
+    :param is_driver: whether this process is the job's driver, so that its importable `pyspark` is the job's.
     """
     own = installed_spark()
     home = environment.get("SPARK_HOME") or own or _spark_on_path(environment)
@@ -96,7 +96,7 @@ def find_installation(environment: Mapping[str, str] = os.environ, *, is_driver:
 def installed_spark() -> str | None:
     """Return the folder of the Spark that is installed as a package; None if there is none.
 
-    A `pyspark-client` alone is none: it has no `spark-submit`.
+    A `pyspark-client` alone does not count: it has no `spark-submit`.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.origin:
@@ -106,7 +106,7 @@ def installed_spark() -> str | None:
 
 
 def spark_version(home: Path) -> str | None:
-    """Return the version of the Spark in a folder; None if it is not known."""
+    """Return the version of the Spark in a folder; None if unknown."""
     for jar in sorted(home.glob("jars/spark-core_*.jar")):
         if found := re.match(r"spark-core_[\d.]+-(.+)\.jar$", jar.name):
             return found[1]
@@ -115,76 +115,80 @@ def spark_version(home: Path) -> str | None:
     return None if found is None else found[1]
 
 
-def misfits(installation: Installation) -> list[Misfit]:
-    """Return what does not fit in an installation; nothing if all is well."""
+def incompatibilities(installation: Installation) -> list[Incompatibility]:
+    """Return the incompatibilities of an installation; an empty list if there are none."""
     return [*_of_python(installation), *_of_spark(installation), *_of_pair(installation), *_of_packages(installation)]
 
 
 def require_versions(installation: Installation) -> None:
-    """Check that a Spark job can be expected to work; log what was merely never tested.
+    """Check that a Spark job can work; log versions that are merely untested.
 
-    :raises ConfigurationError: naming what does not fit, what to install, and the versions that there are.
+    :raises ConfigurationError: naming the incompatibilities, what to install, and the installed versions.
     """
-    found = misfits(installation)
+    found = incompatibilities(installation)
     for misfit in found:
         if not misfit.is_fatal:
             log.warning("%s", misfit)
     if fatal := [str(misfit) for misfit in found if misfit.is_fatal]:
-        raise ConfigurationError(f"{'; '.join(fatal)} (there are: {installation})")
+        raise ConfigurationError(f"{'; '.join(fatal)} (installed: {installation})")
 
 
-def _of_python(installation: Installation) -> Iterator[Misfit]:
+def _of_python(installation: Installation) -> Iterator[Incompatibility]:
     least, end = PYTHONS
     if installation.python is not None and not least <= installation.python[:2] < end:
         version = ".".join(map(str, installation.python))
-        yield Misfit(f"Python {version} is not supported", "use Python 3.11, 3.12 or 3.13")
+        yield Incompatibility(f"Python {version} is not supported", "use Python 3.11, 3.12 or 3.13")
 
 
-def _of_spark(installation: Installation) -> Iterator[Misfit]:
+def _of_spark(installation: Installation) -> Iterator[Incompatibility]:
     spark = installation.spark
     if spark is None:
         return
     least, end = SPARKS
     where = "" if installation.is_own else f" in {installation.spark_home}"
     if not least <= _release(spark) < end:
-        yield Misfit(f"Spark {spark}{where} is not supported", f"use Spark 4, or {INSTALL_SPARK}")
+        yield Incompatibility(f"Spark {spark}{where} is not supported", f"use Spark 4, or {INSTALL_SPARK}")
     elif _release(spark)[:2] != _release(TESTED_SPARK)[:2]:
-        yield Misfit(
+        yield Incompatibility(
             f"Spark {spark}{where} is not tested with this package", f"Spark {TESTED_SPARK} is", is_fatal=False
         )
 
 
-def _of_pair(installation: Installation) -> Iterator[Misfit]:
+def _of_pair(installation: Installation) -> Iterator[Incompatibility]:
     spark, client = installation.packages.get("pyspark"), installation.packages.get("pyspark-client")
     if spark and client and spark != client:
-        yield Misfit(
+        yield Incompatibility(
             f"pyspark {spark} and pyspark-client {client} own the same files, and the later one overwrote the other's",
             INSTALL_PAIR,
-            is_fatal=installation.is_own,  # another Spark brings a pyspark of its own, which jobs import first
+            is_fatal=installation.is_own,  # another Spark has its own pyspark, which jobs import first
         )
     elif installation.spark and installation.imported and not _is_same(installation.spark, installation.imported):
-        yield Misfit(
+        yield Incompatibility(
             f"pyspark {installation.imported} does not fit Spark {installation.spark} in {installation.spark_home}",
-            f"install pyspark {installation.spark}, or take it out and let spark-submit bring Spark's own",
+            f"install pyspark {installation.spark}, or remove it and let spark-submit use Spark's own",
         )
 
 
-def _of_packages(installation: Installation) -> Iterator[Misfit]:
+def _of_packages(installation: Installation) -> Iterator[Incompatibility]:
     pandas, pyarrow = installation.packages.get("pandas"), installation.packages.get("pyarrow")
     least, end = PANDAS
     if pandas and not least <= _release(pandas) < end:
-        yield Misfit(f"Spark {TESTED_SPARK} does not support pandas {pandas}", "run `pip install 'pandas>=2.2,<3'`")
+        yield Incompatibility(
+            f"Spark {TESTED_SPARK} does not support pandas {pandas}", "run `pip install 'pandas>=2.2,<3'`"
+        )
     if pyarrow and _release(pyarrow) < PYARROW:
-        yield Misfit(f"pyarrow {pyarrow} is too old for Spark {TESTED_SPARK}", "run `pip install 'pyarrow>=18'`")
+        yield Incompatibility(
+            f"pyarrow {pyarrow} is too old for Spark {TESTED_SPARK}", "run `pip install 'pyarrow>=18'`"
+        )
 
 
 def _is_same(spark: str, pyspark: str) -> bool:
-    # Vendors add something of their own: Spark 4.2.0-amzn-1 fits pyspark 4.2.0.
+    # Vendors add a suffix: Spark 4.2.0-amzn-1 fits pyspark 4.2.0.
     return _release(spark)[:3] == _release(pyspark)[:3]
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Return the numbers that a version begins with."""
+    """Return the leading numbers of a version."""
     found = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 

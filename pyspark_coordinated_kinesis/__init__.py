@@ -1,4 +1,4 @@
-"""What Spark finds by this package's name: the data source `coordinated_kinesis`, known without being registered."""
+"""The package that Spark searches for the data source `coordinated_kinesis`, so that it needs no registration."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 import sys
 
-if sys.version_info < (3, 11):  # an older one fails in the import below, in words that name no remedy
+if sys.version_info < (3, 11):  # an older Python fails in the import below, with a message without a remedy
     sys.stdout.write(
         "start ERROR __main__: configuration error: Python %d.%d is not supported; use Python 3.11, 3.12 or 3.13, "
         "by PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON\n" % sys.version_info[:2]

@@ -1,4 +1,4 @@
-"""Do what jobs do, in little: `airflow-coordination spark-archive` archives the classes that are loaded by it."""
+"""Run a small job: `airflow-coordination spark-archive` archives the classes that it loads."""
 
 import sys
 

@@ -15,7 +15,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.versions import (
     Installation,
     find_installation,
-    misfits,
+    incompatibilities,
     require_versions,
     spark_version,
 )
@@ -39,7 +39,7 @@ def installation(
 
 @pytest.mark.parametrize("python", [(3, 11, 0), (3, 12, 4), (3, 13, 9), None])
 def test_the_tested_pair_fits(python: tuple[int, ...] | None) -> None:
-    assert misfits(installation(python=python)) == []
+    assert incompatibilities(installation(python=python)) == []
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_refused_with_the_versions_and_a_remedy(
         require_versions(found)
     assert problem in str(refused.value)
     assert remedy in str(refused.value)
-    assert f"(there are: {found})" in str(refused.value)
+    assert f"(installed: {found})" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -89,18 +89,18 @@ def test_what_may_work_is_a_warning(found: Installation, caplog: pytest.LogCaptu
 
 
 def test_a_version_of_a_vendor_fits_the_pyspark_that_it_is_made_of() -> None:
-    assert misfits(installation(spark="4.2.0-amzn-1", is_own=False, imported="4.2.0")) == []
+    assert incompatibilities(installation(spark="4.2.0-amzn-1", is_own=False, imported="4.2.0")) == []
 
 
 def test_packages_that_are_not_there_are_not_missed() -> None:
-    assert misfits(Installation((3, 12), {}, None, None)) == []
+    assert incompatibilities(Installation((3, 12), {}, None, None)) == []
 
 
 def test_this_environment_fits_and_uses_its_own_spark() -> None:
     found = find_installation({"PATH": os.environ["PATH"]}, is_driver=True)
     assert found.is_own
     assert found.spark == found.imported == found.packages["pyspark"]
-    assert misfits(found) == []
+    assert incompatibilities(found) == []
 
 
 def test_the_spark_of_spark_home_wins(tmp_path: Path) -> None:

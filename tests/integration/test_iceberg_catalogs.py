@@ -48,7 +48,7 @@ def new_sink(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def rows_of(sink: Any) -> list[int]:
-    return sorted(sink._tables.find().scan().to_arrow()["n"].to_pylist())
+    return sorted(sink._table.find().scan().to_arrow()["n"].to_pylist())
 
 
 def deliver(sink: Sink, *attempts: Any) -> None:

@@ -21,12 +21,12 @@ import requests
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
 from airflow_provider_coordination.operators.writes.writes import sinks_of
-from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
+from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name
 from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import access_of
-from airflow_provider_coordination.spark.sinks import TakesLanded, make_sinks
+from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, make_sinks
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.storage import write_table
 from tests.integration.test_sink_contract_on_s3 import IcebergInTableBucket
@@ -52,7 +52,7 @@ def network(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setattr(catalogs, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(catalogs, "RETRY_PAUSE_SECONDS", 0.01)
     with FaultyS3(replace(s3.settings, endpoint_url=s3.catalog_url)) as network:
         yield network
 
@@ -68,7 +68,7 @@ def _url(network: FaultyS3) -> str:
 
 
 def _table(place: Place) -> Any:
-    return place.sink()._tables.find()  # type: ignore[attr-defined]
+    return place.sink()._table.find()  # type: ignore[attr-defined]
 
 
 def _is_whole(place: Place) -> bool:
@@ -125,7 +125,7 @@ def test_of_two_jobs_that_commit_at_once_one_is_refused_and_goes_in_after_the_ot
 def test_a_commit_that_arrives_after_its_sender_gave_it_up_brings_nothing_twice(
     place: Place, network: FaultyS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogs, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(catalogs, "RESPONSE_TIMEOUT_SECONDS", 1.0)
     place.deliver({"a-1": [1, 2]}, [A])
     late = network.make(COMMIT, Fault.HELD)
     place.deliver({"b-1": [3]}, [B])
@@ -181,12 +181,12 @@ def test_a_table_that_is_dropped_between_a_look_and_the_commit_is_not_made_again
     job = threading.Thread(target=commit, daemon=True)
     job.start()
     assert held.reached.wait(30)
-    place.sink()._tables._reached().drop_table("lake.clicks")  # type: ignore[attr-defined]
+    place.sink()._table._open_catalog().drop_table("lake.clicks")  # type: ignore[attr-defined]
     held.let_through.set()
     job.join(30)
     assert not job.is_alive()
     [error] = failed
-    assert isinstance(error, DeliveryError) and "was there and is gone" in str(error)
+    assert isinstance(error, DeliveryError) and "is gone, and the job cannot know why" in str(error)
     assert place.visible == {}
 
 
@@ -205,7 +205,7 @@ class DeliveredByRest(Delivered):
 def test_wherever_a_job_is_struck_at_the_catalog_each_batch_is_in_the_table_once(
     s3: S3Server, tmp_path: Path, strike: Strike, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogs, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(catalogs, "RETRY_PAUSE_SECONDS", 0.001)
 
     def live(point: int | None) -> DeliveredByRest:
         bucket = f"struck-{uuid.uuid4().hex[:12]}"
@@ -235,8 +235,8 @@ def test_landed_files_in_another_bucket_become_data_files_by_the_connection_of_t
         size = write_table(as_landed(rows, batch_id), file, access)
         attempts.append(an_attempt(batch_id, file=file, file_bytes=size, records=len(values)))
     [sink] = make_sinks([settings])
-    assert isinstance(sink, TakesLanded)
-    deliver_landed(sink.taking_landed(keep=False), attempts)
+    assert isinstance(sink, AcceptsLandedFiles)
+    deliver_landed(sink.landed_delivery(keep=False), attempts)
     assert place.visible == VALUES
 
 
@@ -254,9 +254,9 @@ def test_a_catalog_that_takes_nothing_is_an_outage_and_no_batch_s_fault(
     sink.check()
     if step == "commit":
         sink.prepare([B], rows)
-    monkeypatch.setattr(catalogs, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(catalogs, "OUTAGE_WAIT_SECONDS", 0.1)
     trouble = network.make(".*", fault, FOR_EVER)
-    with pytest.raises(SinkAwayError, match=r"^Iceberg table 'lake\.clicks'") as raised:
+    with pytest.raises(SinkUnavailableError, match=r"^Iceberg table 'lake\.clicks'") as raised:
         sink.prepare([B], rows) if step == "prepare" else sink.commit([B])
     assert is_outage(raised.value)
     trouble.left = 0
@@ -309,7 +309,7 @@ def test_what_connections_hold_reaches_the_catalog_and_no_log(
     sink.check()
     sink.prepare([A], BatchRows({"a-1": [1, 2]}, sink.access))
     sink.commit([A])
-    assert sink.taken([A]) == {"a-1"}
+    assert sink.committed([A]) == {"a-1"}
     logged = caplog.text
     assert "lake.clicks" in logged
     for secret in (ALLOWED[1], token):

@@ -52,9 +52,9 @@ class Streams:
     def split(self, shard_id: str = FIRST, at: str = MIDDLE) -> None:
         self.client.split_shard(StreamName="clicks", ShardToSplit=shard_id, NewStartingHashKey=at)
 
-    def plan(self, begun_at: datetime | None = None, processors: int = 1, **options: str) -> ReadPlan:
+    def plan(self, started_at: datetime | None = None, processors: int = 1, **options: str) -> ReadPlan:
         given = read_options({"streamName": "clicks", **options})
-        return read_plan(given, self.client, begun_at or self.clock.now(), self.clock, processors)
+        return read_plan(given, self.client, started_at or self.clock.now(), self.clock, processors)
 
     def read(self, plan: ReadPlan | None = None, **options: str) -> dict[str, list[bytes]]:
         """Return the data that is read, by shard."""
@@ -173,11 +173,11 @@ def test_a_plan_is_read_again_with_the_same_records(streams: Streams) -> None:
 def test_every_plan_of_a_read_ends_where_it_began(streams: Streams) -> None:
     streams.create()
     streams.put(b"1")
-    begun_at = streams.clock.now()
+    started_at = streams.clock.now()
     streams.clock.advance(60)
     streams.put(b"2")
 
-    assert streams.read(streams.plan(begun_at)) == {FIRST: [b"1"]}
+    assert streams.read(streams.plan(started_at)) == {FIRST: [b"1"]}
 
 
 @pytest.mark.parametrize("wrong_by", [timedelta(hours=-3), timedelta(milliseconds=-700), timedelta(hours=3)])
@@ -185,11 +185,11 @@ def test_a_wrong_clock_of_the_driver_changes_nothing(streams: Streams, wrong_by:
     streams.create()
     streams.clock.advance(0.8)
     streams.put(b"1")
-    begun_at = streams.clock.now() + wrong_by
+    started_at = streams.clock.now() + wrong_by
     streams.clock.advance(30.1)
     streams.put(b"2")
     wrong = VirtualClock(streams.clock.now() + wrong_by)
-    plan = read_plan(read_options({"streamName": "clicks"}), streams.client, begun_at, wrong, 1)
+    plan = read_plan(read_options({"streamName": "clicks"}), streams.client, started_at, wrong, 1)
 
     assert streams.read(plan) == {FIRST: [b"1"]}
 
@@ -337,7 +337,7 @@ def test_a_range_that_ends_behind_the_last_record_fails(streams: Streams) -> Non
     streams.create()
     [number] = streams.put(b"1")
 
-    with pytest.raises(SourceError, match="has no record with this number or a greater one yet: give one that it has"):
+    with pytest.raises(SourceError, match="has no record with this number or a greater one yet: give an existing number"):
         streams.read(shardRanges=ranges(end=str(int(number) + 1)))
 
 
@@ -419,7 +419,7 @@ def test_a_shard_that_goes_between_plan_and_read_is_a_loss(streams: Streams, fai
     streams.engine.expire_shard("clicks", FIRST)
 
     if fails:
-        with pytest.raises(SourceError, match=r"gone.*read what is left by failOnDataLoss=false"):
+        with pytest.raises(SourceError, match=r"gone.*read the remaining records with failOnDataLoss=false"):
             streams.read(plan, **options)
     else:
         assert streams.read(plan, **options) == {SECOND: [b"2"]}
@@ -438,7 +438,7 @@ def test_a_window_that_begins_where_it_ends_is_refused(streams: Streams) -> None
 def test_an_end_far_ahead_is_refused(streams: Streams) -> None:
     streams.create()
 
-    with pytest.raises(ConfigurationError, match="it waits for its end, so give one no more than 24 hours ahead"):
+    with pytest.raises(ConfigurationError, match="it waits for its end, so give an end at most 24 hours ahead"):
         streams.plan(endingPosition=text(streams.clock.now() + timedelta(days=2)))
 
 
@@ -446,7 +446,7 @@ def test_the_stream_of_another_account_is_not_taken_for_the_one_that_is_asked_fo
     streams.create()
     arn = "arn:aws:kinesis:us-east-1:999999999999:stream/clicks"
 
-    with pytest.raises(ConfigurationError, match=f"'streamARN' is '{arn}', and the credentials lead to"):
+    with pytest.raises(ConfigurationError, match=f"'streamARN' is '{arn}', but the credentials lead to"):
         streams.plan(streamName="", streamARN=arn)
 
 

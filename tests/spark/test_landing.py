@@ -20,7 +20,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     KinesisUnavailableError,
     ShardNotFoundError,
 )
-from airflow_provider_coordination.sources.kinesis.pacing import Taken
+from airflow_provider_coordination.sources.kinesis.pacing import RecentReads
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, ShardPage
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
@@ -28,7 +28,7 @@ from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
 from airflow_provider_coordination.spark.landed_identity import token_of
 from airflow_provider_coordination.spark.landed_row import Failure
-from airflow_provider_coordination.spark.slots import dealt
+from airflow_provider_coordination.spark.slots import distribute
 from tests.support.clock import ManualClock
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
@@ -181,15 +181,15 @@ def test_a_shard_that_ends_without_a_record_is_still_a_batch(tmp_path: Path, pag
 
 
 @pytest.mark.parametrize(
-    ("error", "passing"), [(KinesisUnavailableError("throttled"), True), (AccessDeniedError("denied"), False)]
+    ("error", "is_temporary"), [(KinesisUnavailableError("throttled"), True), (AccessDeniedError("denied"), False)]
 )
 def test_an_error_is_told_in_the_manifest_and_nothing_else_holds(
-    tmp_path: Path, pages: list[Any], error: Exception, passing: bool
+    tmp_path: Path, pages: list[Any], error: Exception, is_temporary: bool
 ) -> None:
     pages += [a_page(behind=9), error]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
     failure = Failure(type(error).__name__, is_of_source=True)
-    assert landed == Landed(partition_key=PLAN.partition_key, error=str(error), passing=passing, failure=failure)
+    assert landed == Landed(partition_key=PLAN.partition_key, error=str(error), is_temporary=is_temporary, failure=failure)
 
 
 @pytest.mark.parametrize(
@@ -216,12 +216,12 @@ def test_a_manifest_row_survives_its_way_through_spark(tmp_path: Path, pages: li
 
 @pytest.mark.parametrize(("shards", "slots", "sizes"), [(5, 2, [3, 2]), (2, 8, [1, 1]), (1, 1, [1]), (6, 3, [2, 2, 2])])
 def test_shards_are_dealt_evenly_and_no_slot_is_empty(shards: int, slots: int, sizes: Sequence[int]) -> None:
-    assert [len(slot) for slot in dealt([PLAN] * shards, slots, landing._size)] == sizes
+    assert [len(slot) for slot in distribute([PLAN] * shards, slots, landing._size)] == sizes
 
 
 def test_shards_are_dealt_so_that_slots_get_about_as_much_as_in_the_rounds_before() -> None:
     plans = [replace(PLAN, throughput=given) for given in (1e6, 0.0, 4e5, 7e5, None, 1e6)]
-    assert [[plan.throughput for plan in slot] for slot in dealt(plans, 2, landing._size)] == [
+    assert [[plan.throughput for plan in slot] for slot in distribute(plans, 2, landing._size)] == [
         [None, 4e5, 0.0],
         [1e6, 1e6, 7e5],
     ]
@@ -269,7 +269,7 @@ def test_a_consumer_is_sent_what_polling_would_have_read(service: Service) -> No
     polled = service.land()
     sent = service.land(plan=service.subscribed())
     assert [{**row, "_batch_id": ""} for row in rows(sent)] == [{**row, "_batch_id": ""} for row in rows(polled)]
-    by_chance = ("batch_id", "file", "file_bytes", "seconds", "read_until", "next_iterator", "taken")
+    by_chance = ("batch_id", "file", "file_bytes", "seconds", "read_until", "next_iterator", "recent_reads")
     assert replace(sent, **{name: getattr(polled, name) for name in by_chance}) == polled
     assert service.engine.stream("s").consumers["c"].subscriptions == {}
 
@@ -323,7 +323,7 @@ def test_a_checkpoint_that_was_trimmed_is_a_gap_and_nothing_is_landed(service: S
 
     assert landed.gap is not None and landed.error is not None
     assert (landed.gap.after, landed.gap.before, landed.gap.since) == (first, later, since)
-    assert (landed.is_batch, landed.file, landed.passing) == (False, "", False)
+    assert (landed.is_batch, landed.file, landed.is_temporary) == (False, "", False)
     for part in ("stream 's'", "shard 'shardId-000000000000'", first, later, "airflow-coordination reset"):
         assert part in landed.error
     assert list(service.root.rglob("*.parquet")) == []
@@ -375,7 +375,7 @@ def test_a_shard_that_is_gone_unread_is_a_gap_without_an_end(service: Service) -
         landed = service.land(number, plan={"delivered_until": since}, on_data_loss=policy)
         assert landed.gap is not None and landed.error is not None
         assert (landed.gap.after, landed.gap.before, landed.gap.since) == (number, None, since)
-        assert not landed.passing and "shard sync" in landed.error
+        assert not landed.is_temporary and "shard sync" in landed.error
 
 
 def test_a_checkpoint_of_another_stream_is_refused_by_name(service: Service) -> None:
@@ -386,7 +386,7 @@ def test_a_checkpoint_of_another_stream_is_refused_by_name(service: Service) -> 
     landed = service.land(number, plan={"delivered_until": service.clock.now()})
     assert landed.error is not None and "stream 's' shard 'shardId-000000000000'" in landed.error
     assert "another stream" in landed.error
-    assert (landed.gap, landed.passing) == (None, False)
+    assert (landed.gap, landed.is_temporary) == (None, False)
 
 
 def test_a_closed_and_empty_shard_ends_also_from_an_instant_after_its_end(service: Service) -> None:
@@ -461,10 +461,10 @@ def test_short_rounds_keep_to_the_budget_that_the_round_before_has_left(
     service.put(*[b"x" * (2**20 - 1)] * 24)
     service.engine.limits = Limits.real()
     start, begun, read = "TRIM_HORIZON", service.clock.monotonic(), 0
-    taken: Taken = ()
+    recent_reads: RecentReads = ()
     while read < 24:
-        landed = service.land(start, seconds=2.0, plan={"taken": taken})
-        start, taken, read = landed.end, landed.taken, read + landed.records
+        landed = service.land(start, seconds=2.0, plan={"recent_reads": recent_reads})
+        start, recent_reads, read = landed.end, landed.recent_reads, read + landed.records
     assert refused == []
     assert 10 <= service.clock.monotonic() - begun <= 20
 
@@ -486,7 +486,7 @@ def test_a_throttled_round_returns_what_it_has(service: Service) -> None:
 
 
 def test_the_round_says_what_a_person_should_know(caplog: pytest.LogCaptureFixture) -> None:
-    landing.warn_of([Landed(partition_key="p", filtered=3, throttled=2), Landed(partition_key="q")])
+    landing.log_warnings([Landed(partition_key="p", filtered=3, throttled=2), Landed(partition_key="q")])
     filtered, throttled = [record.getMessage() for record in caplog.records]
     assert "partition p: 3 user records" in filtered and "filter_by_hash_range=False" in filtered
     assert "partition p: 2 reads were throttled" in throttled and "consumer_name" in throttled
@@ -516,5 +516,5 @@ def test_a_shard_that_may_not_be_read_fails_alone(service: Service, harm: Any) -
     service.put(b"1")
     harm(service.engine.faults)
     landed = service.land()
-    assert landed.error is not None and "access refused" in landed.error and not landed.passing
+    assert landed.error is not None and "access refused" in landed.error and not landed.is_temporary
     assert payloads(service.land()) == [b"1"]

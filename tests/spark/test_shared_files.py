@@ -18,7 +18,7 @@ from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.files import Files, MissingFileError
 from airflow_provider_coordination.spark.s3_objects import BucketFiles
-from airflow_provider_coordination.spark.shared_files import room_for, sharing, together
+from airflow_provider_coordination.spark.shared_files import max_shared_bytes, assign_shared_files, with_shared_file
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from tests.support.counted_objects import CountedObjects
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
@@ -54,7 +54,7 @@ def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ParquetSink
 
 
 def first_owner(*batch_ids: str) -> list[Attempt]:
-    return together([an_attempt(batch_id) for batch_id in batch_ids or VALUES])
+    return with_shared_file([an_attempt(batch_id) for batch_id in batch_ids or VALUES])
 
 
 def recorded(attempt: Attempt, *, rejected: bool = False) -> Attempt:
@@ -72,7 +72,7 @@ def deliver(sink: ParquetSink, attempts: list[Attempt], values: dict[str, list[i
 def take_over(sink: ParquetSink, attempts: list[Attempt], values: dict[str, list[int]] = VALUES) -> None:
     for attempt in attempts:
         sink.sweep({attempt.folder: attempt.fencing_token})
-    taken = sink.taken(attempts)
+    taken = sink.committed(attempts)
     deliver(sink, [attempt for attempt in attempts if attempt.batch_id not in taken], values)
 
 
@@ -111,7 +111,7 @@ def sized(batch_id: str, size: int, **changes: object) -> Attempt:
     ],
 )
 def test_batches_share_a_file_up_to_its_size_and_each_is_whole_in_one(sizes: list[int], files: list[list[int]]) -> None:
-    named = sharing([sized(f"b-{n}", size) for n, size in enumerate(sizes)], lambda attempt: 100)
+    named = assign_shared_files([sized(f"b-{n}", size) for n, size in enumerate(sizes)], lambda attempt: 100)
     found: dict[str, list[int]] = {}
     for attempt in named:
         found.setdefault(attempt.shared_file or attempt.batch_id, []).append(attempt.batch.file_bytes)
@@ -119,20 +119,20 @@ def test_batches_share_a_file_up_to_its_size_and_each_is_whole_in_one(sizes: lis
 
 
 def test_a_batch_that_is_alone_in_its_file_is_named_as_ever() -> None:
-    [alone] = sharing([sized("b-1", 10)], lambda attempt: 100)
+    [alone] = assign_shared_files([sized("b-1", 10)], lambda attempt: 100)
     assert alone.shared_file is None
 
 
 def test_what_an_earlier_delivery_may_have_left_is_tried_in_no_file_with_others(sink: ParquetSink) -> None:
     fresh = an_attempt("a-1")
-    assert room_for(fresh, [sink]) == sink.target_file_bytes
+    assert max_shared_bytes(fresh, [sink]) == sink.target_file_bytes
     for changes in ({"redeliver": True}, {"shared_file": "clicks/a-1/1/x"}):
-        assert room_for(replace(fresh, batch=replace(fresh.batch, **changes)), [sink]) == 0
+        assert max_shared_bytes(replace(fresh, batch=replace(fresh.batch, **changes)), [sink]) == 0
 
 
 def test_where_a_former_owners_request_may_come_late_a_batch_has_to_have_its_own_name(sink: ParquetSink) -> None:
     later = under_next_lease(an_attempt("a-1"))
-    assert (room_for(later, [sink]) > 0) is storage.renames(sink.path)
+    assert (max_shared_bytes(later, [sink]) > 0) is storage.renames(sink.path)
 
 
 def test_a_store_that_gives_a_name_twice_shares_no_files(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_store_that_gives_a_name_twice_shares_no_files(tmp_path: Path) -> None
 
     objects = BucketFiles(Careless(Uncounted(), lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
     with patch.object(storage, "open_files", lambda uri, access: (objects, uri)):
-        assert room_for(an_attempt("a-1"), [ParquetSink(name="main", path=str(tmp_path))]) == 0
+        assert max_shared_bytes(an_attempt("a-1"), [ParquetSink(name="main", path=str(tmp_path))]) == 0
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -167,7 +167,7 @@ def test_where_no_batch_has_a_row_no_file_becomes_visible(sink: ParquetSink) -> 
 
 def test_a_batch_without_rows_is_none_that_the_file_has(sink: ParquetSink) -> None:
     deliver(sink, attempts := first_owner(), {**VALUES, "b-1": []})
-    assert sink.taken([recorded(attempt) for attempt in attempts]) == {"a-1", "c-1"}
+    assert sink.committed([recorded(attempt) for attempt in attempts]) == {"a-1", "c-1"}
 
 
 def test_a_commit_that_is_made_again_for_all_or_some_changes_nothing(sink: ParquetSink) -> None:
@@ -257,7 +257,7 @@ def test_an_owner_that_dies_while_it_makes_sure_that_a_file_is_never_there_leave
     former = first_owner()
     sink.prepare(former, BatchRows(OTHERS))
     died = [recorded(attempt) for attempt in former[:2]]
-    sink.end_shared(died, BatchRows(VALUES).schema)
+    sink.settle_shared_files(died, BatchRows(VALUES).schema)
     again = [replace(under_next_lease(attempt), batch=attempt.batch) for attempt in died]
     take_over(sink, [*again, recorded(former[2])])
     sink.commit(former)  # all of it is in, and passed over
@@ -326,7 +326,7 @@ def test_a_delivery_whose_answer_was_lost_is_in(sink: ParquetSink) -> None:
     sink.commit(former)  # and nobody heard of it
     sink.discard(former)
     own = [replace(a, batch=replace(a.batch, shared_file=a.shared_file), shared_file=None) for a in former]
-    assert sink.taken(own) == set(VALUES)
+    assert sink.committed(own) == set(VALUES)
     deliver(sink, own, OTHERS)
     assert visible(sink) == VALUES
 
@@ -336,8 +336,8 @@ def test_a_job_whose_batches_others_may_reject_from_now_on_leaves_what_is_in_a_f
 ) -> None:
     deliver(sink, attempts := first_owner())
     confirmed = [recorded(attempt, rejected=True) for attempt in attempts]
-    delivery = sink.taking_landed(keep=True)
-    assert room_for(confirmed[0], [sink]) == 0
+    delivery = sink.landed_delivery(keep=True)
+    assert max_shared_bytes(confirmed[0], [sink]) == 0
     delivery.commit("main", confirmed)
     assert visible(sink) == VALUES
 
@@ -374,7 +374,7 @@ def test_the_name_of_a_batchs_own_file_is_looked_at_where_nothing_else_decides_a
     file = str(tmp_path / "landed" / "5.1.ab.parquet")
     with patch.object(storage, "open_files", opened):
         size = storage.write_table(BatchRows(VALUES).schema.empty_table(), file)
-        delivery = ParquetSink(name="main", path=str(tmp_path / "out"), target_file_bytes=1).taking_landed(keep=False)
+        delivery = ParquetSink(name="main", path=str(tmp_path / "out"), target_file_bytes=1).landed_delivery(keep=False)
         attempts = [an_attempt("a-1", file=file, file_bytes=size)]
         delivery.prepare(attempts, ["main"])
         delivery.commit("main", attempts)

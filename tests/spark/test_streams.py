@@ -60,7 +60,7 @@ def test_a_shard_of_one_of_the_streams_is_read(described: Described, clock: Virt
 
 
 def test_a_shard_of_another_stream_is_not(described: Described, clock: VirtualClock) -> None:
-    with pytest.raises(SourceError, match=r"belongs to stream 'views', and this job reads 'clicks': name it"):
+    with pytest.raises(SourceError, match=r"belongs to stream 'views', but this job reads 'clicks': add it"):
         streams(described, clock).check(partition(stream="views"), progress("views"))
 
 
@@ -69,8 +69,8 @@ def test_a_stream_that_was_created_anew_meanwhile_is_another_one(described: Desc
     described.stream = replace(CLICKS, creation_epoch=8)
     known.check(partition(), progress())
     clock.advance(61)
-    assert known.look_after()
-    with pytest.raises(SourceError, match="deleted and created anew"):
+    assert known.refresh()
+    with pytest.raises(SourceError, match="deleted and created again"):
         known.check(partition(), progress())
     known.check(partition(epoch=8), progress())
 
@@ -79,7 +79,7 @@ def test_a_stream_that_was_deleted_meanwhile_is_not_read_any_more(described: Des
     known = streams(described, clock)
     described.stream = StreamNotFoundError("stream 'clicks' does not exist")
     clock.advance(61)
-    known.look_after()
+    known.refresh()
     with pytest.raises(SourceError, match="stream 'clicks' was deleted"):
         known.check(partition(), progress())
     assert known.retention_seconds("clicks") is None
@@ -92,17 +92,17 @@ def test_what_is_known_stays_if_a_stream_cannot_be_described(
     known = streams(described, clock)
     described.stream = error
     clock.advance(61)
-    assert known.look_after()
+    assert known.refresh()
     known.check(partition(), progress())
 
 
 def test_the_streams_are_looked_after_once_an_interval(described: Described, clock: VirtualClock) -> None:
     syncs: list[None] = []
     known = streams(described, clock, lambda: syncs.append(None))
-    looks = [known.look_after()]
+    looks = [known.refresh()]
     for _ in range(4):
         clock.advance(31)
-        looks.append(known.look_after())
+        looks.append(known.refresh())
     assert looks == [False, False, True, False, True]
     assert len(syncs) == 2
 
@@ -113,7 +113,7 @@ def test_a_sync_that_fails_stops_nothing(described: Described, clock: VirtualClo
 
     known = streams(described, clock, denied)
     clock.advance(61)
-    assert known.look_after()
+    assert known.refresh()
 
 
 def test_a_store_that_is_away_is_for_the_job_to_wait_for(described: Described, clock: VirtualClock) -> None:
@@ -123,4 +123,4 @@ def test_a_store_that_is_away_is_for_the_job_to_wait_for(described: Described, c
     known = streams(described, clock, away)
     clock.advance(61)
     with pytest.raises(StoreUnavailableError):
-        known.look_after()
+        known.refresh()

@@ -25,8 +25,8 @@ DEATHS = at_depth(
     short=(AT_LAST,), deep=("recorded:1", "delivering:1", *(f"committed {sink}:1" for sink in KINDS), AT_LAST)
 )
 """Where drivers are killed, one after the other."""
-CATALOG_WAITS = "its catalog, or the store of its files, does not answer; the delivery waits"
-DATABASE_WAITS = "the database is tried again in"
+CATALOG_WAITS = "its catalog, or the store of its files, is unavailable; the delivery waits"
+DATABASE_WAITS = "the transaction is retried in"
 AWAY_SECONDS = at_depth(short=3.0, deep=30.0)
 
 
@@ -71,7 +71,7 @@ def survivor(make_sinks: Callable[..., ManySinks]) -> ManySinks:
         assert death != AT_LAST or all(sinks.ids(sink) for sink in KINDS), "every sink has what no checkpoint has"
         sinks.coordinator().give_up_owner(crashed.settings.owner)  # what the operator does at once
     sinks.send(20)
-    former = sinks.stop("committing postgresql:2")  # its first is that of what the dead left
+    former = sinks.stop("committing postgresql:2")  # its first is for what the dead job left
     sinks.coordinator().give_up_owner(former.settings.owner)
     job = sinks.run()
     assert job.process.returncode == 0, job.output
@@ -108,7 +108,7 @@ def test_a_catalog_and_a_database_that_go_away_hold_up_a_delivery_and_lose_nothi
             job.go_on()
             job.wait_for(waits)
             time.sleep(AWAY_SECONDS)
-            cable.mend()
+            cable.restore()
             if waits == CATALOG_WAITS:
                 job.wait_until_stopped()
         assert job.wait() == 0, job.output

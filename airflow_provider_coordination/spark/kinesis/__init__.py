@@ -1,1 +1,1 @@
-"""What a Spark job needs of Kinesis: reading shards, and landing them."""
+"""The Kinesis parts of a Spark job: reading shards, and landing their records."""

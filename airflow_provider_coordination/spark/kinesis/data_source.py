@@ -1,7 +1,7 @@
 """A Spark data source: a batch read of Kinesis streams, without leases, a store or Airflow.
 
-It reads as the jobs do. What is read is fixed when the frame is made; a notebook, a backfill by hand or a check of what
-was delivered sees the same records in every query on it, as long as the stream keeps them.
+It reads streams as the jobs do. The range of a read is fixed when the frame is created. So a notebook, a manual
+backfill or a delivery check sees the same records in every query on the frame, as long as the stream keeps them.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 class CoordinatedKinesis(DataSource):
     """The data source `coordinated_kinesis`; `docs/data-source.md` describes its options and columns.
 
-    Spark finds it without being asked where this package is installed. Elsewhere it is registered:
+    Spark finds it automatically where this package is installed. Elsewhere, register it:
     `spark.dataSource.register(CoordinatedKinesis)`.
 
-    :param options: as Spark hands them over.
+    :param options: the options, as Spark passes them.
     :raises ConfigurationError: naming the option, the value and the remedy.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
         self._options = read_options(options)
-        self._begun_at = SystemClock().now()
+        self._started_at = SystemClock().now()
 
     @classmethod
     def name(cls) -> str:
-        """Return what `spark.read.format` takes."""
+        """Return the name for `spark.read.format`."""
         return FORMAT
 
     def schema(self) -> str:
@@ -52,7 +52,7 @@ class CoordinatedKinesis(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan the read.
 
-        :raises ConfigurationError: if other columns are asked for, or an option does not fit the streams as they are.
+        :raises ConfigurationError: if other columns are requested, or an option does not fit the current streams.
         """
         from airflow_provider_coordination.spark.kinesis.shard_batches import COLUMNS
 
@@ -62,24 +62,24 @@ class CoordinatedKinesis(DataSource):
                 f"{FORMAT}: schema ({', '.join(wanted)}) is not that of the data source, which is ({self.schema()}): "
                 "leave schema(...) out, and select what you want"
             )
-        return KinesisReader(self._options, self._begun_at)
+        return KinesisReader(self._options, self._started_at)
 
 
 class KinesisReader(DataSourceReader):
-    """One read: planned on the driver, done by tasks.
+    """One read: planned on the driver, executed by tasks.
 
-    :param options: of the read.
-    :param begun_at: when the frame was made (aware).
+    :param options: the options of the read.
+    :param started_at: when the frame was created (aware).
     """
 
-    def __init__(self, options: ReadOptions, begun_at: datetime) -> None:
+    def __init__(self, options: ReadOptions, started_at: datetime) -> None:
         from airflow_provider_coordination.spark.kinesis.data_source_plan import read_plan
 
         self._options = options
-        # Here, and not in `partitions`: what a reader finds out there never gets to the tasks.
-        # Of the cluster, Spark lets a data source know nothing; a notebook's Spark is mostly the driver's own machine.
+        # Here, and not in `partitions`: the tasks never get what a reader stores there.
+        # Spark shows a data source nothing of the cluster. A notebook's Spark mostly runs on the driver's own machine.
         processors = len(os.sched_getaffinity(0))
-        self._plan = read_plan(options, kinesis_client(options.kinesis), begun_at, SystemClock(), processors)
+        self._plan = read_plan(options, kinesis_client(options.kinesis), started_at, SystemClock(), processors)
 
     def partitions(self) -> list[InputPartition]:
         """Return the shards of each task."""
@@ -90,7 +90,7 @@ class KinesisReader(DataSourceReader):
         from airflow_provider_coordination.sources.kinesis.reader import shared_reading_client
         from airflow_provider_coordination.spark.kinesis.shard_batches import Reading, shard_batches
 
-        if partition.value is None:  # what Spark makes of no partition
+        if partition.value is None:  # Spark passes None if there is no partition
             return
         reading = Reading(
             client=shared_reading_client(self._options.kinesis),

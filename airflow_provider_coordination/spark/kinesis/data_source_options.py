@@ -1,7 +1,7 @@
-"""The options of the data source: their names, their other spellings, and what each value means.
+"""The options of the data source: their names, other spellings, and values.
 
-Spark hands options over as text, with names whose case does not matter. Connectors of others spell some of them in
-their own way; each spelling is the same option here, and `kinesis.` may stand before any of them.
+Spark passes options as text; the case of their names does not matter. Other connectors spell some options differently.
+Each spelling is accepted as the same option, with or without the prefix `kinesis.`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from airflow_provider_coordination.spark.job_settings import LEAST_SLOT_MEMORY_B
 FORMAT = "coordinated_kinesis"
 """The name of the data source, for `spark.read.format`."""
 PREFIX = "kinesis."
-"""May stand before the name of every option."""
-MOST_RECORDS_PER_FETCH = 10_000
-"""What Kinesis returns at most for one read."""
+"""A prefix that every option name may have."""
+MAX_RECORDS_PER_FETCH = 10_000
+"""The maximum number of records that Kinesis returns for one read."""
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "streamName": (),
@@ -59,11 +59,11 @@ _RANGES = '{"shardId-000000000000": {"start": "495...", "end": "496..."}}'
 
 @dataclass(frozen=True, kw_only=True)
 class ShardNumbers:
-    """The part of a shard that is read, by sequence numbers.
+    """The part of a shard to read, by sequence numbers.
 
     :param shard_id: the shard.
-    :param start: the number of the first Kinesis record; None for the beginning of the read.
-    :param end: the number of the last one; None for the end of the read.
+    :param start: the number of the first Kinesis record; None for the start of the read.
+    :param end: the number of the last Kinesis record; None for the end of the read.
     """
 
     shard_id: str
@@ -73,21 +73,22 @@ class ShardNumbers:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """What is read, and how.
+    """What to read, and how.
 
     :param streams: the names of the streams.
-    :param stream_arn: which the only stream must have; None for any.
+    :param stream_arn: the ARN that the only stream must have; None for any.
     :param kinesis: how to reach Kinesis.
-    :param start: read what arrived at this instant (aware) or later; `TRIM_HORIZON` for all that is kept, `LATEST` for
-        what arrives after the read has begun.
-    :param end: read what arrived before this instant (aware); None for what is there when the frame is made.
-    :param shard_ids: the only shards to read; none for all.
-    :param ranges: what is read of each shard; none where instants say so.
+    :param start: read records that arrived at this instant (aware) or later; `TRIM_HORIZON` for all retained records,
+        `LATEST` for records that arrive after the read has begun.
+    :param end: read records that arrived before this instant (aware); None for those that exist when the frame is
+        created.
+    :param shard_ids: the only shards to read; empty for all.
+    :param ranges: the parts of shards to read; empty if instants define the range.
     :param consumer_name: the consumer to read as by enhanced fan-out; None polls.
-    :param page_records: how many records are asked for at once.
-    :param shards_per_task: how many shards one task reads at the same time; None to give each processor a task.
-    :param slot_memory_bytes: how much of what it reads a task holds at most.
-    :param fail_on_data_loss: whether records that are gone fail the read.
+    :param page_records: the number of records per request.
+    :param shards_per_task: the number of shards that one task reads at the same time; None for one task per processor.
+    :param slot_memory_bytes: the limit of read data that a task holds.
+    :param fail_on_data_loss: whether lost records fail the read.
     """
 
     streams: tuple[str, ...]
@@ -98,36 +99,36 @@ class ReadOptions:
     shard_ids: tuple[str, ...] = ()
     ranges: tuple[ShardNumbers, ...] = ()
     consumer_name: str | None = None
-    page_records: int = MOST_RECORDS_PER_FETCH
+    page_records: int = MAX_RECORDS_PER_FETCH
     shards_per_task: int | None = None
     slot_memory_bytes: int = RoundSettings.slot_memory_bytes
     fail_on_data_loss: bool = True
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """Return what the options say.
+    """Parse the options.
 
-    :param given: as Spark hands them over.
+    :param given: the options, as Spark passes them.
     :raises ConfigurationError: naming the option, the value and the remedy; secrets are not shown.
     """
-    options = _Given(given)
+    options = _OptionValues(given)
     streams, stream_arn, region = _streams(options)
     shard_ids = options.names("shardIds")
     ranges = _ranges(options)
     if len(streams) > 1 and (shard_ids or ranges):
         name = "shardIds" if shard_ids else "shardRanges"
-        raise options.refused(name, f"names shards of one stream, and {len(streams)} are read: read each by itself")
+        raise options.invalid(name, f"names shards of one stream, but {len(streams)} are read: read each separately")
     if shard_ids and ranges:
-        raise options.refused("shardIds", "is given with shardRanges, which names the shards itself: leave one out")
+        raise options.invalid("shardIds", "cannot be combined with shardRanges, which names the shards: leave one out")
     start, end = _window(options)
     mode = options.one_of(
         "consumerMode", {"polling": "polling", "getrecords": "polling", "efo": "efo", "subscribetoshard": "efo"}
     )
     consumer = options.text("consumerName")
     if mode == "efo" and consumer is None:
-        raise options.refused("consumerMode", "needs consumerName: name the consumer to read as")
+        raise options.invalid("consumerMode", "needs consumerName: name the consumer to read as")
     if mode != "efo" and consumer is not None:
-        raise options.refused("consumerName", "is for enhanced fan-out: give consumerMode=efo, or leave it out")
+        raise options.invalid("consumerName", "is for enhanced fan-out: set consumerMode=efo, or leave it out")
     return ReadOptions(
         streams=streams,
         stream_arn=stream_arn,
@@ -137,39 +138,39 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         shard_ids=shard_ids,
         ranges=ranges,
         consumer_name=consumer,
-        page_records=options.number("maxRecordsPerFetch", ReadOptions.page_records, 1, MOST_RECORDS_PER_FETCH),
+        page_records=options.number("maxRecordsPerFetch", ReadOptions.page_records, 1, MAX_RECORDS_PER_FETCH),
         shards_per_task=options.number("shardsPerTask", 0, 1) or None,
         slot_memory_bytes=options.number("slotMemoryBytes", ReadOptions.slot_memory_bytes, LEAST_SLOT_MEMORY_BYTES),
         fail_on_data_loss=options.one_of("failOnDataLoss", {"true": "true", "false": "false"}) != "false",
     )
 
 
-class _Given:
-    """The options of a read, by name.
+class _OptionValues:
+    """The option values of a read, by name.
 
-    :raises ConfigurationError: if one is unknown, or given twice.
+    :raises ConfigurationError: if an option is unknown, or set twice.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values: dict[str, str] = {}
         self._spelled: dict[str, str] = {}
         for key, value in options.items():
-            name, spelling = _known(key)
+            name, spelling = _canonical_name(key)
             if name in self._values:
                 raise ConfigurationError(
-                    f"{FORMAT}: options '{self._spelled[name]}' and '{spelling}' are the same one: give it once"
+                    f"{FORMAT}: options '{self._spelled[name]}' and '{spelling}' are the same option: set it once"
                 )
             self._values[name], self._spelled[name] = value.strip(), spelling
 
     def text(self, name: str) -> str | None:
-        """Return an option's value; None if it is not given, or empty."""
+        """Return an option's value; None if it is missing or empty."""
         return self._values.get(name) or None
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Return the parts of a list with commas, each once."""
+        """Return the items of a comma-separated list; each item may occur once."""
         parts = [part.strip() for part in (self.text(name) or "").split(",") if part.strip()]
         if double := next((part for n, part in enumerate(parts) if part in parts[:n]), None):
-            raise self.refused(name, f"names {double!r} twice: name each once")
+            raise self.invalid(name, f"names {double!r} twice: name each once")
         return tuple(parts)
 
     def number(self, name: str, default: int, least: int, most: int | None = None) -> int:
@@ -180,20 +181,20 @@ class _Given:
         value = int(text) if text.isascii() and text.isdigit() else -1
         if value < least or (most is not None and value > most):
             upper = f" to {most}" if most is not None else " or more"
-            raise self.refused(name, f"must be a whole number, {least}{upper}")
+            raise self.invalid(name, f"must be a whole number, {least}{upper}")
         return value
 
     def one_of(self, name: str, meanings: Mapping[str, str]) -> str | None:
-        """Return what a word means; None if none is given."""
+        """Return the meaning of a keyword; None if the option is missing."""
         text = self.text(name)
         if text is None:
             return None
         if text.lower() not in meanings:
-            raise self.refused(name, f"must be one of {', '.join(dict.fromkeys(meanings.values()))}")
+            raise self.invalid(name, f"must be one of {', '.join(dict.fromkeys(meanings.values()))}")
         return meanings[text.lower()]
 
-    def refused(self, name: str, why: str) -> ConfigurationError:
-        """Return the error that refuses an option's value.
+    def invalid(self, name: str, why: str) -> ConfigurationError:
+        """Return the error for an invalid value of an option.
 
         :param why: what is wrong, and the remedy.
         """
@@ -202,8 +203,8 @@ class _Given:
         return ConfigurationError(f"{FORMAT}: option '{self._spelled.get(name, name)}'{shown} {why}")
 
 
-def _known(key: str) -> tuple[str, str]:
-    """Return the name of an option, and how it is spelled."""
+def _canonical_name(key: str) -> tuple[str, str]:
+    """Return the name of an option, and its spelling by the user."""
     lower = key.lower()
     found = _BY_SPELLING.get(lower) or _BY_SPELLING.get(lower.removeprefix(PREFIX))
     if found is not None:
@@ -211,33 +212,33 @@ def _known(key: str) -> tuple[str, str]:
     near = difflib.get_close_matches(lower.removeprefix(PREFIX), _BY_SPELLING, n=1, cutoff=0.0)
     raise ConfigurationError(
         f"{FORMAT}: option '{key}' is unknown; the nearest is '{_BY_SPELLING[near[0]][1]}'. "
-        f"There are: {', '.join(OPTIONS)}"
+        f"The options are: {', '.join(OPTIONS)}"
     )
 
 
-def _streams(options: _Given) -> tuple[tuple[str, ...], str | None, str | None]:
-    """Return the streams, the ARN of the only one if that is given, and the region that it names."""
+def _streams(options: _OptionValues) -> tuple[tuple[str, ...], str | None, str | None]:
+    """Return the streams, and the ARN of the only stream with its region, if an ARN is set."""
     names, arn = options.names("streamName"), options.text("streamARN")
     if names and arn is not None:
-        raise options.refused("streamARN", "is given with streamName: leave one out")
+        raise options.invalid("streamARN", "cannot be combined with streamName: leave one out")
     if arn is not None:
         parts = _ARN.fullmatch(arn)
         if parts is None:
-            raise options.refused("streamARN", "must be like arn:aws:kinesis:eu-west-1:123456789012:stream/clicks")
+            raise options.invalid("streamARN", "must be like arn:aws:kinesis:eu-west-1:123456789012:stream/clicks")
         return (parts[2],), arn, parts[1]
     if not names:
         raise ConfigurationError(f"{FORMAT}: option 'streamName' is missing: name the stream, or several with commas")
     return names, None, None
 
 
-def _access(options: _Given, region: str | None) -> AwsSettings:
+def _access(options: _OptionValues, region: str | None) -> AwsSettings:
     endpoint = options.text("endpointUrl")
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):
-        raise options.refused("endpointUrl", "must begin with http:// or https://")
+        raise options.invalid("endpointUrl", "must begin with http:// or https://")
     named = _ENDPOINT.fullmatch(endpoint or "")
     role = options.text("roleArn")
     if role is not None and not role.startswith("arn:"):
-        raise options.refused("roleArn", "must be an ARN, like arn:aws:iam::123456789012:role/reader")
+        raise options.invalid("roleArn", "must be an ARN, like arn:aws:iam::123456789012:role/reader")
     for name, other in (
         ("awsAccessKey", "awsSecretKey"),
         ("awsSecretKey", "awsAccessKey"),
@@ -246,7 +247,7 @@ def _access(options: _Given, region: str | None) -> AwsSettings:
         ("roleSessionName", "roleArn"),
     ):
         if options.text(name) and not options.text(other):
-            raise options.refused(name, f"needs {other}: give both, or neither")
+            raise options.invalid(name, f"needs {other}: give both, or neither")
     return AwsSettings(
         region=options.text("region") or region or (named[1] if named else None),
         endpoint_url=endpoint,
@@ -259,23 +260,23 @@ def _access(options: _Given, region: str | None) -> AwsSettings:
     )
 
 
-def _window(options: _Given) -> tuple[datetime | str, datetime | None]:
-    """Return where reading begins, and where it ends."""
+def _window(options: _OptionValues) -> tuple[datetime | str, datetime | None]:
+    """Return where reading starts and ends."""
     words = {TRIM_HORIZON: TRIM_HORIZON, "EARLIEST": TRIM_HORIZON, LATEST: LATEST}
     start = _position(options, "initialPosition", words)
     end = _position(options, "endingPosition", {LATEST: LATEST})
     if start == LATEST and not isinstance(end, datetime):
-        raise options.refused(
+        raise options.invalid(
             "initialPosition",
-            "begins after all that is there, and so leaves nothing to read: give TRIM_HORIZON, an instant, or an "
-            "endingPosition that lies ahead",
+            "begins after all existing records, so there is nothing to read: give TRIM_HORIZON, an instant, or an "
+            "endingPosition in the future",
         )
     if isinstance(start, datetime) and isinstance(end, datetime) and start >= end:
-        raise options.refused("initialPosition", f"must be before endingPosition ({options.text('endingPosition')!r})")
+        raise options.invalid("initialPosition", f"must be before endingPosition ({options.text('endingPosition')!r})")
     return start or TRIM_HORIZON, end if isinstance(end, datetime) else None
 
 
-def _position(options: _Given, name: str, words: Mapping[str, str]) -> datetime | str | None:
+def _position(options: _OptionValues, name: str, words: Mapping[str, str]) -> datetime | str | None:
     text = options.text(name)
     if text is None:
         return None
@@ -285,7 +286,7 @@ def _position(options: _Given, name: str, words: Mapping[str, str]) -> datetime 
     if text.startswith("{"):
         found = _json(text)
         if not isinstance(found, dict) or [key.lower() for key in found] != ["at_timestamp"]:
-            raise options.refused(name, f'must be {{"at_timestamp": ...}} with {_INSTANT}; a format is not taken')
+            raise options.invalid(name, f'must be {{"at_timestamp": ...}} with {_INSTANT}; a format is not accepted')
         instant = str(next(iter(found.values())))
     elif text.upper().startswith(AT_TIMESTAMP):
         instant = text[len(AT_TIMESTAMP) :].lstrip(" :")
@@ -294,32 +295,32 @@ def _position(options: _Given, name: str, words: Mapping[str, str]) -> datetime 
     except ValueError:
         parsed = None
     if parsed is None or parsed.tzinfo is None:
-        raise options.refused(name, f"must be {', '.join(words)} or {_INSTANT}")
+        raise options.invalid(name, f"must be {', '.join(words)} or {_INSTANT}")
     return parsed
 
 
-def _ranges(options: _Given) -> tuple[ShardNumbers, ...]:
+def _ranges(options: _OptionValues) -> tuple[ShardNumbers, ...]:
     text = options.text("shardRanges")
     if text is None:
         return ()
     given = _json(text)
     if not isinstance(given, dict) or not given:
-        raise options.refused("shardRanges", f"must be a JSON object, like {_RANGES}")
+        raise options.invalid("shardRanges", f"must be a JSON object, like {_RANGES}")
     found = []
     for shard, numbers in given.items():
         if not isinstance(numbers, dict) or not numbers or not set(numbers) <= {"start", "end"}:
-            raise options.refused("shardRanges", f"must give 'start', 'end' or both of {shard!r}, like {_RANGES}")
+            raise options.invalid("shardRanges", f"must give 'start', 'end' or both for {shard!r}, like {_RANGES}")
         first, last = (_number(options, shard, field, numbers.get(field)) for field in ("start", "end"))
         if first is not None and last is not None and int(first) > int(last):
-            raise options.refused("shardRanges", f"has {shard!r} start after its end: exchange the two")
+            raise options.invalid("shardRanges", f"has the start of {shard!r} after its end: exchange the two")
         found.append(ShardNumbers(shard_id=shard, start=first, end=last))
     return tuple(found)
 
 
-def _number(options: _Given, shard: str, field: str, given: Any) -> str | None:
+def _number(options: _OptionValues, shard: str, field: str, given: Any) -> str | None:
     text = str(given)
     if given is not None and (isinstance(given, bool | float) or not (text.isascii() and text.isdigit())):
-        raise options.refused(
+        raise options.invalid(
             "shardRanges", f"has {given!r} as {field!r} of {shard!r}: give a sequence number in decimal digits"
         )
     return None if given is None else str(int(text))

@@ -1,4 +1,4 @@
-"""What is landed of one shard in a round: pages become row groups of its file as they come."""
+"""The landed file of one shard in a round: pages become row groups as they arrive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA
 from airflow_provider_coordination.spark.job_settings import LEAST_SLOT_MEMORY_BYTES as PAGE_BYTES
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ReadPlan
 
 UNIQUE = ("sequence_number", "data")
-"""The columns whose values hardly repeat; where records are aggregated, those of one have its sequence number."""
+"""The columns whose values rarely repeat; the user records of an aggregated record share its sequence number."""
 
 
 class NoRoomError(Exception):
@@ -31,23 +31,23 @@ class NoRoomError(Exception):
 
 
 class LandedShard:
-    """The file of a shard's batch, as a context manager: left by an error, there is none.
+    """The file of a shard's batch, as a context manager; after an error, there is no file.
 
-    :param plan: what is read.
-    :param options: what holds for every shard.
-    :param memory: of the slot.
-    :param row_group_bytes: how much is held until it is written.
+    :param plan: the shard to read.
+    :param options: the options for every shard.
+    :param memory: the memory of the slot.
+    :param row_group_bytes: how many bytes are held before they are written.
     """
 
     def __init__(self, plan: ReadPlan, options: LandingOptions, memory: SlotMemory, row_group_bytes: int) -> None:
         self.memory = memory
         self.batch_id = new_batch_id(plan.partition_key)
         self.records = 0
-        """How many user records it has."""
+        """The number of user records in the file."""
         self.data_bytes = 0
-        """How many bytes of user data."""
+        """The number of bytes of user data."""
         self.bytes = 0
-        """How many bytes its columns had in memory."""
+        """The number of bytes of the columns in memory."""
         self.last_arrival: datetime | None = None
         """When the last record arrived."""
         self._constant = {"stream": plan.stream, "shard_id": plan.shard_id, "_batch_id": self.batch_id}
@@ -68,14 +68,14 @@ class LandedShard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the memory back; a file that is not closed goes."""
+        """Release the memory; delete a file that is not closed."""
         self._let_go()
         self._stack.__exit__(kind, error, trace)
 
     def add(self, page: pa.RecordBatch, *, in_place_of: int = 0) -> None:
         """Add the user records of a page.
 
-        :param in_place_of: how many bytes of memory are held for it.
+        :param in_place_of: how many bytes of memory are reserved for the page.
         """
         size = page.nbytes if page.num_rows else 0
         self.memory.let_go(in_place_of, for_those=size)
@@ -91,7 +91,7 @@ class LandedShard:
             self.write_out()
 
     def write_out(self) -> None:
-        """Write what is held as a row group."""
+        """Write the held pages as a row group."""
         if not self._pages:
             return
         pages = pa.Table.from_batches(self._pages, USER_RECORD_SCHEMA)
@@ -108,7 +108,7 @@ class LandedShard:
         self._let_go()
 
     def close(self) -> tuple[str, int]:
-        """Make the file durable; return where it is, and its size. Without records there is none."""
+        """Make the file durable; return its location and size. Without records, there is no file."""
         self.write_out()
         self._stack.close()
         return ("", 0) if self._writer is None else (self._uri, self._writer.size)
@@ -119,26 +119,26 @@ class LandedShard:
 
 
 class PageRoom(Share):
-    """The memory that the next page of a shard needs; see `Room`.
+    """The memory that the next page of a shard needs; see `PageMemory`.
 
-    :param landed: what is held of the shard is written before it waits.
-    :param patience: for how long.
+    :param landed: the file of the shard; its held pages are written before a wait.
+    :param retry: limits the wait.
     """
 
-    def __init__(self, landed: LandedShard, patience: Patience) -> None:
+    def __init__(self, landed: LandedShard, retry: RetryBudget) -> None:
         super().__init__(landed.memory, PAGE_BYTES)
         self._landed = landed
-        self._patience = patience
+        self._retry = retry
 
     def hold(self) -> None:
-        """See `Room.hold`.
+        """See `PageMemory.hold`.
 
-        :raises NoRoomError: if the time is over before there is any.
+        :raises NoRoomError: if the time ends before there is memory.
         """
         if self.hold_now():
             return
         self._landed.write_out()
-        until = self._patience.until
-        left = None if until is None else max(0.0, until - self._patience.clock.monotonic())
+        until = self._retry.until
+        left = None if until is None else max(0.0, until - self._retry.clock.monotonic())
         if not self.hold_within(left):
             raise NoRoomError

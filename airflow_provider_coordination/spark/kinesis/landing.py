@@ -1,7 +1,7 @@
-"""Landing, on executors: slots read shards and write Parquet files themselves.
+"""Landing on executors: slots read shards and write Parquet files themselves.
 
-Record bytes go from Kinesis into Arrow and from there into a file, all within one Python worker; the driver and the
-JVM see one manifest row for each shard. Measurements behind this shape: writing Parquet in the worker is about three
+Record bytes go from Kinesis into Arrow and from there into a file, all within one Python worker. The driver and the JVM
+see one manifest row for each shard. Measurements support this design: writing Parquet in the worker is about three
 times as fast as handing batches to the JVM.
 """
 
@@ -29,9 +29,9 @@ from airflow_provider_coordination.sources.kinesis.fan_out import subscribe_shar
 from airflow_provider_coordination.sources.kinesis.pacing import (
     READ_BYTES_PER_SECOND,
     READ_INTERVAL_SECONDS,
-    Patience,
-    Taken,
-    moved,
+    RecentReads,
+    RetryBudget,
+    shifted,
 )
 from airflow_provider_coordination.sources.kinesis.pages import ShardPage
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
@@ -41,10 +41,10 @@ from airflow_provider_coordination.sources.kinesis.user_records import user_reco
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.kinesis.landed_shard import LandedShard, NoRoomError, PageRoom
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
-from airflow_provider_coordination.spark.shared_locations import SharedPlaces
+from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_count import SlotCount
 from airflow_provider_coordination.spark.slot_memory import LEAST_ROW_GROUP_BYTES, ROW_GROUP_BYTES, SlotMemory
-from airflow_provider_coordination.spark.slots import dealt, land_in_slots
+from airflow_provider_coordination.spark.slots import distribute, land_in_slots
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -52,31 +52,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HIGHEST_HASH_KEY = str(2**128 - 1)
-LEAST_SIZE = 10_000.0
-"""What a shard costs its slot that gives nothing, as bytes a second of one that does."""
+IDLE_SHARD_BYTES_PER_SECOND = 10_000.0
+"""The cost of an idle shard for its slot, as bytes per second of an active one."""
 SLOT_BYTES_PER_SECOND = 4 * READ_BYTES_PER_SECOND
-"""How much a slot should have to read: less than a core lands, which has to transform it as well."""
+"""How much a slot should have to read: less than a core can land, since the core must transform it as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadPlan:
     """What to read of one shard.
 
-    :param source_identifier: the partition's item family.
+    :param source_identifier: the item family of the partition.
     :param partition_key: the partition.
-    :param fencing_token: of its lease.
-    :param stream: the stream's name.
+    :param fencing_token: the fencing token of its lease.
+    :param stream: the name of the stream.
     :param shard_id: the shard.
     :param start: the position to read after.
     :param starting_hash_key: the first hash key of the shard, a decimal number.
-    :param ending_hash_key: the last one.
-    :param delivered_until: nothing that arrived by this instant (aware) is missing; None if unknown.
+    :param ending_hash_key: the last hash key.
+    :param delivered_until: all records that arrived by this instant (aware) are delivered; None if unknown.
     :param retention_seconds: how long the stream keeps records; None if unknown.
     :param consumer_arn: read by enhanced fan-out as this consumer; None polls.
     :param end: the position at which the partition ends; None if it ends with the shard.
-    :param iterator: Kinesis' own, which goes on at the start; None if none is known.
-    :param throughput: how many bytes a second it gave in the rounds before; None if it was not read yet.
-    :param taken: what the rounds before read of it; counts from now on.
+    :param iterator: a Kinesis iterator that continues at the start; None if none is known.
+    :param throughput: bytes per second of the shard in the former rounds; None if it was not read yet.
+    :param recent_reads: the reads of the former rounds; times count from now.
     """
 
     source_identifier: str
@@ -93,22 +93,22 @@ class ReadPlan:
     end: str | None = None
     iterator: str | None = None
     throughput: float | None = None
-    taken: Taken = ()
+    recent_reads: RecentReads = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class LandingOptions:
-    """What holds for every shard of a round.
+    """The options for every shard of a round.
 
     :param kinesis: how to reach Kinesis.
-    :param root: where landed files go.
-    :param access: how that place is reached.
+    :param root: the location of landed files.
+    :param access: how to reach that location.
     :param seconds: how long a shard is read.
-    :param max_bytes: read no further page once a shard gave this many bytes.
-    :param slot_memory_bytes: how much of what it reads a slot holds at most.
-    :param leave_slot: whether a slot is left to a delivery that goes on meanwhile.
-    :param filter_by_hash_range: drop user records of an aggregate whose hash key is not of their shard.
-    :param on_data_loss: `"fail"` lands nothing behind a gap, `"reset"` reads on.
+    :param max_bytes: stop reading pages once a shard has returned this many bytes.
+    :param slot_memory_bytes: the limit of read data that a slot holds.
+    :param leave_slot: whether one slot is left to a concurrent delivery.
+    :param filter_by_hash_range: drop user records of an aggregate whose hash key does not belong to their shard.
+    :param on_data_loss: `"fail"` lands nothing after a gap, `"reset"` continues to read.
     :param stop_at: land no record that arrived at this instant (aware) or later.
     """
 
@@ -126,17 +126,17 @@ class LandingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Landed(LandedRow):
-    """What was read of a shard, or why not; its records are user records, and its positions those of whole records.
+    """The result of reading a shard, or the error. Records are user records; positions are those of whole records.
 
-    :param children: the shards that follow it, where this is its end.
-    :param millis_behind_latest: what the service said of the last page.
-    :param at_stop: whether everything before `LandingOptions.stop_at` is read, and more may follow later.
-    :param filtered: user records that were dropped because they belong to another shard.
-    :param throttled: reads that were refused although this job kept to what a shard allows: others read it too.
-    :param gap: what was lost before the first record; with `error`, what stands in the way.
-    :param next_iterator: Kinesis' own, which goes on at the end; None if none is known.
-    :param taken: what was read of the shard; counts from the end on.
-    :param memory_bytes: how much the slot held at most, of all its shards.
+    :param children: the child shards, if this is the end of the shard.
+    :param millis_behind_latest: the lag that the service reported with the last page.
+    :param at_stop: whether everything before `LandingOptions.stop_at` was read, and more may follow later.
+    :param filtered: the number of user records that were dropped because they belong to another shard.
+    :param throttled: the number of throttled reads although this job kept to a shard's limits: others read it too.
+    :param gap: the data that was lost before the first record; with `error`, the gap that blocks reading.
+    :param next_iterator: a Kinesis iterator that continues at the end; None if none is known.
+    :param recent_reads: the reads of the shard; times count from the end.
+    :param memory_bytes: the most memory that the slot held for all its shards.
     """
 
     children: tuple[ChildShard, ...] = ()
@@ -146,7 +146,7 @@ class Landed(LandedRow):
     throttled: int = 0
     gap: Gap | None = None
     next_iterator: str | None = None
-    taken: Taken = ()
+    recent_reads: RecentReads = ()
     memory_bytes: int = 0
 
 
@@ -154,36 +154,35 @@ def land(
     context: SparkContext,
     plans: Sequence[ReadPlan],
     options: LandingOptions,
-    places: SharedPlaces | None = None,
+    places: SharedLocations | None = None,
     count: SlotCount | None = None,
 ) -> list[Landed]:
-    """Read every shard of `plans` on the executors; return one row for each.
+    """Read every shard of `plans` on the executors; return one row for each shard.
 
-    :param places: `options.root` and others, if executors are to be asked whether they share them.
-    :param count: says how many slots land, from what it knows of earlier rounds; None if there was none.
-    :raises ConfigurationError: if they do not.
-    :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
-        lost.
+    :param places: `options.root` and other locations, if executors must prove that they share them.
+    :param count: decides how many slots land, from its data of earlier rounds; None if there was none.
+    :raises ConfigurationError: if the executors do not share the locations.
+    :raises Exception: Spark's error if a task fails too often. Nothing is recorded then, so nothing is lost.
     """
     slots = (count or SlotCount(context)).of_round(slots_needed(plans), leave_slot=options.leave_slot)
-    landed = land_in_slots(context, dealt(plans, slots, _size), partial(_land_slot, options), Landed, places)
-    warn_of(landed)
+    landed = land_in_slots(context, distribute(plans, slots, _size), partial(_land_slot, options), Landed, places)
+    log_warnings(landed)
     return landed
 
 
 def slots_needed(plans: Sequence[ReadPlan]) -> int:
-    """Return how many slots the shards of a round would use."""
+    """Return the number of slots that the shards of a round can use."""
     return max(1, min(len(plans), math.ceil(sum(map(_size, plans)) / SLOT_BYTES_PER_SECOND)))
 
 
 def _size(plan: ReadPlan) -> float:
-    """Return how much a shard is expected to give: one that was not read yet, as much as it can."""
-    unknown = 0 if plan.iterator is not None else READ_BYTES_PER_SECOND  # one that was read gave nothing
-    return LEAST_SIZE + (unknown if plan.throughput is None else plan.throughput)
+    """Return the expected bytes per second of a shard; a new shard is expected to return its maximum."""
+    unknown = 0 if plan.iterator is not None else READ_BYTES_PER_SECOND  # with an iterator, it was read without records
+    return IDLE_SHARD_BYTES_PER_SECOND + (unknown if plan.throughput is None else plan.throughput)
 
 
-def warn_of(rows: Iterable[Landed]) -> None:
-    """Log what a person should know of the rows of a round, whatever becomes of them."""
+def log_warnings(rows: Iterable[Landed]) -> None:
+    """Log warnings for the user about the rows of a round, whether or not they are recorded."""
     for row in rows:
         if row.filtered:
             log.warning(
@@ -200,7 +199,7 @@ def warn_of(rows: Iterable[Landed]) -> None:
 
 
 def _land_slot(options: LandingOptions, plans: Sequence[ReadPlan]) -> list[Landed]:
-    """Read all shards of a slot at the same time, each by a thread of its own: they wait nearly all the time."""
+    """Read all shards of a slot at the same time, one thread each: the threads wait nearly all the time."""
     memory = SlotMemory(options.slot_memory_bytes)
     shared = min(ROW_GROUP_BYTES, max(LEAST_ROW_GROUP_BYTES, options.slot_memory_bytes // (2 * len(plans))))
     rows = partial(land_shard, shared_reading_client(options.kinesis), options, memory=memory, row_group_bytes=shared)
@@ -219,16 +218,16 @@ def land_shard(
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Landed:
-    """Read one shard for a while and write what it gave to one file.
+    """Read one shard for a while, and write its records to one file.
 
-    An error becomes part of the row: one shard never stops the others. What was read before an error is landed; the
-    next round meets the error again.
+    An error becomes part of the row: one shard never stops the others. Records that were read before the error are
+    landed; the next round meets the error again.
 
     :param client: as `reading_client` returns it.
-    :param memory: of the slot; by default it has one of its own.
-    :param row_group_bytes: how much of the shard is held until it is written.
+    :param memory: the memory of the slot; by default a separate one.
+    :param row_group_bytes: how many bytes are held before they are written.
     :param clock: measures how long to read.
-    :param sleep: waits that many seconds.
+    :param sleep: waits for a number of seconds.
     """
     clock = clock or SystemClock()
     try:
@@ -236,9 +235,9 @@ def land_shard(
         with LandedShard(plan, options, memory, row_group_bytes) as landed:
             return _land_shard(client, options, plan, landed, clock, sleep)
     except DataLostError as error:
-        # The source answers: only a person, or `on_data_loss`, decides about what it does not hold any more.
+        # The source responds: only the user, or `on_data_loss`, can decide about records that it no longer holds.
         failure = Failure(type(error).__name__)
-        return _lost(
+        return _data_loss_row(
             plan, error.gap, failure, "read on with `airflow-coordination reset` to earliest, or on_data_loss='reset'"
         )
     except ShardNotFoundError as error:
@@ -250,26 +249,26 @@ def land_shard(
             found_at=clock.now(),
             reason=str(error),
         )
-        return _lost(
+        return _data_loss_row(
             plan,
             gap,
             Failure.of(error),
-            "a shard sync with on_data_loss='reset' finishes it and goes on with what follows",
+            "a shard sync with on_data_loss='reset' finishes it and continues with its successors",
         )
     except CoordinationError as error:
-        passing = isinstance(error, KinesisUnavailableError)
+        is_temporary = isinstance(error, KinesisUnavailableError)
         failure = Failure(type(error).__name__, is_of_source=True)  # refused access is a wrong configuration as well
-        return Landed(partition_key=plan.partition_key, error=str(error), passing=passing, failure=failure)
+        return Landed(partition_key=plan.partition_key, error=str(error), is_temporary=is_temporary, failure=failure)
     except OSError as error:
         return Landed(
             partition_key=plan.partition_key,
             error=not_written(options.root, error),
-            passing=True,
+            is_temporary=True,
             failure=Failure.of(error),
         )
 
 
-def _lost(plan: ReadPlan, gap: Gap, failure: Failure, remedy: str) -> Landed:
+def _data_loss_row(plan: ReadPlan, gap: Gap, failure: Failure, remedy: str) -> Landed:
     return Landed(
         partition_key=plan.partition_key,
         gap=gap,
@@ -288,7 +287,7 @@ def _land_shard(
     sleep: Callable[[float], None],
 ) -> Landed:
     begun = clock.monotonic()
-    patience = Patience(until=begun + options.seconds, attempts=options.kinesis.max_attempts, clock=clock, sleep=sleep)
+    retry = RetryBudget(until=begun + options.seconds, attempts=options.kinesis.max_attempts, clock=clock, sleep=sleep)
     start = BatchStart(
         position=plan.start,
         delivered_until=plan.delivered_until,
@@ -302,14 +301,14 @@ def _land_shard(
         stop=parse_position(plan.end) if plan.end is not None else stop,
         reads_on=options.on_data_loss == "reset",
     )
-    if reading.begins_at_stop:
-        return _nothing_left(plan)
+    if reading.starts_at_stop:
+        return _empty_row(plan)
     hash_keys = None
     if options.filter_by_hash_range:
         hash_keys = HashKeyRange(int(plan.starting_hash_key), int(plan.ending_hash_key))
     filtered = 0
-    room = PageRoom(landed, patience)
-    with closing(_pages(client, plan, patience, room, inclusive=inclusive)) as pages:
+    room = PageRoom(landed, retry)
+    with closing(_pages(client, plan, retry, room, inclusive=inclusive)) as pages:
         try:
             for records in reading.of(pages):
                 if records:
@@ -317,14 +316,14 @@ def _land_shard(
                     filtered += users.filtered
                     landed.add(users.columns, in_place_of=room.hand_over())
                 room.let_go()
-                if landed.bytes >= options.max_bytes or patience.is_over():
+                if landed.bytes >= options.max_bytes or retry.is_over():
                     break
         except NoRoomError:
             log.info("shard %s: the round ended before there was room for a page", plan.shard_id)
         except CoordinationError as error:
             if reading.end == plan.start:
                 raise
-            log.warning("what was read is landed, and the rest left to the next round: %s", error)
+            log.warning("the records read so far are landed, the rest is left to the next round: %s", error)
     seconds = clock.monotonic() - begun
     file, file_bytes = landed.close()
     return Landed(
@@ -347,12 +346,12 @@ def _land_shard(
         seconds=seconds,
         gap=reading.gap,
         next_iterator=reading.next_iterator,
-        taken=moved(reading.taken, -clock.monotonic()),
+        recent_reads=shifted(reading.recent_reads, -clock.monotonic()),
     )
 
 
-def _nothing_left(plan: ReadPlan) -> Landed:
-    """Return the row of a shard that is read as far as it may be."""
+def _empty_row(plan: ReadPlan) -> Landed:
+    """Return the row of a shard that is already read up to its limit."""
     return Landed(
         partition_key=plan.partition_key,
         batch_id=new_batch_id(plan.partition_key),
@@ -364,7 +363,7 @@ def _nothing_left(plan: ReadPlan) -> Landed:
 
 
 def _pages(
-    client: KinesisClient, plan: ReadPlan, patience: Patience, room: PageRoom, *, inclusive: bool
+    client: KinesisClient, plan: ReadPlan, retry: RetryBudget, room: PageRoom, *, inclusive: bool
 ) -> Generator[ShardPage]:
     if plan.consumer_arn is None:
         iterator = None if inclusive else plan.iterator
@@ -374,11 +373,11 @@ def _pages(
             plan.shard_id,
             plan.start,
             inclusive=inclusive,
-            patience=patience,
+            retry=retry,
             room=room,
             iterator=iterator,
-            taken=plan.taken,
+            recent_reads=plan.recent_reads,
         )
     return subscribe_shard(
-        client, plan.consumer_arn, plan.stream, plan.shard_id, plan.start, inclusive=inclusive, patience=patience
+        client, plan.consumer_arn, plan.stream, plan.shard_id, plan.start, inclusive=inclusive, retry=retry
     )

@@ -1,4 +1,4 @@
-"""What a landed file of a shard looks like: its columns are always the same."""
+"""The layout of a shard's landed file: its columns are always the same."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ RECORD_SCHEMA = pa.schema([pa.field(name, of, nullable=False) for name, of in zi
 SHARD_RECORDS = RecordLayout(
     position=("sequence_number", "sub_sequence_number"),
     names=RECORD_COLUMNS,
-    ddl=(  # given, Spark need not look into each file first
+    ddl=(  # with a schema, Spark need not open each file first
         "stream STRING, shard_id STRING, sequence_number STRING, sub_sequence_number BIGINT, partition_key STRING, "
         "approximate_arrival_timestamp TIMESTAMP, data BINARY, _batch_id STRING"
     ),
     dead_letter=pa.schema(
         [*WHAT_FAILED, *(RECORD_SCHEMA.field(n).with_nullable(True) for n in range(7)), *WHEN_IT_FAILED]
     ),
-    sampled={name: name for name in ("shard_id", "sequence_number", "sub_sequence_number")},
-    place="{shard_id}:{sequence_number}/{sub_sequence_number}",
+    sample_fields={name: name for name in ("shard_id", "sequence_number", "sub_sequence_number")},
+    location_format="{shard_id}:{sequence_number}/{sub_sequence_number}",
 )
-"""Records of Kinesis: those of `RECORD_SCHEMA`."""
+"""The layout of Kinesis records; see `RECORD_SCHEMA`."""

@@ -1,4 +1,4 @@
-"""Reading Kinesis shards in rounds: streams are looked after, parents come before children, losses are reported."""
+"""Reading Kinesis shards in rounds: refreshing streams, ordering parents before children, and reporting losses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.sources.kinesis.cleanup import ended, gap_after, with_loss
 from airflow_provider_coordination.sources.kinesis.errors import StreamGoneError
 from airflow_provider_coordination.sources.kinesis.keys import sibling_key
-from airflow_provider_coordination.sources.kinesis.pacing import Taken, moved
+from airflow_provider_coordination.sources.kinesis.pacing import RecentReads, shifted
 from airflow_provider_coordination.sources.kinesis.positions import is_sequence_number
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
@@ -27,7 +27,7 @@ from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.shared_locations import SharedPlaces
+from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_count import SlotCount
 from airflow_provider_coordination.spark.summary import Summary
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDLE_WRITES_PER_TIMEOUT = 3
-"""How often in an ownership timeout an idle shard's position is written at most: as often as its lease is renewed."""
+"""How often per ownership timeout an idle shard's position is written at most: as often as its lease is renewed."""
 ITERATOR_SECONDS = 240.0
-"""How long an iterator of Kinesis is used: it holds for five minutes."""
-PARENT_POLL = timedelta(seconds=10)
-"""How often a child whose parent is not finished is looked at, as in the Kinesis Client Library."""
+"""How long a Kinesis iterator is used; it is valid for five minutes."""
+PARENT_POLL_INTERVAL = timedelta(seconds=10)
+"""How often a child whose parent is not finished is checked, as in the Kinesis Client Library."""
 
 
 class _Iterator(NamedTuple):
-    """Kinesis' own iterator, which goes on behind what was read of a shard."""
+    """A Kinesis iterator that continues after the records that were read of a shard."""
 
     position: str
     iterator: str
@@ -55,13 +55,13 @@ class _Iterator(NamedTuple):
 class ShardReading:
     """How a job reads shards; a `Reading`.
 
-    :param context: Spark's.
-    :param kinesis: what is read, and how.
-    :param streams: the streams that it reads; the shards of others are left alone.
-    :param settings: the job's.
-    :param coordinator: of the source, for the job's owner.
-    :param partitions: what the job works on.
-    :param summary: the job's report.
+    :param context: the Spark context.
+    :param kinesis: what to read, and how.
+    :param streams: the streams of the job; shards of other streams are left alone.
+    :param settings: the settings of the job.
+    :param coordinator: the coordinator of the source, for the job's owner.
+    :param partitions: the partitions of the job.
+    :param summary: the summary of the job.
     """
 
     def __init__(
@@ -93,15 +93,15 @@ class ShardReading:
             on_data_loss=kinesis.on_data_loss,
             stop_at=kinesis.stop_at,
         )
-        self._places = SharedPlaces(settings.worker_roots, settings.access)
+        self._places = SharedLocations(settings.worker_roots, settings.access)
         self._settling_time = kinesis.repartition_transition_duration
         self._at_stop: set[str] = set()
         self._shards = KindPartitions(partitions, coordinator.leases, ShardProgress)
-        self._measured_at: dict[str, float] = {}  # when the throughput of each was last measured
+        self._measured_at: dict[str, float] = {}  # by partition: when its throughput was last measured
         self._iterators: dict[str, _Iterator] = {}
-        self._taken: dict[str, Taken] = {}  # what was read of each, by the clock
-        self._gone: dict[str, str] = {}  # why, of shards whose stream is not there any more
-        self._settling: dict[str, datetime] = {}  # children put back until their resharding has settled
+        self._recent_reads: dict[str, RecentReads] = {}  # by partition: its reads, by the local clock
+        self._gone: dict[str, str] = {}  # by partition whose stream no longer exists: the reason
+        self._settling: dict[str, datetime] = {}  # by child put back until its resharding has settled: until when
 
     @property
     def at_stop(self) -> set[str]:
@@ -110,27 +110,27 @@ class ShardReading:
 
     @property
     def expects_more(self) -> bool:
-        """See `Reading.expects_more`: a resharding may be left to settle."""
-        return any(until > self._clock.now() - PARENT_POLL for until in self._settling.values())
+        """See `Reading.expects_more`: a resharding may still have to settle."""
+        return any(until > self._clock.now() - PARENT_POLL_INTERVAL for until in self._settling.values())
 
     # Streams
 
-    def look_after(self) -> None:
-        """Look after the streams' shards, and put down those whose stream is not there any more."""
+    def refresh_source(self) -> None:
+        """Refresh the streams, and mark the shards whose stream no longer exists."""
         self._at_stop.intersection_update(self._partitions.read_until)
         self._shards.forget_ended()
         known: dict[str, Any]
-        for known in (self._measured_at, self._iterators, self._taken):
+        for known in (self._measured_at, self._iterators, self._recent_reads):
             for key in known.keys() - self._partitions.read_until.keys():
                 del known[key]
-        if self._streams.look_after():
+        if self._streams.refresh():
             for key, progress in list(self._shards.all()):
                 self._check_stream(key, progress)
 
     def _check_stream(self, key: str, progress: ShardProgress) -> None:
-        """Check that the shard's stream is there; what is landed of one that is gone is delivered all the same.
+        """Check that the shard's stream exists; landed data of a stream that is gone is still delivered.
 
-        :raises SourceError: if the job does not read its stream.
+        :raises SourceError: if the job does not read the stream.
         """
         try:
             self._streams.check(key, progress)
@@ -144,17 +144,17 @@ class ShardReading:
 
     def end_round(self) -> None:
         """See `Reading.end_round`."""
-        self._lose_gone()
+        self._report_lost_shards()
 
-    def _lose_gone(self) -> None:
-        """Report what shards held that are gone with their stream, once what is landed of them is delivered."""
+    def _report_lost_shards(self) -> None:
+        """Report the loss of shards whose stream is gone, once their landed data is delivered."""
         for key, reason in list(self._gone.items()):
             with suppress(*LOST):
                 progress = self._shards.progress(key)
                 if not progress.landed:
                     gap = gap_after(progress, reason, until=None, found_at=self._clock.now())
                     self._report_loss(key, progress, gap)
-                    # Within instants nobody but a person's shard sync goes on with what follows.
+                    # Within a bounded read, only a shard sync that the user runs continues with the successors.
                     is_left_to_sync = progress.end is not None and progress.is_followed
                     if self._on_data_loss == "reset" and not is_left_to_sync:
                         self._coordinator.leases.complete(key, ended(with_loss(progress, gap)).to_mapping())
@@ -165,19 +165,19 @@ class ShardReading:
             if not self._coordinator.leases.holds(key):
                 self._gone.pop(key, None)
 
-    # Beginning
+    # Start
 
-    def may_begin(self, partition: Partition) -> bool:
-        """See `Reading.may_begin`: a child has to wait for its parents."""
+    def may_start(self, partition: Partition) -> bool:
+        """See `Reading.may_start`: a child must wait for its parents."""
         progress = ShardProgress.from_mapping(partition.progress)
         self._check_stream(partition.partition_key, progress)
-        return not self._has_to_wait(partition, progress)
+        return not self._must_wait(partition, progress)
 
-    def _has_to_wait(self, partition: Partition, progress: ShardProgress) -> bool:
-        """Return whether a child that nothing was read from has to wait, and put it back if so.
+    def _must_wait(self, partition: Partition, progress: ShardProgress) -> bool:
+        """Return whether a child that was not read yet must wait; put it back if so.
 
-        A child is created when its parents are done, but an imported one may be there before; and a resharding may be
-        left to settle first.
+        A child is created when its parents are done. But an imported child may exist earlier, and a resharding may
+        have to settle first.
         """
         if is_sequence_number(progress.landed_position):
             return False
@@ -191,9 +191,9 @@ class ShardReading:
             self._settling[key] = until
         elif unfinished := [p for p in parents if p and p.status is not PartitionStatus.COMPLETED]:
             log.info("partition %s waits for its parents", key)
-            until = now + PARENT_POLL
+            until = now + PARENT_POLL_INTERVAL
             if progress.end is not None and not any(parent.is_parked for parent in unfinished):
-                self._settling[key] = until  # a bounded job ends when nothing is left
+                self._settling[key] = until  # a bounded job ends once nothing is left
         else:
             self._settling.pop(key, None)
             return False
@@ -225,11 +225,11 @@ class ShardReading:
             end=progress.end,
             iterator=self._iterator_of(key, progress),
             throughput=progress.throughput,
-            taken=moved(self._taken.get(key, ()), -self._clock.monotonic()),
+            recent_reads=shifted(self._recent_reads.get(key, ()), -self._clock.monotonic()),
         )
 
     def _iterator_of(self, key: str, progress: ShardProgress) -> str | None:
-        """Return Kinesis' iterator that goes on where a shard was read to, if it still holds."""
+        """Return the Kinesis iterator that continues where reading of a shard ended, if it is still valid."""
         known = self._iterators.get(key)
         if known is None or known.position != progress.landed_position:
             return None
@@ -237,18 +237,18 @@ class ShardReading:
 
     def record(self, rows: Sequence[Landed]) -> RoundRead:
         """See `Reading.record`."""
-        self._check_beginnings(rows)
+        self._check_batch_starts(rows)
         held = max((row.memory_bytes for row in rows), default=0)
         self._summary.slot_memory_bytes = max(self._summary.slot_memory_bytes, held)
         idle: dict[str, ShardProgress] = {}
         for row in rows:
             if row.partition_key in self._gone:
-                continue  # what was landed is another stream's of this name, and swept later
+                continue  # the landed data belongs to another stream of the same name; it is swept later
             with self._partitions.recording(row.partition_key):
                 self._record(row, idle)
             if row.next_iterator is not None:
                 self._iterators[row.partition_key] = _Iterator(row.end, row.next_iterator, self._clock.monotonic())
-            self._taken[row.partition_key] = moved(row.taken, self._clock.monotonic())
+            self._recent_reads[row.partition_key] = shifted(row.recent_reads, self._clock.monotonic())
         self._write_idle(idle)
         return RoundRead(
             partitions=sum(row.is_batch for row in rows),
@@ -259,13 +259,13 @@ class ShardReading:
         )
 
     def _record(self, row: Landed, idle: dict[str, ShardProgress]) -> None:
-        """Note what was read of a shard.
+        """Record what was read of a shard.
 
-        :param idle: where it is put how far an idle shard is, if that is to be written.
+        :param idle: receives the position of an idle shard, if it must be written.
         """
         key = row.partition_key
         if row.error is not None:
-            self._cannot_read(row)
+            self._handle_unreadable(row)
             return
         if row.gap is not None:
             self._note_gap(key, row.gap)
@@ -281,15 +281,15 @@ class ShardReading:
             if (known := self._idle(key, row.read_until, after=after)) is not None:
                 idle[key] = known
 
-    def _check_beginnings(self, rows: Sequence[Landed]) -> None:
-        """Make sure that what was read is of the stream whose shard it was to be.
+    def _check_batch_starts(self, rows: Sequence[Landed]) -> None:
+        """Make sure that the records come from the stream that the shard belongs to.
 
-        A sequence number is refused by another stream of the same name; other positions are not.
+        Another stream of the same name refuses a sequence number, but accepts other positions.
         """
         begun = {row.partition_key for row in rows if row.is_batch and not is_sequence_number(row.start)}
         beginnings = [(key, progress) for key, progress in self._shards.all() if key in begun]
         for name in {progress.stream for _, progress in beginnings}:
-            self._streams.look_at(name)
+            self._streams.describe_again(name)
         for key, progress in beginnings:
             self._check_stream(key, progress)
 
@@ -303,15 +303,15 @@ class ShardReading:
         self._shards.record(row, landing)
 
     def _throughput_of(self, row: Landed) -> float | None:
-        """Return how many bytes a second a shard gave since it was measured last; what it gave while read, at first."""
+        """Return the bytes per second of a shard since its last measurement; the first time, while it was read."""
         now, since = self._clock.monotonic(), self._measured_at.get(row.partition_key)
         self._measured_at[row.partition_key] = now
         seconds = row.seconds if since is None else now - since
         return row.bytes / seconds if seconds > 0 else None
 
-    # What cannot be read
+    # Unreadable shards
 
-    def _cannot_read(self, row: Landed) -> None:
+    def _handle_unreadable(self, row: Landed) -> None:
         key, reason = row.partition_key, str(row.error)
         exhausted = self._shards.count_unreadable(key)
         if row.gap is not None and self._on_data_loss == "fail":
@@ -319,16 +319,16 @@ class ShardReading:
             self._report_loss(key, progress, row.gap)
             self._partitions.park(key, reason, with_loss(progress, row.gap).to_mapping(), row.failure)
         elif row.gap is not None and exhausted:
-            self._gone[key] = reason  # the shard is not there, and its stream is: shard sync goes on with what follows
-        elif not exhausted and (row.passing or row.gap is not None):
+            self._gone[key] = reason  # the shard is gone, the stream is not: shard sync continues with its successors
+        elif not exhausted and (row.is_temporary or row.gap is not None):
             if row.gap is not None:
-                self._streams.look_soon()
+                self._streams.refresh_soon()
             log.warning("partition %s cannot be read, trying again next round: %s", key, reason)
         else:
             self._partitions.fail(key, reason, row.failure)
 
     def _note_gap(self, key: str, gap: Gap) -> None:
-        """Report data that was gone before it was read, and keep that with the partition."""
+        """Report data that was lost before it was read, and record the gap with the partition."""
         progress = self._shards.progress(key)
         self._report_loss(key, progress, gap)
         self._coordinator.leases.save_progress(key, with_loss(progress, gap).to_mapping())
@@ -338,7 +338,7 @@ class ShardReading:
         self._coordinator.events.count(CoordinationMetric.DATA_LOSS)
         self._summary.data_loss[key] = str(gap)
 
-    # What is known of idle shards
+    # Idle shards
 
     def last_known(self, key: str) -> ShardProgress | None:
         """See `Reading.last_known`."""
@@ -346,9 +346,9 @@ class ShardReading:
         return None if until is None else self._idle(key, until, after=timedelta(0))
 
     def _write_idle(self, idle: Mapping[str, ShardProgress]) -> None:
-        """Write how far idle shards are.
+        """Write the positions of idle shards.
 
-        Writing it renews the lease, so at the pace of renewals an idle shard costs no write more.
+        A write renews the lease. At the pace of renewals, an idle shard therefore costs no additional write.
         """
         written = self._coordinator.leases.checkpoint_each({key: known.to_mapping() for key, known in idle.items()})
         for key, result in written.items():
@@ -359,7 +359,7 @@ class ShardReading:
                 self._summary.note_progress(key)
 
     def _idle(self, key: str, until: datetime, *, after: timedelta) -> ShardProgress | None:
-        """Return how far an idle shard is; None if it is not idle, or that is news by `after` at most."""
+        """Return the progress of an idle shard; None if it is not idle, or advanced by `after` at most."""
         progress = self._shards.progress(key)
         known = progress.delivered_until or datetime.min.replace(tzinfo=UTC)
         if progress.landed or until <= known + after:

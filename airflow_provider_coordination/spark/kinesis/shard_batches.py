@@ -1,6 +1,7 @@
-"""Reading some shards at the same time, as Arrow batches of their user records in the order of each shard.
+"""Reading several shards at the same time, as Arrow batches of user records in the order of each shard.
 
-Each shard has a thread: it waits nearly all the time. What is read and not taken yet is bounded in memory.
+Each shard has a thread, which waits nearly all the time. Memory for batches that are read but not yet consumed is
+bounded.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from airflow_provider_coordination.sources.kinesis.batch_reading import SETTLING
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.errors import ShardNotFoundError
 from airflow_provider_coordination.sources.kinesis.fan_out import subscribe_shard
-from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.pages import ShardPage
 from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
@@ -32,8 +33,8 @@ from airflow_provider_coordination.spark.slot_memory import Share, SlotMemory
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 30
-"""How often in a row a shard is tried that is throttled or does not answer: for about two minutes."""
-STOP_LOOK_SECONDS = 0.5
+"""How often in a row a throttled or unavailable shard is tried: for about two minutes."""
+STOP_CHECK_SECONDS = 0.5
 
 COLUMNS: Mapping[str, tuple[pa.DataType, str]] = {
     "partitionKey": (pa.string(), "STRING"),
@@ -50,15 +51,15 @@ _SCHEMA = pa.schema([(name, arrow) for name, (arrow, _) in COLUMNS.items()])
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How shards are read.
+    """How to read shards.
 
     :param client: as `reading_client` returns it.
-    :param listed: the shards of each stream that are planned for: others are read with the shard they follow.
-    :param page_records: how many records are asked for at once.
-    :param memory_bytes: how much is held at most.
-    :param reads_on: whether records that are gone are only logged.
-    :param clock: measures.
-    :param sleep: waits that many seconds; None for a real wait, which ends when nobody takes batches any more.
+    :param listed: the planned shards of each stream; other shards are read after their parent.
+    :param page_records: the number of records per request.
+    :param memory_bytes: the limit of held data.
+    :param reads_on: whether lost records are only logged.
+    :param clock: measures time.
+    :param sleep: waits for a number of seconds; None for a real wait, which ends when the consumer stops.
     """
 
     client: KinesisClient
@@ -71,12 +72,12 @@ class Reading:
 
 
 def shard_batches(ranges: Sequence[ShardRange], reading: Reading) -> Generator[pa.RecordBatch]:
-    """Yield batches of user records, those of each shard in its order, until every range is read.
+    """Yield batches of user records, those of each shard in order, until every range is read.
 
-    :param ranges: what is read of each shard.
-    :param reading: how.
+    :param ranges: the parts of shards to read.
+    :param reading: how to read them.
     :raises CoordinationError: if a shard cannot be read to its end.
-    :raises SourceError: if records are gone, and it is not to read on.
+    :raises SourceError: if records are lost, and reading must not continue.
     """
     memory = SlotMemory(reading.memory_bytes)
     results: SimpleQueue[pa.RecordBatch | _Read] = SimpleQueue()
@@ -99,8 +100,8 @@ def shard_batches(ranges: Sequence[ShardRange], reading: Reading) -> Generator[p
                 continue
             if result.error is not None:
                 raise result.error
-            waiting += len(result.followers) - 1
-            for follower in result.followers:
+            waiting += len(result.children) - 1
+            for follower in result.children:
                 begin(follower)
     finally:
         stopped.set()
@@ -110,28 +111,28 @@ def shard_batches(ranges: Sequence[ShardRange], reading: Reading) -> Generator[p
 class _Read:
     """The end of a range.
 
-    :param followers: what is read after it.
-    :param error: why it could not be read.
+    :param children: the ranges to read next.
+    :param error: why the range could not be read.
     """
 
-    followers: Sequence[ShardRange] = ()
+    children: Sequence[ShardRange] = ()
     error: Exception | None = None
 
 
 class _StoppedError(Exception):
-    """Nobody takes batches any more."""
+    """The consumer of batches has stopped."""
 
 
 class _Room(Share):
-    """The memory that the next page of a shard needs; see `Room`."""
+    """The memory that the next page of a shard needs; see `PageMemory`."""
 
     def __init__(self, memory: SlotMemory, stopped: threading.Event) -> None:
         super().__init__(memory, PAGE_BYTES)
         self._stopped = stopped
 
     def hold(self) -> None:
-        """See `Room.hold`."""
-        while not self.hold_within(STOP_LOOK_SECONDS):
+        """See `PageMemory.hold`."""
+        while not self.hold_within(STOP_CHECK_SECONDS):
             if self._stopped.is_set():
                 raise _StoppedError
 
@@ -143,7 +144,7 @@ def _read(
     results: SimpleQueue[pa.RecordBatch | _Read],
     stopped: threading.Event,
 ) -> None:
-    """Put the batches of a range, and then its end."""
+    """Put the batches of a range into the queue, and then its end."""
     room = _Room(memory, stopped)
     batches = _Range(each, reading, room, stopped)
     try:
@@ -152,7 +153,7 @@ def _read(
                 memory.let_go(room.hand_over(), for_those=batch.nbytes)
                 results.put(batch)
             room.let_go()
-        results.put(_Read(batches.followers))
+        results.put(_Read(batches.children))
     except _StoppedError:
         pass
     except Exception as error:
@@ -162,19 +163,19 @@ def _read(
 
 
 class _Range:
-    """One range while it is read."""
+    """A range while it is read."""
 
     def __init__(self, each: ShardRange, reading: Reading, room: _Room, stopped: threading.Event) -> None:
         self._range = each
         self._reading = reading
         self._room = room
         self._stopped = stopped
-        self.followers: Sequence[ShardRange] = ()
+        self.children: Sequence[ShardRange] = ()
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of the range, some without rows.
+        """Yield the batches of the range; some have no rows.
 
-        :raises SourceError: if records are gone, or it cannot be read as far as it should.
+        :raises SourceError: if records are lost, or the range cannot be read to its end.
         """
         each = self._range
         try:
@@ -182,49 +183,50 @@ class _Range:
         except DataLostError as error:
             raise SourceError(
                 f"stream '{each.stream}' shard '{each.shard_id}': data was gone before it was read: {error}; begin "
-                "later, or read what is left by failOnDataLoss=false"
+                "later, or read the remaining records with failOnDataLoss=false"
             ) from error
         except ShardNotFoundError as error:
             if not self._reading.reads_on:
-                raise SourceError(f"{error}; read what is left by failOnDataLoss=false") from error
+                raise SourceError(f"{error}; read the remaining records with failOnDataLoss=false") from error
             log.error("data loss: %s", error)
 
     def _pages(self) -> Iterator[pa.RecordBatch]:
         each = self._range
         clock = self._reading.clock or SystemClock()
-        patience = Patience(attempts=ATTEMPTS, clock=clock, sleep=self._reading.sleep or self._sleep)
+        retry = RetryBudget(attempts=ATTEMPTS, clock=clock, sleep=self._reading.sleep or self._sleep)
         inclusive = each.start.is_inclusive(clock.now())
         batch = BatchReading(each.start, inclusive=inclusive, stop=each.stop, reads_on=self._reading.reads_on)
-        with closing(self._shard(patience, inclusive=inclusive)) as pages:
+        with closing(self._shard(retry, inclusive=inclusive)) as pages:
             while not (batch.at_stop or batch.end_of_shard):
                 for records in batch.of(pages):
                     if self._stopped.is_set():
                         raise _StoppedError
-                    yield self._named(user_records(records, each.hash_keys).columns)
+                    yield self._renamed(user_records(records, each.hash_keys).columns)
                 self._check_end(batch)
         if batch.gap is not None:
             log.error("data loss: stream %s shard %s: %s", each.stream, each.shard_id, batch.gap)
         listed = self._reading.listed.get(each.stream, frozenset())
-        if each.followed:
-            # Of the parents of a merged shard, one is followed.
-            self.followers = [
+        if each.reads_children:
+            # A merged shard has two parents; only one of them reads it.
+            self.children = [
                 each.child(child)
                 for child in batch.children
                 if child.shard_id not in listed and each.shard_id == min(child.parent_shard_ids)
             ]
 
     def _check_end(self, batch: BatchReading) -> None:
-        """Check that the record with which the range ends may still come."""
+        """Check that the record at which the range ends may still arrive."""
         each = self._range
         if each.end is None or batch.at_stop or batch.end_of_shard or batch.read_until is None:
             return
         if batch.read_until - SETTLING >= each.until:
             raise SourceError(
-                f"stream '{each.stream}' shard '{each.shard_id}': option 'shardRanges' ends at {each.end}, and the "
-                "shard has no record with this number or a greater one yet: give one that it has, or leave the end out"
+                f"stream '{each.stream}' shard '{each.shard_id}': option 'shardRanges' ends at {each.end}, but the "
+                "shard has no record with this number or a greater one yet: give an existing number, or leave the end "
+                "out"
             )
 
-    def _shard(self, patience: Patience, *, inclusive: bool) -> Generator[ShardPage]:
+    def _shard(self, retry: RetryBudget, *, inclusive: bool) -> Generator[ShardPage]:
         each, reading = self._range, self._reading
         if each.consumer_arn is None:
             return read_shard(
@@ -234,7 +236,7 @@ class _Range:
                 each.start.position,
                 inclusive=inclusive,
                 page_records=reading.page_records,
-                patience=patience,
+                retry=retry,
                 room=self._room,
             )
         sent = subscribe_shard(
@@ -244,12 +246,12 @@ class _Range:
             each.shard_id,
             each.start.position,
             inclusive=inclusive,
-            patience=patience,
+            retry=retry,
         )
         return self._within_memory(sent)
 
     def _within_memory(self, sent: Generator[ShardPage]) -> Generator[ShardPage]:
-        """Take the next page that a shard sends once there is memory for it."""
+        """Request the next page of a shard once there is memory for it."""
         with closing(sent):
             while True:
                 self._room.hold()
@@ -262,7 +264,7 @@ class _Range:
         if self._stopped.wait(seconds):
             raise _StoppedError
 
-    def _named(self, users: pa.RecordBatch) -> pa.RecordBatch:
+    def _renamed(self, users: pa.RecordBatch) -> pa.RecordBatch:
         columns = {
             "partitionKey": users.column("partition_key"),
             "data": users.column("data"),

@@ -1,4 +1,4 @@
-"""Streams of Kinesis as what a job reads."""
+"""Kinesis streams as the source of a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.reading import MakeReading
 
 DESCRIBE_INTERVAL = timedelta(minutes=1)
-"""How often a job that leaves shard sync to others looks whether its streams are still there."""
+"""How often a job that leaves shard sync to others checks whether its streams still exist."""
 
 
 class KinesisSource:

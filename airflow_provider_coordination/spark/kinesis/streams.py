@@ -1,4 +1,4 @@
-"""The streams of one job: what they are, who looks after their shards, and how they are read."""
+"""The streams of one job: their descriptions, their shard sync, and how they are read."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from airflow_provider_coordination.sources.kinesis.shards import StreamDescripti
 log = logging.getLogger(__name__)
 
 Describe = Callable[[str], StreamDescription]
-"""Returns what a stream is now."""
+"""Returns the current description of a stream."""
 Register = Callable[[StreamDescription], str]
 """Registers the consumer as which a stream is read by enhanced fan-out; returns its ARN."""
 
 
 class Streams:
-    """What a job knows of its streams, looked at again from time to time.
+    """What a job knows of its streams; it is refreshed from time to time.
 
     :param names: the streams.
-    :param describe: returns what a stream is now.
-    :param sync: runs a shard sync, if nobody else does; None leaves that to others.
-    :param interval: how long until the next look.
+    :param describe: returns the current description of a stream.
+    :param sync: runs a shard sync, unless another process does it; None leaves it to others.
+    :param interval: the time between two refreshes.
     :param register: registers the consumer of a stream; None if the streams are polled.
     :param clock: measures the interval.
     :raises CoordinationError: if a stream cannot be described.
@@ -56,22 +56,22 @@ class Streams:
         streams = {name: describe(name) for name in names}
         self._consumers = {name: register(stream) for name, stream in streams.items()} if register else {}
         self._known: dict[str, StreamDescription | None] = {**streams}
-        self._looked_at = self._clock.monotonic()
+        self._refreshed_at = self._clock.monotonic()
 
     def __str__(self) -> str:
-        """Name them."""
+        """Return the names of the streams."""
         return ", ".join(map(repr, self._known))
 
-    def look_after(self) -> bool:
-        """Sync shards and describe the streams anew, where the interval has passed; return whether it had.
+    def refresh(self) -> bool:
+        """Sync shards and describe the streams again if the interval has passed; return whether it had.
 
-        Whatever cannot be seen is logged: it never stops the reading of what is known.
+        Errors are logged. They never stop reading the streams that are known.
 
-        :raises StoreUnavailableError: if the store did not answer.
+        :raises StoreUnavailableError: if the store is unavailable.
         """
-        if self._clock.monotonic() - self._looked_at < self._interval_seconds:
+        if self._clock.monotonic() - self._refreshed_at < self._interval_seconds:
             return False
-        self._looked_at = self._clock.monotonic()
+        self._refreshed_at = self._clock.monotonic()
         if self._sync is not None:
             try:
                 self._sync()
@@ -80,49 +80,49 @@ class Streams:
             except CoordinationError as error:
                 log.error("shard sync failed, the next one is in %g s: %s", self._interval_seconds, error)
         for name in self._known:
-            self.look_at(name)
+            self.describe_again(name)
         return True
 
-    def look_at(self, name: str) -> None:
-        """Describe one stream anew; what is known of it stays if that cannot be done."""
+    def describe_again(self, name: str) -> None:
+        """Describe one stream again; on an error, the former description stays."""
         try:
             self._known[name] = self._describe(name)
         except StreamNotFoundError as error:
             self._known[name] = None
             log.error("%s", error)
         except (SourceError, ConfigurationError) as error:
-            log.warning("stream %r could not be described, what is known of it stays: %s", name, error)
+            log.warning("stream %r could not be described, its former description stays: %s", name, error)
 
-    def look_soon(self) -> None:
-        """Let the next round look after the streams: something is not as it was known."""
-        self._looked_at = -math.inf
+    def refresh_soon(self) -> None:
+        """Refresh the streams in the next round, because a description is out of date."""
+        self._refreshed_at = -math.inf
 
     def check(self, key: str, progress: ShardProgress) -> None:
-        """Check that a shard belongs to a stream of this job, as it is now.
+        """Check that a shard belongs to a current stream of this job.
 
-        :param key: the shard's partition.
+        :param key: the partition of the shard.
         :param progress: its progress.
-        :raises StreamGoneError: if its stream was deleted, or deleted and created anew.
+        :raises StreamGoneError: if its stream was deleted, or deleted and created again.
         :raises SourceError: if the job does not read its stream.
         """
         if progress.stream not in self._known:
             raise SourceError(
-                f"it belongs to stream {progress.stream!r}, and this job reads {self}: name it in the job's streams, "
-                "or give it a source of its own"
+                f"it belongs to stream {progress.stream!r}, but this job reads {self}: add it to the job's streams, "
+                "or give it its own source"
             )
         stream = self._known[progress.stream]
         if stream is None:
-            raise StreamGoneError(f"stream {progress.stream!r} was deleted; what this shard still held is lost")
+            raise StreamGoneError(f"stream {progress.stream!r} was deleted; the unread records of this shard are lost")
         if parse_partition_key(key).creation_epoch != stream.creation_epoch:
             raise StreamGoneError(
-                f"stream {progress.stream!r} was deleted and created anew since; what this shard still held is lost"
+                f"stream {progress.stream!r} was deleted and created again; the unread records of this shard are lost"
             )
 
     def retention_seconds(self, name: str) -> float | None:
-        """Return how long a stream keeps records, in seconds; None if that is not known."""
+        """Return how long a stream keeps records, in seconds; None if unknown."""
         stream = self._known.get(name)
         return None if stream is None else stream.retention_hours * 3600.0
 
     def consumer_arn(self, name: str) -> str | None:
-        """Return the consumer as which a stream is read by enhanced fan-out; None if it is polled."""
+        """Return the ARN of the consumer that reads a stream by enhanced fan-out; None if the stream is polled."""
         return self._consumers.get(name)

@@ -1,7 +1,7 @@
-"""Sinks: where batches go. One module a kind; others register theirs by entry points of the group `GROUP`.
+"""Sinks: where batches go. Each kind has one module; other packages register kinds by entry points of `GROUP`.
 
-A sink takes each batch once, by its id. It prepares batches where nobody looks, commits them, and can list those that
-it has. What it concludes, it concludes from something durable that was written last, never from what is missing.
+A sink accepts each batch once, by its id. It prepares batches where no reader sees them, commits them, and can list the
+batches that it has. It concludes only from a durable object that was written last, never from a missing one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.registry import Registry
 from airflow_provider_coordination.coordination.sink_reports import SinkReport
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery
-from airflow_provider_coordination.spark.outages import calling
+from airflow_provider_coordination.spark.outages import translating_outages
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,149 +28,148 @@ GROUP = "airflow_provider_coordination.sinks"
 
 
 class Rows(Protocol):
-    """The rows that a sink is to take of some batches."""
+    """The rows of some batches that a sink is to write."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Their columns."""
+        """The columns of the rows."""
         ...
 
     def count(self, batch_id: str) -> int:
-        """Return how many there are of a batch."""
+        """Return the number of rows of a batch."""
         ...
 
     def write(self, batch_ids: Collection[str], folder: str) -> Mapping[str, int]:
-        """Write those of some of the batches, and no others, to a folder on the filesystem of `Sink.scratch`, as
-        Parquet. A batch's rows can be had once. Threads may ask for those of different batches at the same time.
+        """Write the rows of these batches, and no others, as Parquet to a folder on the filesystem of `Sink.scratch`.
 
-        :returns: the files with their sizes in bytes, as many as `Sink.arrange` makes partitions; one for each batch,
-            or for each file that batches share, where the sink takes batches apart.
+        The rows of a batch can be written once. Threads may write different batches at the same time.
+
+        :returns: the files with their sizes in bytes. If the sink separates batches, one file for each batch, or for
+            each file that batches share; otherwise one for each partition that `Sink.repartition` makes.
         """
         ...
 
 
 class Sink(Protocol):
-    """Takes batches, any number at a time and of any partitions, each batch once.
+    """Accepts batches: any number at a time, of any partitions, each batch once.
 
-    The calls are, in this order: `taken`, `prepare`, then the store is asked whether the batches are still this job's
-    to deliver, `commit`, `discard`. A crash between any two of them, or within one, is followed by `sweep` under the
-    next lease, and by all of them for the same batches. A former owner may make any of these calls at any time.
+    The calls come in this order: `committed`, `prepare`, a check in the store that the job still owns the batches,
+    `commit`, `discard`. After a crash between two calls, or within one, `sweep` follows under the next lease, and then
+    all the calls for the same batches. A former owner may make any of these calls at any time.
     """
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the sink."""
         ...
 
     @property
     def where(self) -> str | None:
-        """Which records go there, as a SQL predicate; None for all."""
+        """Which records go to the sink, as a SQL predicate; None for all."""
         ...
 
     @property
     def location(self) -> str:
-        """Where it is, for people; see `SinkSettings.location`."""
+        """The location of the sink, for display; see `SinkSettings.location`."""
         ...
 
     @property
     def access(self) -> Access:
-        """How its files are reached, and those that are prepared for it; known once it was checked."""
+        """How to reach the sink's files and the prepared files; known after `check`."""
         ...
 
     def check(self) -> None:
-        """Check that it can be written, before anything is read.
+        """Check that the sink can be written to, before any record is read.
 
         :raises ConfigurationError: naming the user's field, the value, the reason and the remedy.
         """
         ...
 
-    def taken(self, attempts: Sequence[Attempt]) -> set[str]:
-        """Return the ids of the batches that are in already, also of those whose delivery was rejected afterwards."""
+    def committed(self, attempts: Sequence[Attempt]) -> set[str]:
+        """Return the ids of the batches that the sink already has, including rejected deliveries."""
         ...
 
     @property
-    def is_apart(self) -> bool:
-        """Whether it takes the rows of each batch from a file of their own, see also `SharesFiles`. If not, the rows of
-        several are arranged."""
+    def separates_batches(self) -> bool:
+        """Whether the sink needs a file for each batch; see also `SharesFiles`. If not, files may mix batches."""
         ...
 
-    def arrange(self, rows: DataFrame) -> DataFrame:
-        """Return the rows of some batches in as many Spark partitions as the sink wants files."""
+    def repartition(self, rows: DataFrame) -> DataFrame:
+        """Return the rows of some batches in as many Spark partitions as the sink needs files."""
         ...
 
     def scratch(self, attempts: Sequence[Attempt]) -> str:
-        """Return a folder for what the delivery of these batches makes on the way.
+        """Return a folder for the intermediate files of a delivery of these batches.
 
-        It is where the sink's own files are prepared: what is left there by a crash goes by `sweep`.
+        The sink also prepares its own files there. `sweep` removes what a crash leaves.
         """
         ...
 
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
-        """Write what is to become visible, in place of what the same attempts prepared before; nobody can see it yet.
+        """Write the data that `commit` publishes. It replaces what the same attempts prepared before.
 
-        A batch without rows is prepared as such.
+        Readers cannot see it yet. A batch without rows is recorded as empty.
 
-        :raises Exception: whatever goes wrong; nothing is visible then.
+        :raises Exception: on any failure; nothing is visible then.
         """
         ...
 
     def commit(self, attempts: Sequence[Attempt]) -> None:
-        """Make what is prepared visible, each batch whole, in one commit where the sink has such a thing.
+        """Publish the prepared data, each batch as a whole, in one commit if the sink supports that.
 
-        Batches that are in already are passed over; those that are delivered again because they were rejected replace
-        what is there. Where it raises, other batches of the call may be in.
+        Batches that the sink already has are skipped. A batch that is delivered again because it was rejected replaces
+        the former rows. If the call raises, other batches of the call may be committed.
 
-        :raises DeliveryError: if what was prepared is not whole, or somebody else's.
-        :raises MissingFileError: if it is gone, as it is for a former owner of the partition.
+        :raises DeliveryError: if the prepared data is incomplete, or another delivery wrote it.
+        :raises MissingFileError: if the prepared data is gone, as it is for a former owner of the partition.
         """
         ...
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
-        """Remove what is left of what these attempts prepared."""
+        """Remove the remaining files that these attempts prepared."""
         ...
 
     def sweep(self, tokens: Mapping[str, int]) -> None:
-        """Remove what former owners of partitions prepared; see `Delivery.sweep`."""
+        """Remove the files that former owners of partitions prepared; see `Delivery.sweep`."""
         ...
 
 
 @runtime_checkable
 class SharesFiles(Protocol):
-    """A sink that takes batches apart, and those of the same `Attempt.shared_file` in one file.
+    """A sink that separates batches, but writes those with the same `Attempt.shared_file` to one file.
 
-    It never takes a batch twice that is recorded with such a file: the file holds the batch's rows, or it is made sure
-    in `prepare` that it will never be there.
+    The sink never accepts a batch twice that is recorded with a shared file. Either the file holds the batch's rows, or
+    `prepare` makes sure that the file can never appear.
     """
 
     def shared_bytes(self, attempt: Attempt) -> int:
-        """Return how many landed bytes the batches of a file have at most that this one is in; 0 if it has to have a
-        file of its own."""
+        """Return the limit of landed bytes for the batches that share a file with this one; 0 if it must not share."""
         ...
 
 
 @runtime_checkable
-class TakesLanded(Protocol):
-    """A sink that can take landed files as they are: where nothing looks into the records, no byte is read again."""
+class AcceptsLandedFiles(Protocol):
+    """A sink that accepts landed files unchanged. If no step reads the records, no byte is read again."""
 
-    def check_landing(self, landing_path: str) -> None:
-        """Check that it can take landed files from there.
+    def check_landing_path(self, landing_path: str) -> None:
+        """Check that the sink can accept landed files from a path.
 
         :raises ConfigurationError: if it cannot.
         """
         ...
 
-    def taking_landed(self, *, keep: bool) -> Delivery:
+    def landed_delivery(self, *, keep: bool) -> Delivery:
         """Return the delivery of landed files to this sink alone.
 
-        :param keep: whether a landed file may be needed again, since others acknowledge the batch too.
+        :param keep: whether a landed file may be needed again, because other parties acknowledge the batch too.
         """
         ...
 
-    def restore_landed(self, attempt: Attempt) -> bool:
-        """Bring a landed file back that the sink took as it was; return whether it did.
+    def restore_landed_file(self, attempt: Attempt) -> bool:
+        """Restore a landed file that the sink published unchanged; return whether it was restored.
 
-        What was published is as good as what was landed: a job may have died before that was acknowledged, and the next
-        one may need the records for a transform or another sink.
+        The published file is as good as the landed one. A job may die before the batch is acknowledged, and the next
+        job may need the records for a transform or another sink.
         """
         ...
 
@@ -179,11 +178,12 @@ class TakesLanded(Protocol):
 class SinkKind:
     """A kind of sink, as the registry knows it.
 
-    :param make: makes a sink of its settings; raises `ConfigurationError` naming the user's field.
-    :param modules: those that it imports beside what every job has.
-    :param requirement: what installs them, such as `airflow-provider-coordination[delta]`.
-    :param writes: `module:attribute` of the class by which a DAG and a spec describe it; None if there is none.
-    :param is_exactly_once: whether it takes each batch once; at least once if not, which summaries and statuses show.
+    :param make: creates a sink from its settings; raises `ConfigurationError` naming the user's field.
+    :param modules: the modules that the sink imports in addition to those of every job.
+    :param requirement: the requirement that installs them, such as `airflow-provider-coordination[delta]`.
+    :param writes: `module:attribute` of the class by which a DAG and a spec describe the sink; None if there is none.
+    :param is_exactly_once: whether the sink accepts each batch once. If not, delivery is at least once, and summaries
+        and statuses show that.
     """
 
     make: Callable[[SinkSettings], Sink]
@@ -193,10 +193,10 @@ class SinkKind:
     is_exactly_once: bool = True
 
     def check(self, name: str) -> None:
-        """Check that its modules are installed.
+        """Check that the modules of the kind are installed.
 
-        :param name: the kind's.
-        :raises ConfigurationError: naming the first that is missing, and what to install.
+        :param name: the name of the kind.
+        :raises ConfigurationError: naming the first missing module, and what to install.
         """
         for module in self.modules:
             if importlib.util.find_spec(module) is None:
@@ -207,34 +207,34 @@ class SinkKind:
 
 
 SINKS: Registry[SinkKind] = Registry(
-    what="kind of sink", own="airflow_provider_coordination.spark.sinks.{name}:KIND", group=GROUP, seam=SinkKind
+    what="kind of sink", own="airflow_provider_coordination.spark.sinks.{name}:KIND", group=GROUP, interface=SinkKind
 )
 
 
 def make_sinks(settings: Iterable[SinkSettings]) -> list[Sink]:
-    """Make sinks of their settings, in order.
+    """Create sinks from their settings, in order.
 
-    :raises ConfigurationError: if a kind is not known, cannot be imported or misses a module, or if its settings are
+    :raises ConfigurationError: if a kind is unknown, cannot be imported or lacks a module, or if its settings are
         wrong.
     """
     return [_make(each) for each in settings]
 
 
-def at_least_once(settings: Iterable[SinkSettings]) -> list[str]:
-    """Return the names of the sinks that may get a batch more than once.
+def at_least_once_sinks(settings: Iterable[SinkSettings]) -> list[str]:
+    """Return the names of the sinks that may receive a batch more than once.
 
-    :raises ConfigurationError: if a kind is not known, or cannot be imported.
+    :raises ConfigurationError: if a kind is unknown or cannot be imported.
     """
     return [each.name for each in settings if not SINKS.load(each.kind, each.implementation).is_exactly_once]
 
 
 def sink_reports(settings: Iterable[SinkSettings]) -> list[SinkReport]:
-    """Return what a job reports of its sinks before it gave them a batch.
+    """Return the report of a job about its sinks, before it delivered a batch to them.
 
-    :raises ConfigurationError: if a kind is not known, or cannot be imported.
+    :raises ConfigurationError: if a kind is unknown or cannot be imported.
     """
     every = list(settings)
-    repeated = at_least_once(every)
+    repeated = at_least_once_sinks(every)
     return [SinkReport(name=each.name, kind=each.kind, is_exactly_once=each.name not in repeated) for each in every]
 
 
@@ -245,10 +245,10 @@ def _make(settings: SinkSettings) -> Sink:
 
 
 def owed(sink: Sink, attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return those attempts whose batch a sink has to take: it does not have it, or has a rejected delivery of it.
+    """Return the attempts that a sink must still commit: it lacks the batch, or the batch was rejected.
 
-    :raises SinkAwayError: if it does not answer.
+    :raises SinkUnavailableError: if the sink is unavailable.
     """
-    with calling(sink.name):
-        taken = sink.taken([attempt for attempt in attempts if not attempt.batch.redeliver])
+    with translating_outages(sink.name):
+        taken = sink.committed([attempt for attempt in attempts if not attempt.batch.redeliver])
     return [attempt for attempt in attempts if attempt.batch_id not in taken]

@@ -1,7 +1,7 @@
-"""A function that gets the rows of each delivery, and the ids of its batches: at least once.
+"""A user's function that receives the rows of each delivery and the ids of its batches: at least once.
 
-What the function does cannot be made one with anything here: a job that dies before the function's success is recorded
-lets the next one call it again. Exactly once is the function's to bring about, by the ids.
+The function's effects cannot be part of a transaction here. If a job dies before it records the function's success, the
+next job calls the function again. The function itself must use the ids to process each batch exactly once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 
 
 class ForeachBatchSink:
-    """A function of the user's; a `Sink` that takes each batch at least once.
+    """A user's function; a `Sink` that receives each batch at least once.
 
-    :param name: its name.
-    :param settings: which function.
-    :param where: which records it gets, as a SQL predicate; None for all.
-    :param access: how the staging path is reached.
+    :param name: the name of the sink.
+    :param settings: the settings that name the function.
+    :param where: which records the function receives, as a SQL predicate; None for all.
+    :param access: how to reach the staging path.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ForeachBatchSink:
         return self._settings.location
 
     def check(self) -> None:
-        """See `Sink.check`: the module is found; it is imported once there is a Spark session."""
+        """See `Sink.check`: the module must exist; it is imported after the Spark session has started."""
         check_writable(f"field 'staging_path' of ForeachBatch {self.name!r}", self._settings.staging_path, self.access)
         module = self._settings.function.partition(":")[0]
         try:
@@ -64,22 +64,22 @@ class ForeachBatchSink:
             is_found = False
         if not is_found:
             raise ConfigurationError(
-                f"field 'function' of ForeachBatch {self.name!r} is {self._settings.function!r}, and there is no "
+                f"field 'function' of ForeachBatch {self.name!r} is {self._settings.function!r}, but there is no "
                 f"module {module!r} where the job runs; ship it with 'py_files'"
             )
-        log.info("sink %s: function %s gets each batch at least once", self.name, self._settings.function)
+        log.info("sink %s: function %s receives each batch at least once", self.name, self._settings.function)
 
-    def taken(self, attempts: Sequence[Attempt]) -> set[str]:
-        """See `Sink.taken`: what the function did is not known here, so that no batch counts as in."""
+    def committed(self, attempts: Sequence[Attempt]) -> set[str]:
+        """See `Sink.committed`: the effects of the function are unknown here, so no batch counts as committed."""
         return set()
 
     @property
-    def is_apart(self) -> bool:
-        """See `Sink.is_apart`: what is staged of a batch goes with its partition."""
+    def separates_batches(self) -> bool:
+        """See `Sink.separates_batches`: the staged files of a batch belong to its partition."""
         return True
 
-    def arrange(self, rows: DataFrame) -> DataFrame:
-        """See `Sink.arrange`: the function arranges what it writes."""
+    def repartition(self, rows: DataFrame) -> DataFrame:
+        """See `Sink.repartition`: the function partitions its own output."""
         return rows
 
     def scratch(self, attempts: Sequence[Attempt]) -> str:
@@ -87,15 +87,15 @@ class ForeachBatchSink:
         return self._staged.scratch(attempts)
 
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
-        """See `Sink.prepare`: a function that cannot be imported is found here, before any sink has the batches."""
+        """See `Sink.prepare`: imports the function, so an import error appears before any sink has the batches."""
         load_transform(self._settings.function)
         self._staged.stage(attempts, rows)
 
     def commit(self, attempts: Sequence[Attempt]) -> None:
         """Call the function with the rows of all batches; one call at a time.
 
-        :raises DeliveryError: if it raises, or what was staged is not whole.
-        :raises MissingFileError: if what was staged is gone.
+        :raises DeliveryError: if the function raises, or the staged files are incomplete.
+        :raises MissingFileError: if the staged files are gone.
         """
         if not attempts:
             return
@@ -108,7 +108,7 @@ class ForeachBatchSink:
                 function(self._rows(files), batch_ids)
             except Exception as error:
                 raise DeliveryError(
-                    f"function {self._settings.function!r} raised on {len(batch_ids)} batches, {batch_ids[0]} first: "
+                    f"function {self._settings.function!r} raised on {len(batch_ids)} batches (first: {batch_ids[0]}): "
                     f"{error_text(error)}"
                 ) from error
 
@@ -121,7 +121,7 @@ class ForeachBatchSink:
         self._staged.sweep(tokens)
 
     def _rows(self, files: Mapping[str, int]) -> DataFrame:
-        """Return what files hold, which have the same columns, by the session of the job, whatever thread asks."""
+        """Return the rows of files with equal columns, by the session of the job, in any thread."""
         from pyspark.sql import SparkSession
 
         schema = spark_schema(self._staged.schema(next(iter(files))))

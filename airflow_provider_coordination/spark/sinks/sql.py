@@ -1,7 +1,7 @@
-"""A table of PostgreSQL, MySQL or MariaDB that takes each batch in one transaction, with the batch's id.
+"""A table of PostgreSQL, MySQL or MariaDB that accepts each batch in one transaction, together with the batch's id.
 
-Rows wait in files below `staging_path`. A commit is one transaction for each batch: its id goes into a table beside the
-target, whose unique key and fencing token decide, and its rows into the target.
+Rows are staged in files below `staging_path` until their commit. A commit is one transaction for each batch: it writes
+the rows to the target, and the id to a second table. That table's unique key and fencing token prevent duplicates.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
+from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
 from airflow_provider_coordination.spark.sql.database import Database, Session, database_of
 from airflow_provider_coordination.spark.sql.settings import SqlSettings
 from airflow_provider_coordination.spark.sql.table import Table
-from airflow_provider_coordination.spark.sql.taken_batches import TABLE, TakenBatches
 from airflow_provider_coordination.spark.staged_batches import StagedBatch, StagedBatches
 from airflow_provider_coordination.spark.storage import check_writable, join, safe_name
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 4
-"""How many batches of a delivery are written at the same time. Those that are merged are not: one transaction would
-wait for the rows of another."""
+"""The number of batches of a delivery that are written at the same time. Merges are written one by one: otherwise one
+transaction would wait for the rows of another."""
 
 
 class SqlSink:
     """A table of a database; a `Sink`.
 
-    :param name: its name.
-    :param settings: which table.
-    :param database: where it is.
-    :param where: which records go there, as a SQL predicate; None for all.
-    :param access: how the staging path is reached.
+    :param name: the name of the sink.
+    :param settings: the settings of the table.
+    :param database: the database of the table.
+    :param where: which records go to the table, as a SQL predicate; None for all.
+    :param access: how to reach the staging path.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SqlSink:
         self._database = database
         self.access = access
         self._staged = StagedBatches(join(settings.staging_path, safe_name(settings.location)), access)
-        self._taken = TakenBatches(database, settings, name)
+        self._taken = CommittedBatches(database, settings, name)
         self._table = Table(database, settings, self._taken)
 
     @property
@@ -73,31 +73,31 @@ class SqlSink:
         return self._settings.location
 
     def check(self) -> None:
-        """See `Sink.check`: the database answers, and has the table of batches."""
+        """See `Sink.check`: connects to the database, and creates the table of batches if it is missing."""
         check_writable(f"field 'staging_path' of SqlTable {self.name!r}", self._settings.staging_path, self.access)
         try:
             with closing(Session(self._database, wait_seconds=0)) as session:
-                session.run(self._table.prepare_batches)
+                session.run(self._table.create_batches_table)
         except CoordinationError as error:
             raise ConfigurationError(
                 f"SqlTable {self.name!r}: table {self.location} cannot be written: {error}; correct the connection of "
-                f"its 'conn_id', or let its user create the table {TABLE!r} beside it"
+                f"its 'conn_id', or let its user create the table {TABLE!r} in the same schema"
             ) from None
 
-    def taken(self, attempts: Sequence[Attempt]) -> set[str]:
-        """See `Sink.taken`."""
+    def committed(self, attempts: Sequence[Attempt]) -> set[str]:
+        """See `Sink.committed`."""
         if not attempts:
             return set()
         with closing(Session(self._database)) as session:
             return session.run(lambda cursor: self._taken.among(cursor, attempts))
 
     @property
-    def is_apart(self) -> bool:
-        """See `Sink.is_apart`: what is staged of a batch goes with its partition."""
+    def separates_batches(self) -> bool:
+        """See `Sink.separates_batches`: the staged files of a batch belong to its partition."""
         return True
 
-    def arrange(self, rows: DataFrame) -> DataFrame:
-        """See `Sink.arrange`: rows leave the files again, so that their number matters little."""
+    def repartition(self, rows: DataFrame) -> DataFrame:
+        """See `Sink.repartition`: staged files are read again, so their number does not matter."""
         return rows
 
     def scratch(self, attempts: Sequence[Attempt]) -> str:
@@ -105,7 +105,7 @@ class SqlSink:
         return self._staged.scratch(attempts)
 
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
-        """See `Sink.prepare`: the table is compared with the rows, and changed by `commit` alone."""
+        """See `Sink.prepare`: compares the table with the rows; only `commit` changes it."""
         if not attempts:
             return
         self._staged.stage(attempts, rows)
@@ -117,21 +117,21 @@ class SqlSink:
             session.run(lambda cursor: self._table.check(cursor, rows.schema))
 
     def commit(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.commit`: each batch in a transaction of its own."""
+        """See `Sink.commit`: each batch in its own transaction."""
         left = owed(self, attempts)
         batches = [(attempt, self._staged.find(attempt)) for attempt in left]
         if not batches:
             return
         with closing(Session(self._database)) as session:
-            session.run(self._table.prepare_batches)
+            session.run(self._table.create_batches_table)
             for schema in {self._staged.schema(next(iter(batch.files))) for _, batch in batches}:
-                self._table.make_ready(session, schema)
+                self._table.create_or_alter(session, schema)
         self._write_all(batches)
 
     def _write_all(self, batches: Sequence[tuple[Attempt, StagedBatch]]) -> None:
-        """Write batches over a few connections at once, those of one partition in their order.
+        """Write batches over several connections at once. The batches of one partition keep their order.
 
-        :raises DeliveryError: the first that was raised; the other batches may be in.
+        :raises DeliveryError: the first error; the other batches may be committed.
         """
         waiting = deque(_by_partition(batches))
         failed: list[Exception] = []
@@ -141,7 +141,7 @@ class SqlSink:
                 while waiting:
                     try:
                         some = waiting.popleft()
-                    except IndexError:  # another thread was faster
+                    except IndexError:  # another thread took the last batch
                         return
                     try:
                         for attempt, batch in some:
@@ -171,7 +171,7 @@ class SqlSink:
 
     @contextmanager
     def _naming(self, attempt: Attempt) -> Iterator[None]:
-        """Name the batch in what is raised."""
+        """Add the batch id to an error."""
         try:
             yield
         except DeliveryError as error:

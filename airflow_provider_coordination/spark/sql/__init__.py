@@ -1,1 +1,1 @@
-"""Tables of SQL databases, as the sink of that kind writes them: one module a database, and what both share."""
+"""Tables of SQL databases, as the `sql` sink writes them: one module for each database, and their common parts."""

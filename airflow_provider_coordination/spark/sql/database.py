@@ -1,4 +1,4 @@
-"""What differs between databases, and transactions that are made again after a passing failure."""
+"""The differences between databases, and transactions that are repeated after a transient failure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
+from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.sql.settings import MYSQL, POSTGRESQL, SqlSettings
 
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_SECONDS = 10
 LOCK_TIMEOUT_SECONDS = 30
-"""How long one waits for the transaction of another owner of the same batch."""
+"""How long a transaction waits for another owner's transaction on the same batch."""
 WAIT_SECONDS = 60.0
-"""How long a delivery waits for a database that does not answer."""
+"""How long a delivery waits for an unavailable database."""
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 REASON_CHARACTERS = 500
@@ -34,11 +34,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column of a table that is there.
+    """A column of an existing table.
 
     :param name: its name.
-    :param type: its type, as the database writes it, such as `numeric(10,2)`.
-    :param is_required: whether a row must have a value for it, as it has no default.
+    :param type: its type in the database's notation, such as `numeric(10,2)`.
+    :param is_required: whether a row must have a value for it, because it has no default.
     """
 
     name: str
@@ -47,46 +47,46 @@ class Column:
 
 
 class Database(Protocol):
-    """One kind of database. Cursors are those of PEP 249, with `%s` for parameters."""
+    """One kind of database. Its cursors follow PEP 249, with `%s` for parameters."""
 
     batch_id_type: str
-    """The type of columns that hold names, compared letter by letter."""
+    """The type of columns that hold names, compared byte by byte."""
     instant_type: str
     """The type of columns that hold instants."""
     table_options: str
-    """What follows the columns of a new table."""
-    skips_known: str
-    """What ends an INSERT that passes over a row whose key is there."""
-    takes_nan: bool
-    """Whether columns of floating-point numbers take NaN and infinite values."""
+    """The options after the columns of a new table."""
+    skip_known_clause: str
+    """The end of an INSERT that skips a row whose key exists."""
+    accepts_nan: bool
+    """Whether floating-point columns accept NaN and infinite values."""
 
     def connect(self) -> Any:
-        """Open a connection; each of its transactions begins by itself."""
+        """Open a connection; each of its transactions begins automatically."""
         ...
 
     def quoted(self, name: str) -> str:
-        """Return a name as statements have it.
+        """Return a name as it is written in statements.
 
-        :raises DeliveryError: if the database takes no such name.
+        :raises DeliveryError: if the database does not accept such a name.
         """
         ...
 
-    def is_passing(self, error: Exception) -> bool:
-        """Return whether trying again may help."""
+    def is_transient(self, error: Exception) -> bool:
+        """Return whether a retry may help."""
         ...
 
     def reason(self, error: Exception) -> str:
-        """Return what the database says, without what the rows hold as far as it says that apart."""
+        """Return the database's message, without the values of rows if they can be separated from it."""
         ...
 
     def lock(self, cursor: Any, name: str) -> None:
-        """Let nobody else change tables at the same time, until the transaction or the connection ends."""
+        """Block other changes of tables until the transaction or the connection ends."""
         ...
 
     def columns(self, cursor: Any, table: str) -> list[Column] | None:
-        """Return the columns of a table of the schema; None if there is no such table.
+        """Return the columns of a table in the schema; None if there is no such table.
 
-        :raises DeliveryError: if it cannot be written within a transaction.
+        :raises DeliveryError: if the table does not support transactions.
         """
         ...
 
@@ -95,23 +95,23 @@ class Database(Protocol):
         ...
 
     def type_for(self, kind: pa.DataType, *, is_key: bool) -> str | None:
-        """Return the type of a new column; None if there is none for such values."""
+        """Return the type of a new column; None if the database has no type for such values."""
         ...
 
     def holds(self, column: Column, kind: pa.DataType) -> bool:
-        """Return whether a column takes all values of a type as they are, or refuses them: none is rounded or cut."""
+        """Return whether a column stores all values of a type exactly, or refuses them: none is rounded or cut."""
         ...
 
     def load(self, cursor: Any, rows: pa.Table, merge_on: Sequence[str]) -> None:
-        """Add rows to the table, or let them replace those that have the same values in some columns."""
+        """Add rows to the table; with `merge_on`, replace rows with the same values in those columns."""
         ...
 
 
 class Session:
     """A connection that is opened again after a failure.
 
-    :param database: what it leads to.
-    :param wait_seconds: how long a transaction is tried again; `WAIT_SECONDS` by default.
+    :param database: the database to connect to.
+    :param wait_seconds: how long a transaction is retried; `WAIT_SECONDS` by default.
     """
 
     def __init__(self, database: Database, wait_seconds: float | None = None) -> None:
@@ -120,13 +120,13 @@ class Session:
         self._connection: Any = None
 
     def run(self, work: Callable[[Any], T]) -> T:
-        """Run work in a transaction, again after a passing failure; return what it returns.
+        """Run work in a transaction, again after a transient failure; return its result.
 
-        A commit whose answer was lost is not taken for one that failed: `work` runs again, and must find out.
+        A commit without a response may have succeeded. So `work` runs again, and must find that out.
 
-        :param work: gets a cursor.
-        :raises DeliveryError: if the database refuses.
-        :raises SinkAwayError: if it does not answer in time.
+        :param work: receives a cursor.
+        :raises DeliveryError: if the database refuses the work.
+        :raises SinkUnavailableError: if the database stays unavailable.
         """
         deadline, pause = time.monotonic() + self._wait_seconds, FIRST_PAUSE_SECONDS
         while True:
@@ -138,11 +138,11 @@ class Session:
                 if not is_of_database(error):
                     raise
                 reason = self._database.reason(error)
-                if not self._database.is_passing(error):
-                    raise DeliveryError(reason) from None  # its text may hold what the rows do
+                if not self._database.is_transient(error):
+                    raise DeliveryError(reason) from None  # the original text may hold values of rows
                 if time.monotonic() + pause > deadline:
-                    raise SinkAwayError(reason) from None
-                log.info("the database is tried again in %.1f s: %s", pause, reason)
+                    raise SinkUnavailableError(reason) from None
+                log.info("the transaction is retried in %.1f s: %s", pause, reason)
                 time.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -167,14 +167,14 @@ class Session:
 
 
 def is_of_database(error: Exception) -> bool:
-    """Return whether a driver of a database raised this; PEP 249 names the base of its errors."""
+    """Return whether a database driver raised this error; PEP 249 defines the name of the base class."""
     return any(
         each.__name__ == "Error" and each.__module__.startswith(("psycopg", "pymysql")) for each in type(error).__mro__
     )
 
 
 def database_of(settings: SqlSettings) -> Database:
-    """Return the database that settings name.
+    """Return the database for the settings.
 
     :raises ConfigurationError: if its driver is not installed.
     """

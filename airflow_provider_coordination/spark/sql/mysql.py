@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: rows go in by INSERT of many rows each, whose texts pyarrow makes."""
+"""MySQL and MariaDB: rows are added by INSERT statements of many rows each; pyarrow makes their text."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from airflow_provider_coordination.spark.sql.text_values import as_json, hexadec
 
 MAX_NAME_CHARACTERS = 64
 MAX_SCALE = 30
-"""The most decimal places; MariaDB has some more."""
+"""The limit of decimal places in MySQL; MariaDB allows a few more."""
 ROWS_AT_A_TIME = 10_000
-"""How many rows are in memory as text."""
+"""The number of rows that are in memory as text."""
 STATEMENT_BYTES = 1024 * 1024
-"""About how long a statement is; less where the server takes less."""
+"""The approximate length of a statement; shorter if the server's limit is lower."""
 ANSWER_TIMEOUT_SECONDS = 600
 LOCK_NAME_CHARACTERS = 64
 
@@ -43,15 +43,15 @@ TYPES: dict[str, str] = {
     "date32[day]": "DATE",
     "null": "LONGTEXT",
 }
-"""The type of a new column by that of pyarrow, where neither has parameters."""
+"""The type of a new column by pyarrow type, for types without parameters."""
 KEY_TYPES = {"string": "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "binary": "VARBINARY(255)"}
-"""Those of columns that rows are merged on: an index takes no text of any length."""
+"""The types of columns that rows are merged on: an index needs a limited length."""
 
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _TEXTS = ("tinytext", "text", "mediumtext", "longtext", "varchar", "json", "uuid", "enum")
 _JSON = ("json", "text", "mediumtext", "longtext")
 _BLOBS = ("tinyblob", "blob", "mediumblob", "longblob", "varbinary")
-# Of the client: no connection, or a lost one. Of the server: too many, shutting down, locks, deadlock.
+# Client: no connection, or a lost one. Server: too many connections, shutting down, locks, deadlock.
 _PASSING = frozenset(
     {0, 1040, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 2002, 2003, 2006, 2013, 2055}
 )
@@ -61,14 +61,14 @@ _PARAMETERS = re.compile(r"\((\d+)(?:,(\d+))?\)")
 class MySql:
     """See `Database`.
 
-    :param settings: which table.
+    :param settings: the settings of the table.
     """
 
     batch_id_type = "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
     instant_type = "DATETIME(6)"
     table_options = " ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4"
-    skips_known = "ON DUPLICATE KEY UPDATE target = target"
-    takes_nan = False
+    skip_known_clause = "ON DUPLICATE KEY UPDATE target = target"
+    accepts_nan = False
 
     def __init__(self, settings: SqlSettings) -> None:
         self._settings = settings
@@ -90,14 +90,14 @@ class MySql:
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
             read_timeout=ANSWER_TIMEOUT_SECONDS,
             write_timeout=ANSWER_TIMEOUT_SECONDS,
-            # Strict, so that nothing is cut off in silence, whatever the server's default is.
+            # Strict, whatever the server's default is, so that no value is silently cut off.
             init_command=(
                 "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "
                 f"innodb_lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}, lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}"
             ),
             **({"ssl": settings.tls} if settings.tls else {}),
         )
-        with closing(connection.cursor()) as cursor:  # its own default would lock the gaps between rows
+        with closing(connection.cursor()) as cursor:  # the default level would lock the gaps between rows
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         return connection
 
@@ -105,12 +105,12 @@ class MySql:
         """See `Database.quoted`."""
         if len(name) > MAX_NAME_CHARACTERS:
             raise DeliveryError(
-                f"the name {name!r} has more than {MAX_NAME_CHARACTERS} characters, which MySQL refuses"
+                f"the name {name!r} has more than {MAX_NAME_CHARACTERS} characters, which MySQL does not accept"
             )
         return "`" + name.replace("`", "``") + "`"
 
-    def is_passing(self, error: Exception) -> bool:
-        """See `Database.is_passing`."""
+    def is_transient(self, error: Exception) -> bool:
+        """See `Database.is_transient`."""
         return bool(error.args) and error.args[0] in _PASSING
 
     def reason(self, error: Exception) -> str:
@@ -123,7 +123,7 @@ class MySql:
         """See `Database.lock`."""
         cursor.execute("SELECT GET_LOCK(%s, %s)", (name[-LOCK_NAME_CHARACTERS:], LOCK_TIMEOUT_SECONDS))
         if cursor.fetchone() != (1,):
-            raise DeliveryError("somebody else has been changing tables for too long; it is tried again")
+            raise DeliveryError("another process has been changing tables for too long; the delivery is tried again")
 
     def columns(self, cursor: Any, table: str) -> list[Column] | None:
         """See `Database.columns`."""
@@ -136,7 +136,7 @@ class MySql:
             return None
         if found[0] != "InnoDB":
             raise DeliveryError(
-                f"table {table!r} is of the engine {found[0]}, and a batch needs a transaction: ALTER TABLE "
+                f"table {table!r} has the engine {found[0]}, but a batch needs a transaction: ALTER TABLE "
                 f"{self.quoted(table)} ENGINE=InnoDB"
             )
         cursor.execute(
@@ -212,7 +212,7 @@ class MySql:
         for values in _statements(rows, min(room, STATEMENT_BYTES)):
             if len(values) > room:
                 raise DeliveryError(
-                    f"a row has {len(values)} bytes as text, and the server takes statements of {most}: raise its "
+                    f"a row has {len(values)} bytes as text, but the server accepts statements of {most}: raise its "
                     "'max_allowed_packet'"
                 )
             cursor.execute(begins + values + ends)
@@ -224,7 +224,7 @@ def _fits(found: re.Match[str], kind: pa.DataType) -> bool:
 
 
 def _statements(rows: pa.Table, most: int) -> Iterator[bytes]:
-    """Yield the values of rows as they follow VALUES, of at most some bytes each, or of one row."""
+    """Yield the values of rows for a VALUES clause, each text at most `most` bytes long, or one row."""
     waiting: list[bytes] = []
     size = 0
     for start in range(0, rows.num_rows, ROWS_AT_A_TIME):
@@ -242,7 +242,7 @@ def _statements(rows: pa.Table, most: int) -> Iterator[bytes]:
 
 
 def _literal(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a column as SQL writes them."""
+    """Return the values of a column as SQL literals."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         texts = hexadecimal(column, "x'", "'")

@@ -1,4 +1,4 @@
-"""PostgreSQL: rows go in by COPY, in the form of CSV that pyarrow writes."""
+"""PostgreSQL: rows are added by COPY, as CSV that pyarrow writes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from airflow_provider_coordination.spark.sql.text_values import as_json, hexadec
 
 MAX_NAME_BYTES = 63
 ROWS_AT_A_TIME = 50_000
-"""How many rows are in memory as text."""
+"""The number of rows that are in memory as text."""
 INCOMING = "_coordination_incoming"
 """The temporary table that rows are merged from."""
 ABANDONED_SECONDS = 60
-"""A worker that was stopped in the middle of a transaction loses its locks after this time."""
+"""After this time, a worker that stopped in the middle of a transaction loses its locks."""
 
 TYPES: dict[str, str] = {
     "bool": "boolean",
@@ -40,7 +40,7 @@ TYPES: dict[str, str] = {
     "date32[day]": "date",
     "null": "text",
 }
-"""The type of a new column by that of pyarrow, where neither has parameters."""
+"""The type of a new column by pyarrow type, for types without parameters."""
 
 _INTEGER_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
 _TEXTS = ("text", "character varying", "citext", "json", "jsonb", "uuid")
@@ -57,14 +57,14 @@ _PARAMETERS = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
 class PostgreSql:
     """See `Database`.
 
-    :param settings: which table.
+    :param settings: the settings of the table.
     """
 
     batch_id_type = 'varchar(255) COLLATE "C"'
     instant_type = "timestamptz"
     table_options = ""
-    skips_known = "ON CONFLICT DO NOTHING"
-    takes_nan = True
+    skip_known_clause = "ON CONFLICT DO NOTHING"
+    accepts_nan = True
 
     def __init__(self, settings: SqlSettings) -> None:
         self._settings = settings
@@ -84,7 +84,7 @@ class PostgreSql:
             client_encoding="utf8",
             application_name="airflow-provider-coordination",
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            # A host that is gone without a word is noticed by the missing acknowledgments of TCP.
+            # Missing TCP acknowledgments reveal a host that has disappeared.
             keepalives_idle=10,
             keepalives_interval=5,
             keepalives_count=3,
@@ -101,11 +101,11 @@ class PostgreSql:
     def quoted(self, name: str) -> str:
         """See `Database.quoted`."""
         if len(name.encode()) > MAX_NAME_BYTES:
-            raise DeliveryError(f"the name {name!r} has more than {MAX_NAME_BYTES} bytes, and PostgreSQL cuts it there")
+            raise DeliveryError(f"the name {name!r} has more than {MAX_NAME_BYTES} bytes; PostgreSQL would cut it off")
         return '"' + name.replace('"', '""') + '"'
 
-    def is_passing(self, error: Exception) -> bool:
-        """See `Database.is_passing`."""
+    def is_transient(self, error: Exception) -> bool:
+        """See `Database.is_transient`."""
         import psycopg
 
         state = getattr(error, "sqlstate", None)
@@ -197,7 +197,7 @@ class PostgreSql:
         self._copy(cursor, rows, f"{INCOMING} ({listed})")
         keys = [self.quoted(name) for name in merge_on]
         replaced = ", ".join(f"{name} = EXCLUDED.{name}" for name in names if name not in keys)
-        # In the order of the keys: two transactions that merge the same rows wait for each other and do not lock up.
+        # In the order of the keys: two transactions that merge the same rows wait for each other without a deadlock.
         cursor.execute(
             f"INSERT INTO {target} ({listed}) SELECT {listed} FROM {INCOMING} ORDER BY {', '.join(keys)} "
             f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {replaced}"
@@ -216,7 +216,7 @@ def _fits(found: re.Match[str], kind: pa.DataType) -> bool:
 
 
 def _as_csv(rows: pa.Table) -> memoryview:
-    """Return rows as CSV: null is nothing, an empty text is in quotes."""
+    """Return rows as CSV: null is an empty field, an empty text is in quotes."""
     texts = pa.table(
         {
             str(n): _as_text(name, column)

@@ -1,4 +1,4 @@
-"""How to reach a table of a database, and how rows go into it."""
+"""The settings of a database table: how to reach it, and how rows are written to it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 POSTGRESQL = "postgresql"
 MYSQL = "mysql"
-"""MySQL, or MariaDB: both speak the same protocol."""
+"""MySQL or MariaDB: both use the same protocol."""
 PORTS = {POSTGRESQL: 5432, MYSQL: 3306}
 
 
@@ -14,18 +14,18 @@ PORTS = {POSTGRESQL: 5432, MYSQL: 3306}
 class SqlSettings:
     """A table of a database.
 
-    :param database: what the server is: `postgresql` or `mysql`.
-    :param host: where it is: a name, an address, or the folder of its socket.
-    :param port: its port.
-    :param catalog: the database on it; of MySQL what also stands before a table's name.
-    :param user: as whom to connect.
+    :param database: the kind of server: `postgresql` or `mysql`.
+    :param host: a host name, an address, or the folder of the server's socket.
+    :param port: the port.
+    :param catalog: the database on the server; in MySQL also the prefix of a table's name.
+    :param user: the user to connect as.
     :param password: never shown.
-    :param tls: what the client says of TLS, by the names that it has there; never shown.
-    :param schema: the schema of the table; of MySQL the database.
-    :param table: its name.
-    :param staging_path: the folder where rows wait for their commit.
-    :param merge_on: the columns by which a row replaces one that is there; none if every row is added.
-    :param add_columns: whether columns that the table lacks are added to it.
+    :param tls: the TLS settings, under the client's names; never shown.
+    :param schema: the schema of the table; in MySQL the database.
+    :param table: the name of the table.
+    :param staging_path: the folder where rows are staged until their commit.
+    :param merge_on: the columns by which a row replaces an existing one; if there are none, every row is added.
+    :param add_columns: whether missing columns are added to the table.
     """
 
     database: str
@@ -43,5 +43,5 @@ class SqlSettings:
 
     @property
     def location(self) -> str:
-        """Where the table is, for people; the same however it is named."""
+        """The location of the table, for display; the same for all spellings of its name."""
         return f"{self.database}://{self.host}:{self.port}/{self.catalog}/{self.schema}.{self.table}"

@@ -1,4 +1,4 @@
-"""The table that rows go to: made where there is none, compared with the rows where there is, and given columns."""
+"""The target table of rows: it is created if missing, compared with the rows, and extended with columns."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
 from airflow_provider_coordination.spark.sql.database import Column, Database, Session
 from airflow_provider_coordination.spark.sql.settings import SqlSettings
-from airflow_provider_coordination.spark.sql.taken_batches import TABLE, TakenBatches
 from airflow_provider_coordination.spark.staged_batches import BATCH_ID
 
 log = logging.getLogger(__name__)
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 class Table:
     """One table.
 
-    :param database: where it is.
-    :param settings: which it is.
-    :param taken: the batches that it has taken.
+    :param database: the database of the table.
+    :param settings: the settings of the table.
+    :param taken: the batches that the table has.
     """
 
-    def __init__(self, database: Database, settings: SqlSettings, taken: TakenBatches) -> None:
+    def __init__(self, database: Database, settings: SqlSettings, taken: CommittedBatches) -> None:
         self._database = database
         self._settings = settings
         self._taken = taken
@@ -35,22 +35,22 @@ class Table:
     def _name(self) -> str:
         return f"{self._database.quoted(self._settings.schema)}.{self._database.quoted(self._settings.table)}"
 
-    def prepare_batches(self, cursor: Any) -> None:
-        """Make the table of batches, if there is none."""
+    def create_batches_table(self, cursor: Any) -> None:
+        """Create the table of batches if it does not exist."""
         if not self._taken.exists(cursor):
             self._database.lock(cursor, self._settings.location)
             if not self._taken.exists(cursor):
                 cursor.execute(self._taken.definition)
 
     def check(self, cursor: Any, schema: pa.Schema) -> None:
-        """Check that rows can go there, once the table is made or has got columns.
+        """Check that the table can accept rows once it is created or has new columns.
 
         :raises DeliveryError: naming the column, its types and the remedy.
         """
         self._changes(cursor, schema)
 
-    def make_ready(self, session: Session, schema: pa.Schema) -> None:
-        """Make the table, or add the columns that it lacks; `prepare_batches` was called before.
+    def create_or_alter(self, session: Session, schema: pa.Schema) -> None:
+        """Create the table, or add its missing columns; call `create_batches_table` first.
 
         :raises DeliveryError: see `check`.
         """
@@ -70,13 +70,13 @@ class Table:
         return self._database.columns(cursor, self._settings.table)
 
     def _changes(self, cursor: Any, schema: pa.Schema) -> list[str]:
-        """Return the statements that the table needs before rows can go there."""
+        """Return the statements that the table needs before it can accept rows."""
         self._check_keys(schema)
         columns = self._columns(cursor)
         if columns is None:
             if self._taken.exists(cursor) and self._taken.any(cursor):
                 raise DeliveryError(
-                    f"table {self._name} is gone, and batches are in it: restore it; or, to begin a new one, run "
+                    f"table {self._name} is gone, but it had batches: restore it; or, to begin a new one, run "
                     f"DELETE FROM {TABLE} WHERE target = '{self._settings.table}'"
                 )
             return self._creation(schema)
@@ -102,7 +102,7 @@ class Table:
         return f"{self._settings.table[:40]}{BATCH_ID}"
 
     def _definition(self, field: pa.Field) -> str:
-        """Return how a column of rows is declared.
+        """Return the definition of a column.
 
         :raises DeliveryError: if the database has no type for it.
         """
@@ -112,15 +112,15 @@ class Table:
             kind = self._database.batch_id_type
         if kind is None:
             raise DeliveryError(
-                f"column {field.name!r} is of type {field.type}, for which {self._settings.database} has none: cast it "
-                "in the transform"
+                f"column {field.name!r} has the type {field.type}, but {self._settings.database} has no such type: "
+                "cast it in the transform"
             )
         return f"{self._database.quoted(field.name)} {kind}"
 
     def _compare(self, columns: Sequence[Column], schema: pa.Schema) -> list[pa.Field]:
         """Return the columns of the rows that the table lacks.
 
-        :raises DeliveryError: if it cannot take the others, or needs some that the rows lack.
+        :raises DeliveryError: if it cannot accept the other columns, or requires columns that the rows lack.
         """
         known = {column.name: column for column in columns}
         missing = [field for field in schema if field.name not in known]
@@ -128,15 +128,15 @@ class Table:
             column = known.get(field.name)
             if column is not None and not self._database.holds(column, field.type):
                 raise DeliveryError(
-                    f"column {field.name!r} of table {self._name} is {column.type}, which does not take every value of "
-                    f"{field.type} as it is: cast it in the transform, or change the column"
+                    f"column {field.name!r} of table {self._name} is {column.type}, which cannot store every value of "
+                    f"{field.type} exactly: cast it in the transform, or change the column"
                 )
         given = set(schema.names)
         for column in columns:
             if column.is_required and column.name not in given:
                 raise DeliveryError(
                     f"column {column.name!r} of table {self._name} ({column.type}) must not be null and has no "
-                    "default, and the rows do not have it: add it in the transform, or give the column a default"
+                    "default, but the rows do not have it: add it in the transform, or give the column a default"
                 )
         if missing and not self._settings.add_columns:
             listed = " and ".join(f"{field.name!r} ({field.type})" for field in missing)
@@ -152,19 +152,21 @@ class Table:
         for name in self._settings.merge_on:
             if name not in schema.names:
                 raise DeliveryError(
-                    f"'merge_on' names the column {name!r}, and the rows have {', '.join(schema.names)}"
+                    f"'merge_on' names the column {name!r}, but the rows have {', '.join(schema.names)}"
                 )
 
     def check_values(self, schema: pa.Schema, read: Callable[[Sequence[str]], pa.Table]) -> None:
-        """Check the rows of a batch as far as the database would say it late, or not at all.
+        """Check the rows of a batch for errors that the database would report late, or not at all.
 
-        :param schema: their columns.
-        :param read: returns some of these.
+        :param schema: the columns of the rows.
+        :param read: returns the rows, with some of the columns.
         :raises DeliveryError: naming the column and the remedy.
         """
         keys = self._settings.merge_on
         self._check_keys(schema)
-        floating = [field.name for field in schema if pa.types.is_floating(field.type) and not self._database.takes_nan]
+        floating = [
+            field.name for field in schema if pa.types.is_floating(field.type) and not self._database.accepts_nan
+        ]
         if wanted := list(dict.fromkeys((*keys, *floating))):
             rows = read(wanted)
             for name in floating:
@@ -176,8 +178,8 @@ class Table:
 def _check_finite(name: str, column: pa.ChunkedArray) -> None:
     if not pc.all(pc.is_finite(column), min_count=0).as_py():
         raise DeliveryError(
-            f"column {name!r} holds NaN or an infinite value, for which the database has no form: make null of it in "
-            "the transform, or put such records aside"
+            f"column {name!r} holds NaN or an infinite value, which the database cannot store: replace it by null in "
+            "the transform, or mark such records as bad"
         )
 
 
@@ -185,13 +187,13 @@ def _check_unique(keys: list[str], rows: pa.Table) -> None:
     for name in keys:
         if nulls := rows.column(name).null_count:
             raise DeliveryError(
-                f"column {name!r} of 'merge_on' is null in {nulls} of {rows.num_rows} rows: a key must have a value; "
-                "drop such rows in the transform"
+                f"column {name!r} of 'merge_on' is null in {nulls} of {rows.num_rows} rows, but a key must have a "
+                "value; drop such rows in the transform"
             )
     counted = rows.select(keys).group_by(keys).aggregate([([], "count_all")])
     several = counted.filter(pc.greater(counted.column("count_all"), 1)).num_rows
     if several:
         raise DeliveryError(
-            f"{several} keys of 'merge_on' ({', '.join(keys)}) are there more than once in the batch, and only one row "
-            "of each can be in the table: keep one in the transform"
+            f"{several} keys of 'merge_on' ({', '.join(keys)}) occur more than once in the batch, but the table can "
+            "hold only one row of each: keep one in the transform"
         )

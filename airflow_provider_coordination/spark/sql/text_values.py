@@ -1,4 +1,4 @@
-"""Columns of rows as text: what has no text that every database reads is made into one here."""
+"""Columns of rows as text, for values that have no text form that every database reads."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from airflow_provider_coordination.spark.delivery import DeliveryError
 
 
 def is_nested(kind: pa.DataType) -> bool:
-    """Return whether values consist of other values: lists, structs and maps, which are stored as JSON."""
+    """Return whether values consist of other values: lists, structs and maps. They are stored as JSON."""
     return bool(pa.types.is_nested(kind))
 
 
 def as_json(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return nested values as JSON.
 
-    :param name: the column's.
-    :raises DeliveryError: if JSON has no form for them.
+    :param name: the name of the column.
+    :raises DeliveryError: if JSON cannot represent them.
     """
     of_maps = _has_maps(column.type)
     try:
@@ -38,7 +38,7 @@ def as_json(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def hexadecimal(column: pa.ChunkedArray, before: str, after: str) -> pa.ChunkedArray:
-    """Return binary values as hexadecimal digits between two texts; null stays null."""
+    """Return binary values as hexadecimal digits between a prefix and a suffix; null stays null."""
     return pa.chunked_array([_joined(before, _digits(chunk), after) for chunk in column.chunks], pa.string())
 
 
@@ -47,7 +47,7 @@ def _joined(before: str, digits: pa.Array, after: str) -> pa.Array:
 
 
 def _digits(chunk: pa.Array) -> pa.Array:
-    """Return the digits of each value: those of the whole buffer, cut at twice the offsets."""
+    """Return the digits of each value: the digits of the whole buffer, cut at twice the offsets."""
     chunk = pa.concat_arrays([chunk.cast(pa.binary())])  # without an offset of its own
     if chunk.offset:
         chunk = chunk.take(pa.array(range(len(chunk)), pa.int64()))
@@ -65,7 +65,7 @@ def _has_maps(kind: pa.DataType) -> bool:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """Return a value with its maps as objects; pyarrow has them as lists of pairs."""
+    """Return a value with maps as objects; pyarrow represents them as lists of pairs."""
     if value is None:
         return None
     if pa.types.is_map(kind):
@@ -78,10 +78,10 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return the text of what JSON has no form for: instants, dates and decimals.
+    """Return the text of values that JSON cannot represent: instants, dates and decimals.
 
-    :raises TypeError: if it is bytes, which no text shows as they are.
+    :raises TypeError: for bytes, which have no exact text.
     """
     if isinstance(value, bytes):
-        raise TypeError("it holds bytes; make text of them in the transform")
+        raise TypeError("it holds bytes; convert them to text in the transform")
     return str(value)

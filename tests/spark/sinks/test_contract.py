@@ -64,15 +64,15 @@ def test_what_is_prepared_is_not_visible(place: Place, attempts: list[Attempt]) 
 
 def test_what_is_in_is_known_by_batch_id_to_every_job(place: Place, attempts: list[Attempt]) -> None:
     sink, asked = place.sink(), [an_attempt(batch_id, 2) for batch_id in BATCHES]
-    assert sink.taken(asked) == set()
+    assert sink.committed(asked) == set()
     place.deliver(VALUES, attempts, sink)
-    assert sink.taken(asked) == place.sink().taken(asked) == {attempt.batch_id for attempt in attempts}
+    assert sink.committed(asked) == place.sink().committed(asked) == {attempt.batch_id for attempt in attempts}
 
 
 def test_what_is_prepared_is_not_in(place: Place, attempts: list[Attempt]) -> None:
     sink = place.sink()
     sink.prepare(attempts, place.rows(VALUES))
-    assert sink.taken(attempts) == place.sink().taken(attempts) == set()
+    assert sink.committed(attempts) == place.sink().committed(attempts) == set()
 
 
 def test_batches_of_several_deliveries_stay_beside_each_other(place: Place) -> None:

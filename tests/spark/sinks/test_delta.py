@@ -109,14 +109,14 @@ def test_a_rejected_batch_that_is_replaced_does_not_take_the_ordinal_back(folder
     deliver(sink, BatchRows({later.batch_id: [7]}), later)
     deliver(sink, BatchRows({"a-1": [-1]}), under_next_lease(A, rejected=True))
     assert DeltaTable(folder).transaction_version("coordination/clicks/a-1") == 2
-    assert a_sink(folder).taken([A, later]) == {"a-1", later.batch_id}
+    assert a_sink(folder).committed([A, later]) == {"a-1", later.batch_id}
     assert batches_in(folder) == {"a-1": [-1], later.batch_id: [7]}
 
 
 def test_a_batch_whose_later_one_came_first_is_not_taken_for_delivered(folder: Path) -> None:
     sink, later = a_sink(folder), following(A, 1)
     deliver(sink, BatchRows({later.batch_id: [7]}), later)
-    assert sink.taken([A, later]) == {later.batch_id}
+    assert sink.committed([A, later]) == {later.batch_id}
     deliver(sink, NUMBERS, A)
     assert batches_in(folder) == {"a-1": [1, 2], later.batch_id: [7]}
 
@@ -128,7 +128,7 @@ def test_a_batch_of_which_only_the_rows_are_left_is_known_by_them(folder: Path) 
         for line in lines:
             line.get("commitInfo", {}).pop("coordination", None)
         log.write_text("\n".join(map(json.dumps, lines)))
-    assert a_sink(folder).taken([under_next_lease(A)]) == {"a-1"}
+    assert a_sink(folder).committed([under_next_lease(A)]) == {"a-1"}
 
 
 def test_a_former_owner_whose_batch_is_not_in_is_refused_once_a_later_lease_has_committed(folder: Path) -> None:
@@ -146,11 +146,11 @@ def test_a_former_owner_whose_batch_is_not_in_is_refused_once_a_later_lease_has_
 def test_what_others_committed_since_is_seen_by_a_job_that_knows_the_table(folder: Path) -> None:
     one, other = a_sink(folder), a_sink(folder)
     deliver(one, NUMBERS, A)
-    assert one.taken([A, following(A, 1)]) == {"a-1"}
+    assert one.committed([A, following(A, 1)]) == {"a-1"}
     for number in (1, 2):
         deliver(other, BatchRows({f"a-1.{number}": [number]}), following(A, number))
         write_deltalake(folder, pa.table({"n": [0], "_batch_id": ["somebody's"]}), mode="append")
-    assert one.taken([following(A, 1), following(A, 2), following(A, 3)]) == {"a-1.1", "a-1.2"}
+    assert one.committed([following(A, 1), following(A, 2), following(A, 3)]) == {"a-1.1", "a-1.2"}
 
 
 # What others do between look and commit
@@ -208,7 +208,7 @@ def test_a_batch_waits_while_somebody_has_overwritten_the_table_with_other_types
 
     with (
         others_commit_first(lambda: overwrite("text")) as tries,
-        pytest.raises(DeliveryError, match=r"column 'n' is 'long', and 'string' in the table\. .*; the batches wait"),
+        pytest.raises(DeliveryError, match=r"column 'n' is 'long', but 'string' in the table\. .*; the batches wait"),
     ):
         sink.commit([B])
     assert tries == [1] and [row["n"] for row in rows_in(folder)] == ["text"]
@@ -294,7 +294,7 @@ def test_a_prepared_file_that_is_gone_or_cut_is_not_added(folder: Path) -> None:
     [file] = folder.glob("data-*/*.parquet")
     content = file.read_bytes()
     file.write_bytes(content[:50])
-    with pytest.raises(MissingFileError, match=r"has 50 bytes, and \d+ were written"):
+    with pytest.raises(MissingFileError, match=r"has 50 bytes, but \d+ were written"):
         sink.commit([A])
     file.unlink()
     with pytest.raises(MissingFileError, match="is gone"):
@@ -358,10 +358,10 @@ def test_values_of_a_narrower_type_become_those_of_the_table(
 @pytest.mark.parametrize(
     ("table", "given", "message"),
     [
-        (pa.int32(), pa.int64(), "'n' is 'long', and 'integer' in the table"),
-        (pa.int64(), pa.string(), "'n' is 'string', and 'long' in the table"),
-        (pa.decimal128(8, 2), pa.decimal128(12, 2), r"'n' is 'decimal\(12,2\)', and 'decimal\(8,2\)' in the table"),
-        (pa.decimal128(8, 2), pa.decimal128(8, 3), r"'n' is 'decimal\(8,3\)', and 'decimal\(8,2\)' in the table"),
+        (pa.int32(), pa.int64(), "'n' is 'long', but 'integer' in the table"),
+        (pa.int64(), pa.string(), "'n' is 'string', but 'long' in the table"),
+        (pa.decimal128(8, 2), pa.decimal128(12, 2), r"'n' is 'decimal\(12,2\)', but 'decimal\(8,2\)' in the table"),
+        (pa.decimal128(8, 2), pa.decimal128(8, 3), r"'n' is 'decimal\(8,3\)', but 'decimal\(8,2\)' in the table"),
     ],
 )
 def test_a_table_whose_column_cannot_hold_the_values_says_which_and_the_batch_waits(
@@ -369,7 +369,9 @@ def test_a_table_whose_column_cannot_hold_the_values_says_which_and_the_batch_wa
 ) -> None:
     sink = a_sink(folder)
     deliver(sink, rows("b-1", n=pa.array([None], table)), B)
-    with pytest.raises(DeliveryError, match=f"cannot take the records: column {message}. Convert it in the transform"):
+    with pytest.raises(
+        DeliveryError, match=f"cannot accept the records: column {message}. Convert it in the transform"
+    ):
         sink.prepare([A], rows(n=pa.array([None], given)))
     assert [row["_batch_id"] for row in rows_in(folder)] == ["b-1"]
     assert list(folder.glob("_staging/**/*.json")) == []
@@ -385,14 +387,14 @@ def test_columns_that_differ_in_the_case_of_letters_alone_are_refused(folder: Pa
 def test_a_column_that_the_table_requires_and_the_records_lack_is_named(folder: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("_batch_id", pa.string())])
     DeltaTable.create(folder, schema)
-    with pytest.raises(DeliveryError, match="column 'id' is missing, and the table requires it"):
+    with pytest.raises(DeliveryError, match="column 'id' is missing, but the table requires it"):
         a_sink(folder).prepare([A], NUMBERS)
 
 
 def test_a_null_in_a_column_that_the_table_requires_is_named(folder: Path) -> None:
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("_batch_id", pa.string())])
     DeltaTable.create(folder, schema)
-    with pytest.raises(DeliveryError, match="column 'n' holds 1 nulls, and the table requires values"):
+    with pytest.raises(DeliveryError, match="column 'n' holds 1 nulls, but the table requires values"):
         a_sink(folder).prepare([A], rows(n=pa.array([1, None])))
 
 
@@ -485,7 +487,7 @@ def test_a_partition_column_that_the_records_lack_is_named(folder: Path) -> None
 
 def test_a_table_with_other_partition_columns_ends_the_job_at_its_start(folder: Path) -> None:
     deliver(a_sink(folder, partition_by=("n",)), NUMBERS, A)
-    with pytest.raises(ConfigurationError, match=r"is partitioned by \['n'\], and 'partition_by' is \['day'\]"):
+    with pytest.raises(ConfigurationError, match=r"is partitioned by \['n'\], but 'partition_by' is \['day'\]"):
         a_sink(folder, partition_by=("day",)).check()
     a_sink(folder).check()
 
@@ -497,7 +499,7 @@ def test_a_folder_that_cannot_be_written_is_named_by_the_users_field() -> None:
 
 def test_rows_that_belong_to_no_batch_of_the_delivery_are_an_error_and_not_left_out(folder: Path) -> None:
     strange = TableOfRows(pa.table({"n": [1, 2], "_batch_id": ["a-1", None]}))
-    with pytest.raises(DeliveryError, match="rows were written of None, which is none of the batches"):
+    with pytest.raises(DeliveryError, match="rows of None were written, which are not batches"):
         a_sink(folder).prepare([A], Unfiltered(strange.table))
 
 

@@ -84,7 +84,7 @@ def test_no_batch_counts_as_taken_so_that_one_is_given_again_after_a_crash(made:
     next_owner = made()
     for attempt in again:
         next_owner.sweep({attempt.folder: attempt.fencing_token})
-    assert next_owner.taken(again) == set()
+    assert next_owner.committed(again) == set()
     next_owner.prepare(again, BatchRows(VALUES))
     next_owner.commit(again)
     assert calls() == [(["a-1", "b-1"], ROWS)] * 2
@@ -121,7 +121,7 @@ def test_what_was_never_prepared_or_was_discarded_is_not_given(made: Made, calls
 def test_what_the_function_raises_fails_the_batches_by_its_name(made: Made) -> None:
     sink = made("failing")
     sink.prepare(BATCHES, BatchRows(VALUES))
-    with pytest.raises(DeliveryError, match=r"failing' raised on 2 batches, a-1 first: .*the broker is away"):
+    with pytest.raises(DeliveryError, match=r"failing' raised on 2 batches \(first: a-1\): .*the broker is away"):
         sink.commit(BATCHES)
 
 
@@ -132,7 +132,7 @@ def test_a_function_that_is_not_there_is_found_before_any_sink_has_the_batches(m
 
 def test_a_module_that_is_not_there_ends_the_job_at_its_start(tmp_path: Path) -> None:
     settings = ForeachBatchSettings(function="no_such_module:publish", staging_path=str(tmp_path))
-    message = "^field 'function' of ForeachBatch 'main' is 'no_such_module:publish', and there is no module"
+    message = "^field 'function' of ForeachBatch 'main' is 'no_such_module:publish', but there is no module"
     with pytest.raises(ConfigurationError, match=message):
         ForeachBatchSink("main", settings).check()
 
@@ -142,7 +142,7 @@ def test_that_it_is_at_least_once_is_in_the_log_and_the_location(
 ) -> None:
     caplog.set_level("INFO")
     made().check()
-    assert f"function {module}:publish gets each batch at least once" in caplog.text
+    assert f"function {module}:publish receives each batch at least once" in caplog.text
     assert made().location == f"at-least-once://{module}:publish"
 
 

@@ -59,7 +59,7 @@ def places(urls: dict[str, str]) -> Callable[[str], SinkUnderTest]:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogs, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(catalogs, "RETRY_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(sinks, "CONFLICT_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
     for module in (postgresql, mysql):

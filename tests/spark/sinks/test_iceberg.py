@@ -17,7 +17,7 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkAwayError
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
@@ -84,7 +84,7 @@ def new_sink(tmp_path: Path, catalog: Catalog) -> Callable[..., Sink]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogs, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(catalogs, "RETRY_PAUSE_SECONDS", 0.01)
 
 
 def deliver(sink: Sink, attempts: Sequence[Attempt], rows: Any) -> None:
@@ -171,7 +171,7 @@ def test_once_its_snapshot_is_expired_a_batch_is_known_by_its_rows(
     expire_all_but_the_last(catalog)
     again = [under_next_lease(A), under_next_lease(B), under_next_lease(C)]
     sink = new_sink()
-    assert sink.taken(again) == {"a-1", "b-1"}
+    assert sink.committed(again) == {"a-1", "b-1"}
     deliver(sink, again, VALUES)
     assert rows_in(catalog) == [1, 2, 3, 4, 5, 6]
 
@@ -186,7 +186,7 @@ def test_a_batch_that_this_job_landed_itself_is_not_looked_for_in_the_tables_fil
     sink.check()
     looked: list[str] = []
     monkeypatch.setattr(data_files, "tasks_of", lambda table, ids: looked.extend(ids) or [])
-    assert sink.taken([C, under_next_lease(A)]) == set()
+    assert sink.committed([C, under_next_lease(A)]) == set()
     assert looked == ["a-1"]
 
 
@@ -198,7 +198,7 @@ def test_a_batch_is_looked_for_where_snapshots_expired_since_the_job_first_looke
     deliver(sink, [A], VALUES)
     deliver(new_sink(), [B], VALUES)
     expire_all_but_the_last(catalog)
-    assert sink.taken([A, C]) == {"a-1"}
+    assert sink.committed([A, C]) == {"a-1"}
 
 
 # Tables that others change between look and commit
@@ -255,7 +255,7 @@ def test_what_others_do_between_look_and_commit_stays_and_the_delivery_goes_in_o
     next_ones = [under_next_lease(B, rejected=True), C] if rejected else [C]
     values = BatchRows({"b-1": [33], "c-1": [4, 5, 6]})
     sink.prepare(next_ones, values)
-    looked = sink._look  # type: ignore[attr-defined]
+    looked = sink._read_state  # type: ignore[attr-defined]
     times: list[int] = []
 
     def look_and_see_it_changed(attempts: Sequence[Attempt]) -> Any:
@@ -265,7 +265,7 @@ def test_what_others_do_between_look_and_commit_stays_and_the_delivery_goes_in_o
             change(catalog)
         return look
 
-    monkeypatch.setattr(sink, "_look", look_and_see_it_changed)
+    monkeypatch.setattr(sink, "_read_state", look_and_see_it_changed)
     sink.commit(next_ones)
     sink.discard(next_ones)
     assert rows_in(catalog) == sorted(expected([1, 2, 33 if rejected else 3, 4, 5, 6]))
@@ -279,7 +279,7 @@ def test_partitioning_that_changed_since_a_batch_was_prepared_fails_it_until_it_
     sink.prepare([B], VALUES)
     with catalog.load_table(TABLE).update_spec() as update:
         update.add_identity("n")
-    with pytest.raises(DeliveryError, match=r"^batch b-1: somebody changed the partitioning of Iceberg table"):
+    with pytest.raises(DeliveryError, match=r"^batch b-1: another process changed the partitioning of Iceberg table"):
         sink.commit([B])
     deliver(sink, [B], VALUES)
     assert rows_in(catalog) == [1, 2, 3]
@@ -291,8 +291,8 @@ def test_a_table_that_somebody_dropped_is_not_made_anew_by_the_job_that_knew_it(
     sink = new_sink()
     deliver(sink, [A], VALUES)
     catalog.drop_table(TABLE)
-    for act in (lambda: sink.taken([B]), lambda: sink.prepare([B], VALUES), lambda: sink.commit([B])):
-        with pytest.raises(DeliveryError, match=r"^Iceberg table 'lake\.clicks' was there and is gone: .*; restore it"):
+    for act in (lambda: sink.committed([B]), lambda: sink.prepare([B], VALUES), lambda: sink.commit([B])):
+        with pytest.raises(DeliveryError, match=r"^Iceberg table 'lake\.clicks' is gone, .*; restore it"):
             act()
     next_job = new_sink()
     deliver(next_job, [B], VALUES)
@@ -305,15 +305,15 @@ def test_a_table_that_somebody_drops_between_look_and_commit_gets_nothing(
     sink = new_sink()
     deliver(sink, [A], VALUES)
     sink.prepare([B], VALUES)
-    looked = sink._look  # type: ignore[attr-defined]
+    looked = sink._read_state  # type: ignore[attr-defined]
 
     def look_and_see_it_dropped(attempts: Sequence[Attempt]) -> Any:
         look = looked(attempts)
         catalog.drop_table(TABLE)
         return look
 
-    monkeypatch.setattr(sink, "_look", look_and_see_it_dropped)
-    with pytest.raises(DeliveryError, match=r"^Iceberg table 'lake\.clicks' was there and is gone"):
+    monkeypatch.setattr(sink, "_read_state", look_and_see_it_dropped)
+    with pytest.raises(DeliveryError, match=r"^Iceberg table 'lake\.clicks' is gone, and the job cannot know why"):
         sink.commit([B])
     assert not catalog.table_exists(TABLE)
 
@@ -325,8 +325,8 @@ def test_another_table_of_the_same_name_is_not_taken_for_the_one_that_was_there(
     deliver(sink, [A], VALUES)
     catalog.drop_table(TABLE)
     deliver(new_sink(), [B], VALUES)
-    with pytest.raises(DeliveryError, match="is another table than it was when the job began"):
-        sink.taken([C])
+    with pytest.raises(DeliveryError, match="is not the table that it was when the job began"):
+        sink.committed([C])
 
 
 # Partitions
@@ -392,7 +392,7 @@ def test_many_partitions_in_one_delivery_are_written_one_after_the_other_with_a_
     monkeypatch.setattr(data_files, "MANY_PARTITIONS", 20)
     with caplog.at_level(logging.WARNING):
         deliver(new_sink(partition_by=["n"]), [A], of_one("a-1", n=pa.array(range(21))))
-    assert "rows of 21 partitions, and each becomes a file of its own; choose a coarser 'partition_by'" in caplog.text
+    assert "rows of 21 partitions, and each one becomes a file; choose a coarser 'partition_by'" in caplog.text
     assert len(rows_in(catalog)) == 21
 
 
@@ -403,7 +403,9 @@ def test_a_partition_column_that_the_delivery_does_not_have_is_named(
     with pytest.raises(DeliveryError, match=r"cannot be partitioned by 'day\(at\)': there is no column 'at'; th"):
         sink.prepare([A], VALUES)
     deliver(sink, [A], of_one("a-1", n=pa.array([1]), at=pa.array(AT[:1])))
-    with pytest.raises(DeliveryError, match=r"is partitioned by 'at_day', made of the column 'at', which the delivery"):
+    with pytest.raises(
+        DeliveryError, match=r"is partitioned by 'at_day', made from the column 'at', which the delivery"
+    ):
         sink.prepare([B], VALUES)
 
 
@@ -411,7 +413,7 @@ def test_a_table_that_is_partitioned_otherwise_is_named_at_the_start(
     new_sink: Callable[..., Sink], catalog: Catalog
 ) -> None:
     deliver(new_sink(), [A], VALUES)
-    with pytest.raises(ConfigurationError, match=r"^field 'partition_by' of IcebergTable 'main' is \['n'\], and"):
+    with pytest.raises(ConfigurationError, match=r"^field 'partition_by' of IcebergTable 'main' is \['n'\], but"):
         new_sink(partition_by=["n"]).check()
 
 
@@ -484,7 +486,7 @@ def test_a_column_that_the_table_requires_and_the_delivery_has_without_a_value_h
     sink = new_sink()
     for column in (pa.array([1, None]), None):
         sink.prepare([A], of_one("a-1", **({"x": pa.array([1])} if column is None else {"n": column})))
-        with pytest.raises(DeliveryError, match="requires column 'n', which the delivery has rows without"):
+        with pytest.raises(DeliveryError, match="requires column 'n', but the delivery has rows without it"):
             sink.commit([A])
     deliver(sink, [A], VALUES)
     assert rows_in(catalog) == [1, 2]
@@ -581,9 +583,9 @@ def test_a_catalog_that_stays_away_fails_the_delivery_which_goes_in_later(
     sink.prepare([A], VALUES)
     outage("load_table", 30, False)
     with monkeypatch.context() as patched:
-        patched.setattr(catalogs, "PATIENCE_SECONDS", 0.05)
+        patched.setattr(catalogs, "OUTAGE_WAIT_SECONDS", 0.05)
         with pytest.raises(
-            SinkAwayError, match=r"^Iceberg table 'lake\.clicks': its catalog, at \S+, or the store of it"
+            SinkUnavailableError, match=r"^Iceberg table 'lake\.clicks': its catalog, at \S+, or the store of it"
         ):
             sink.commit([A])
     sink.commit([A])
@@ -612,7 +614,7 @@ def test_a_prepared_file_that_is_not_as_it_was_written_adds_nothing(
         sink.prepare([A], VALUES)
         [file] = tmp_path.rglob("*.parquet")
         damage(file)
-        with pytest.raises(DeliveryError, match=r"is gone; the|has 50 bytes, and"):
+        with pytest.raises(DeliveryError, match=r"is gone; the|has 50 bytes, but"):
             sink.commit([A])
         file.unlink(missing_ok=True)
     assert summaries(catalog) == []

@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from pyiceberg import exceptions
 from requests import HTTPError, Response
 
-from airflow_provider_coordination.spark.sinks.iceberg.errors import is_away, is_gone, is_unauthorized
+from airflow_provider_coordination.spark.sinks.iceberg.errors import is_unavailable, is_gone, is_unauthorized
 
 
 def of_glue(code: str, status: int) -> ClientError:
@@ -48,5 +48,5 @@ def of_rest(status: int, kind: type[Exception] = exceptions.RESTError) -> Except
 def test_what_a_catalog_raises_passes_or_needs_a_person_or_says_that_the_table_is_gone(
     error: Exception, means: str
 ) -> None:
-    found = {"away": is_away(error), "unauthorized": is_unauthorized(error), "gone": is_gone(error)}
+    found = {"away": is_unavailable(error), "unauthorized": is_unauthorized(error), "gone": is_gone(error)}
     assert [meaning for meaning, is_so in found.items() if is_so] == [meaning for meaning in (means,) if meaning]

@@ -118,7 +118,7 @@ class Delivered:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogs, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(catalogs, "RETRY_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(sinks, "CONFLICT_PAUSE_SECONDS", 0.001)
 
 

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
+from airflow_provider_coordination.spark.maintenance import MaintenanceResult, Maintenance
 from airflow_provider_coordination.spark.sinks import Sink, owed
 from tests.support.sinks import SINKS, BatchRows, Place, an_attempt, under_next_lease
 
@@ -28,9 +28,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(SINKS[request.param], tmp_path / "place")  # type: ignore[arg-type]
 
 
-def maintained(place: Place, wanted: Maintenance = DAILY) -> Maintained:
+def maintained(place: Place, wanted: Maintenance = DAILY) -> MaintenanceResult:
     sink: Any = place.sink()
-    done: Maintained = sink.maintain(wanted)
+    done: MaintenanceResult = sink.maintain(wanted)
     return done
 
 
@@ -122,7 +122,7 @@ def test_a_former_owner_that_looked_before_files_were_removed_commits_nothing_th
 def between_look_and_commit(sink: Sink, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Let something happen once, as a job has looked at the table and is about to commit."""
     from airflow_provider_coordination.spark.sinks.delta import log
-    from airflow_provider_coordination.spark.sinks.iceberg.addition import Addition
+    from airflow_provider_coordination.spark.sinks.iceberg.addition import PendingSnapshot
 
     done: list[bool] = []
 
@@ -136,7 +136,7 @@ def between_look_and_commit(sink: Sink, monkeypatch: pytest.MonkeyPatch, act: Ca
         return calling
 
     monkeypatch.setattr(log, "add", late(log.add))
-    monkeypatch.setattr(Addition, "send", late(Addition.send))
+    monkeypatch.setattr(PendingSnapshot, "send", late(PendingSnapshot.send))
 
 
 def test_a_delivery_that_comes_while_it_is_maintained_goes_in_once(

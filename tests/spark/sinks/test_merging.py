@@ -34,7 +34,7 @@ def test_what_is_delivered_is_one_commit_that_names_its_batches(place: Place) ->
     sink = a_sink(place)
     deliver(sink, {"a-1": [("x", 1)], "b-1": [("y", 2)]}, A, B)
     next_job = a_sink(place)
-    assert next_job.taken([A, B]) == {"a-1", "b-1"}
+    assert next_job.committed([A, B]) == {"a-1", "b-1"}
     deliver(next_job, {"a-1": [("x", -1)], "b-1": [("y", -2)]}, under_next_lease(A), under_next_lease(B))
     assert place.visible == {"a-1": [1], "b-1": [2]}
     assert place.leftovers == []
@@ -90,7 +90,7 @@ def test_a_rejected_batch_without_rows_takes_what_it_had_away(place: Place) -> N
     deliver(a_sink(place), {"a-1": [("x", 1)], "b-1": [("z", 3)]}, A, B)
     deliver(a_sink(place), {"a-1": []}, under_next_lease(A, rejected=True))
     assert place.visible == {"b-1": [3]}
-    assert a_sink(place).taken([A]) == {"a-1"}
+    assert a_sink(place).committed([A]) == {"a-1"}
 
 
 def test_keys_of_several_columns_and_of_rows_of_others(place: Place) -> None:

@@ -60,7 +60,7 @@ def test_a_rejected_delivery_is_replaced_by_a_file_without_rows_if_none_are_left
 def test_what_is_staged_without_its_manifest_is_never_published(sink: ParquetSink) -> None:
     sink.prepare([FIRST], rows(1))
     (staged(sink, FIRST) / MANIFEST).unlink()
-    with pytest.raises(DeliveryError, match="is gone or not whole"):
+    with pytest.raises(DeliveryError, match="is gone or incomplete"):
         sink.commit([FIRST])
     assert published(sink) is None
 
@@ -70,7 +70,7 @@ def test_a_staging_folder_that_somebody_emptied_is_not_taken_for_a_batch_without
     sink.prepare([SECOND], rows(2))
     for file in staged(sink, SECOND).iterdir():
         file.unlink()
-    with pytest.raises(DeliveryError, match="is gone or not whole"):
+    with pytest.raises(DeliveryError, match="is gone or incomplete"):
         sink.commit([SECOND])
     assert published(sink) == [1]
 

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, SinkAwayError
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, SinkUnavailableError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.landed_identity import LANDED_BATCH, as_landed, file_name, under_token
 from airflow_provider_coordination.spark.settings import MAIN
-from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, PublishLanded
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, ParquetLandedDelivery
 from airflow_provider_coordination.spark.storage import publish, write_table
 from tests.support.sinks import an_attempt
 
@@ -38,12 +38,12 @@ def landed(out: Path) -> Attempt:
     return an_attempt(BATCH, file=uri, file_bytes=write_table(LANDED, uri))
 
 
-def deliver(sink: PublishLanded, attempt: Attempt) -> None:
+def deliver(sink: ParquetLandedDelivery, attempt: Attempt) -> None:
     prepare(sink, attempt)
     sink.commit(MAIN, [attempt])
 
 
-def prepare(sink: PublishLanded, attempt: Attempt) -> Prepared:
+def prepare(sink: ParquetLandedDelivery, attempt: Attempt) -> Prepared:
     prepared = sink.prepare([attempt], [MAIN])[attempt.batch_id]
     if isinstance(prepared, Exception):
         raise prepared
@@ -62,7 +62,7 @@ def published(out: Path) -> list[int]:
 
 
 def test_publishing_moves_the_landed_file_to_its_batch_name(out: Path, landed: Attempt) -> None:
-    deliver(PublishLanded(str(out)), landed)
+    deliver(ParquetLandedDelivery(str(out)), landed)
     assert pq.read_table(out / "shard-1-abc.parquet").num_rows == 2
     assert not Path(landed.file).exists()
 
@@ -73,37 +73,37 @@ def test_a_batch_of_which_records_are_to_be_left_out_is_not_published_as_it_was_
     bounds = EventTimeBounds(column="at", type="timestamp", earliest=NOW, latest=None)
     bounded = replace(landed, batch=replace(landed.batch, bounds=bounds))
     with pytest.raises(DeliveryError, match=r"leaves records out by their field 'at', .* give the job a 'schema' or"):
-        deliver(PublishLanded(str(out)), bounded)
+        deliver(ParquetLandedDelivery(str(out)), bounded)
     assert not published(out)
 
 
 def test_what_is_published_is_counted(out: Path, landed: Attempt) -> None:
-    prepared = prepare(PublishLanded(str(out)), landed)
+    prepared = prepare(ParquetLandedDelivery(str(out)), landed)
     assert (prepared.records, prepared.unrouted) == ({MAIN: 2}, 0)
 
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_publishing_again_finds_it_done(out: Path, landed: Attempt, keep: bool) -> None:
     for _ in range(3):
-        deliver(PublishLanded(str(out), keep=keep), landed)
+        deliver(ParquetLandedDelivery(str(out), keep=keep), landed)
     assert [path.name for path in out.glob("*.parquet")] == ["shard-1-abc.parquet"]
 
 
 def test_a_landed_file_that_vanished_is_an_error_that_says_what_to_do(out: Path) -> None:
     with pytest.raises(DeliveryError, match=r"gone\.parquet is gone: restore it, or reset its partition"):
-        prepare(PublishLanded(str(out)), an_attempt(BATCH, file=str(out / "gone.parquet")))
+        prepare(ParquetLandedDelivery(str(out)), an_attempt(BATCH, file=str(out / "gone.parquet")))
 
 
 def test_a_landed_file_that_was_cut_in_half_is_never_published(out: Path, landed: Attempt) -> None:
     content = Path(landed.file).read_bytes()
     Path(landed.file).write_bytes(content[: len(content) // 2])
     with pytest.raises(DeliveryError, match=r"has \d+ bytes, and \d+ were landed: restore it"):
-        deliver(PublishLanded(str(out)), landed)
+        deliver(ParquetLandedDelivery(str(out)), landed)
     assert published(out) == []
 
 
 def test_what_was_published_serves_as_the_landed_file_that_was_renamed(out: Path, landed: Attempt) -> None:
-    deliver(PublishLanded(str(out)), landed)
+    deliver(ParquetLandedDelivery(str(out)), landed)
     ensure_landed(again(landed), [ParquetSink(name=MAIN, path=str(out))])
     assert pq.read_table(landed.file).equals(LANDED) and published(out) == [1, 2]
 
@@ -119,13 +119,13 @@ def test_what_a_transform_made_of_a_batch_never_serves_as_its_landed_file(out: P
 def test_a_rejected_delivery_is_replaced_though_its_landed_file_was_renamed(
     out: Path, landed: Attempt, keep: bool
 ) -> None:
-    deliver(PublishLanded(str(out)), landed)
-    deliver(PublishLanded(str(out), keep=keep), again(landed))
+    deliver(ParquetLandedDelivery(str(out)), landed)
+    deliver(ParquetLandedDelivery(str(out), keep=keep), again(landed))
     assert published(out) == [1, 2]
 
 
 def test_a_former_owner_publishes_nothing_once_its_file_is_another_leases(out: Path, landed: Attempt) -> None:
-    former = PublishLanded(str(out))
+    former = ParquetLandedDelivery(str(out))
     former.prepare([landed], [MAIN])
     publish(landed.file, under_token(landed.file, 2))
     with pytest.raises(MissingFileError, match="is gone"):
@@ -134,7 +134,7 @@ def test_a_former_owner_publishes_nothing_once_its_file_is_another_leases(out: P
 
 
 def test_a_former_owner_publishes_nothing_once_its_copy_is_swept(out: Path, landed: Attempt) -> None:
-    former, next_owner = PublishLanded(str(out), keep=True), PublishLanded(str(out), keep=True)
+    former, next_owner = ParquetLandedDelivery(str(out), keep=True), ParquetLandedDelivery(str(out), keep=True)
     former.prepare([landed], [MAIN])
     next_owner.sweep({FOLDER: 2})
     with pytest.raises(MissingFileError, match="is gone"):
@@ -144,7 +144,7 @@ def test_a_former_owner_publishes_nothing_once_its_copy_is_swept(out: Path, land
 
 def test_a_sweep_leaves_what_later_leases_staged(out: Path, landed: Attempt) -> None:
     later = replace(landed, fencing_token=12)
-    sink = PublishLanded(str(out), keep=True)
+    sink = ParquetLandedDelivery(str(out), keep=True)
     sink.prepare([later], [MAIN])
     sink.sweep({FOLDER: 3})
     sink.commit(MAIN, [later])
@@ -158,7 +158,7 @@ def test_many_batches_are_published_at_once_and_what_is_in_is_passed_over(out: P
         uri = str(out / "_landing" / FOLDER / file_name(str(number), 1))
         size = write_table(as_landed(pa.table({"n": [number]}), f"batch-{number}"), uri)
         attempts.append(an_attempt(f"batch-{number}", file=uri, file_bytes=size))
-    delivery = PublishLanded(str(out), keep=keep)
+    delivery = ParquetLandedDelivery(str(out), keep=keep)
     deliver(delivery, attempts[1])
     prepared = delivery.prepare(attempts, [MAIN])
     delivery.commit(MAIN, attempts)
@@ -177,7 +177,7 @@ def land(out: Path, batch_id: str, rows: int, **columns: list[str]) -> Attempt:
     return an_attempt(batch_id, file=uri, file_bytes=size, records=rows)
 
 
-def deliver_all(delivery: PublishLanded, attempts: list[Attempt]) -> list[str | None]:
+def deliver_all(delivery: ParquetLandedDelivery, attempts: list[Attempt]) -> list[str | None]:
     """Deliver what can be delivered of some batches; return the files that they share."""
     prepared = delivery.prepare(attempts, [MAIN])
     going = [
@@ -200,7 +200,7 @@ def test_small_landed_files_are_put_together_and_stay_while_a_large_one_becomes_
     small = [land(out, f"small-{n}", n + 1) for n in range(3)]
     large = land(out, "large", 20_000)
     target = 32 * max(attempt.batch.file_bytes for attempt in small)
-    deliver_all(PublishLanded(str(out), target_file_bytes=target), [small[0], large, *small[1:]])
+    deliver_all(ParquetLandedDelivery(str(out), target_file_bytes=target), [small[0], large, *small[1:]])
     assert sorted(map(sorted, held(out))) == [["large"], ["small-0", "small-1", "small-2"]]
     assert [Path(attempt.file).exists() for attempt in (*small, large)] == [True, True, True, False]
     assert sorted(published(out)) == sorted([0, 0, 1, 0, 1, 2, *range(20_000)])
@@ -208,14 +208,14 @@ def test_small_landed_files_are_put_together_and_stay_while_a_large_one_becomes_
 
 def test_what_is_put_together_is_not_taken_for_a_landed_file(out: Path) -> None:
     attempts = [land(out, "a", 1), land(out, "b", 2)]
-    deliver_all(PublishLanded(str(out)), attempts)
+    deliver_all(ParquetLandedDelivery(str(out)), attempts)
     [file] = out.glob("*.parquet")
     assert LANDED_BATCH not in (pq.read_schema(file).metadata or {})
 
 
 def test_landed_files_with_different_columns_are_put_together_with_those_alike(out: Path) -> None:
     attempts = [land(out, "a", 1), land(out, "b", 1, name=["x"]), land(out, "c", 1), land(out, "d", 1, name=["y"])]
-    shared = deliver_all(PublishLanded(str(out)), attempts)
+    shared = deliver_all(ParquetLandedDelivery(str(out)), attempts)
     assert shared[0] == shared[2] != shared[1] == shared[3]
     assert sorted(map(sorted, held(out))) == [["a", "c"], ["b", "d"]]
 
@@ -226,7 +226,7 @@ def test_a_landed_file_that_is_damaged_in_the_middle_holds_no_other_one(out: Pat
     content = bytearray(damaged.read_bytes())
     content[4:60] = b"x" * 56
     damaged.write_bytes(content)
-    delivery = PublishLanded(str(out))
+    delivery = ParquetLandedDelivery(str(out))
     refused = delivery.prepare(attempts, [MAIN])["b-2"]
     assert isinstance(refused, DeliveryError) and "cannot be read" in str(refused)
     deliver_all(delivery, attempts)
@@ -234,7 +234,10 @@ def test_a_landed_file_that_is_damaged_in_the_middle_holds_no_other_one(out: Pat
 
 
 def test_nothing_is_put_together_that_others_may_reject(out: Path) -> None:
-    assert deliver_all(PublishLanded(str(out), keep=True), [land(out, "a", 1), land(out, "b", 1)]) == [None, None]
+    assert deliver_all(ParquetLandedDelivery(str(out), keep=True), [land(out, "a", 1), land(out, "b", 1)]) == [
+        None,
+        None,
+    ]
     assert sorted(map(sorted, held(out))) == [["a"], ["b"]]
 
 
@@ -243,10 +246,12 @@ def test_a_dataset_that_takes_nothing_is_not_taken_for_landed_files_that_cannot_
 ) -> None:
     tried: list[int] = []
 
-    def put_together(sink: ParquetSink, attempts: list[Attempt]) -> None:
+    def combine_landed(sink: ParquetSink, attempts: list[Attempt]) -> None:
         tried.append(len(attempts))
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ParquetSink, "put_together", put_together)
-    prepared = PublishLanded(str(out)).prepare([land(out, "a", 1), land(out, "b", 1), land(out, "c", 1)], [MAIN])
-    assert [type(result) for result in prepared.values()] == [SinkAwayError] * 3 and tried == [3]
+    monkeypatch.setattr(ParquetSink, "combine_landed", combine_landed)
+    prepared = ParquetLandedDelivery(str(out)).prepare(
+        [land(out, "a", 1), land(out, "b", 1), land(out, "c", 1)], [MAIN]
+    )
+    assert [type(result) for result in prepared.values()] == [SinkUnavailableError] * 3 and tried == [3]

@@ -16,7 +16,7 @@ import pytest
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
-from airflow_provider_coordination.spark.rows import Letters
+from airflow_provider_coordination.spark.rows import DeadLetterRows
 from airflow_provider_coordination.spark.sinks.sql import SqlSink
 from airflow_provider_coordination.spark.sql import database, mysql
 from tests.support.cable import Cable
@@ -42,10 +42,10 @@ def deliver(sink: SqlSink, attempt: Attempt = FIRST, **columns: Any) -> None:
     sink.discard([attempt])
 
 
-def as_rows(table: pa.Table) -> Letters:
+def as_rows(table: pa.Table) -> DeadLetterRows:
     """Return a table as the rows of its only batch."""
     [batch_id] = set(table.column("_batch_id").to_pylist())
-    return Letters(table.schema, {batch_id: table.num_rows}, lambda _: table, DEFAULT_ACCESS)
+    return DeadLetterRows(table.schema, {batch_id: table.num_rows}, lambda _: table, DEFAULT_ACCESS)
 
 
 # Values
@@ -166,7 +166,7 @@ def test_a_column_that_would_round_cut_or_change_values_is_named_with_both_types
         column = "FLOAT"
     place.run(f"CREATE TABLE clicks (n {column}, _batch_id VARCHAR(100))")
     with pytest.raises(
-        DeliveryError, match=f"column 'n' of table .*clicks.* does not take every value of {kind} as it"
+        DeliveryError, match=f"column 'n' of table .*clicks.* cannot store every value of {kind} exactly"
     ):
         deliver(place.sink(), n=values)
     assert place.rows() == []
@@ -194,7 +194,7 @@ def test_a_required_column_that_the_rows_lack_is_named(place: SqlPlace) -> None:
 
 def test_a_type_that_the_database_does_not_have_is_named(place: SqlPlace) -> None:
     with pytest.raises(
-        DeliveryError, match=r"column 'lasts' is of type duration\[us\], for which .* has none: cast it"
+        DeliveryError, match=r"column 'lasts' has the type duration\[us\], but .* has no such type: cast it"
     ):
         place.sink().prepare(
             [FIRST], as_rows(pa.table({"lasts": pa.array([1], pa.duration("us")), "_batch_id": ["a-1"]}))
@@ -205,7 +205,7 @@ def test_a_table_that_somebody_dropped_is_not_made_anew_without_what_it_held(pla
     deliver(place.sink(), n=[1])
     place.run("DROP TABLE clicks")
     with pytest.raises(
-        DeliveryError, match=r"clicks.* is gone, and batches are in it: restore it; or, to begin a new one"
+        DeliveryError, match=r"clicks.* is gone, but it had batches: restore it; or, to begin a new one"
     ):
         deliver(place.sink(), an_attempt("b-1"), n=[2])
     place.run("DELETE FROM _coordination_batches WHERE target = 'clicks'")
@@ -235,13 +235,13 @@ def test_a_name_that_the_database_would_cut_is_refused(place: SqlPlace) -> None:
 @pytest.mark.parametrize("place", ["mysql"], indirect=True)
 def test_a_table_without_transactions_is_refused(place: SqlPlace) -> None:
     place.run("CREATE TABLE clicks (n BIGINT, _batch_id VARCHAR(100)) ENGINE=MyISAM")
-    with pytest.raises(DeliveryError, match="is of the engine MyISAM, and a batch needs a transaction: ALTER TABLE"):
+    with pytest.raises(DeliveryError, match="has the engine MyISAM, but a batch needs a transaction: ALTER TABLE"):
         deliver(place.sink(), n=[1])
 
 
 def test_two_sinks_of_a_job_that_lead_to_one_table_by_different_names_are_an_error(place: SqlPlace) -> None:
     deliver(place.sink("one"), n=[1])
-    with pytest.raises(DeliveryError, match=r"^batch a-1: sink 'one' of the same job has brought it to this table"):
+    with pytest.raises(DeliveryError, match=r"^batch a-1: sink 'one' of the same job has committed it to this table"):
         deliver(place.sink("other", staging_path=place.settings.staging_path + "/other"), n=[2])
     assert place.rows() == [("a-1", 1)]
 
@@ -264,7 +264,7 @@ def test_rows_replace_those_that_have_the_same_key(place: SqlPlace) -> None:
 def test_a_key_that_is_there_twice_in_a_batch_is_refused_before_any_sink_has_it(place: SqlPlace) -> None:
     rows = as_rows(pa.table({"k": [1, 1, 2], "_batch_id": ["a-1"] * 3}))
     with pytest.raises(
-        DeliveryError, match=r"^batch a-1: 1 keys of 'merge_on' \(k\) are there more than once in the batch"
+        DeliveryError, match=r"^batch a-1: 1 keys of 'merge_on' \(k\) occur more than once in the batch"
     ):
         place.sink(merge_on=("k",)).prepare([FIRST], rows)
 
@@ -275,7 +275,7 @@ def test_a_key_without_a_value_is_refused(place: SqlPlace) -> None:
 
 
 def test_a_key_that_the_rows_do_not_have_is_named(place: SqlPlace) -> None:
-    with pytest.raises(DeliveryError, match="'merge_on' names the column 'key', and the rows have k, _batch_id"):
+    with pytest.raises(DeliveryError, match="'merge_on' names the column 'key', but the rows have k, _batch_id"):
         deliver(place.sink(merge_on=("key",)), k=[1])
 
 
@@ -314,7 +314,7 @@ def test_a_batch_that_the_database_refuses_leaves_the_others_of_its_delivery_in(
     with pytest.raises(DeliveryError, match=r"^batch batch-3: "):
         sink.commit(attempts)
     assert [n for _, n in place.rows()] == [0, 1, 2, 4, 5]
-    assert sink.taken(attempts) == {attempt.batch_id for attempt in attempts} - {"batch-3"}
+    assert sink.committed(attempts) == {attempt.batch_id for attempt in attempts} - {"batch-3"}
 
 
 # A database that does not answer
@@ -334,7 +334,7 @@ def test_a_database_that_is_away_for_a_while_is_waited_for(place: SqlPlace) -> N
         def pause(seconds: float) -> None:
             pauses.append(seconds)
             if len(pauses) == 3:
-                cable.mend()
+                cable.restore()
 
         with pytest.MonkeyPatch.context() as patched:
             # Not in the module `time` itself: other threads of this process sleep as well.
@@ -353,7 +353,7 @@ def test_a_database_that_stays_away_fails_the_batch_and_nothing_is_lost(
         cable.cut()
         with pytest.raises(DeliveryError):
             sink.commit([FIRST])
-        cable.mend()
+        cable.restore()
         sink.commit([FIRST])
     assert place.rows() == [("a-1", 1)]
 
@@ -369,6 +369,6 @@ def test_a_password_is_in_no_error_log_or_text(
     ) as error:
         sink.check()
     with pytest.raises(DeliveryError):
-        sink.taken([FIRST])
+        sink.committed([FIRST])
     shown = f"{error.value!r} {error.value.__context__!r} {caplog.text} {place.sink_settings(password='hush-hush')!r}"
     assert "hush-hush" not in shown

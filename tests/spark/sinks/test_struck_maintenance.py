@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
+from airflow_provider_coordination.spark.maintenance import MaintenanceResult, Maintenance
 from tests.support.freezing import Strike
 from tests.support.landed_tables import TABLES
 from tests.support.sinks import BatchRows, Place, an_attempt, under_next_lease
@@ -44,9 +44,9 @@ class Story:
                 then = file.stat().st_mtime - 2 * DAY.total_seconds()
                 os.utime(file, (then, then))
 
-    def maintain(self) -> Maintained:
+    def maintain(self) -> MaintenanceResult:
         sink: Any = self.place.sink()
-        done: Maintained = sink.maintain(Maintenance(retention=DAY))
+        done: MaintenanceResult = sink.maintain(Maintenance(retention=DAY))
         return done
 
     def by_victim(self) -> None:

@@ -1,4 +1,4 @@
-"""Delta tables: all batches of a delivery get in by one commit, which the table's own log decides about."""
+"""Delta tables as a kind of sink: one commit brings all batches of a delivery; the table's log decides which are in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data files of a Delta table: written below it, and of no version of it until a commit names them."""
+"""Data files of a Delta table. They are written below the table, but belong to no version until a commit adds them."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from airflow_provider_coordination.spark.storage import (
 
 _AT = "_coordination_at"
 LONGEST_TEXT = 64
-"""The longest text that a file's statistics hold."""
+"""The length of the longest text in a file's statistics, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataFile:
     """A data file.
 
-    :param name: where it is below the table.
+    :param name: its path, relative to the table.
     :param bytes: its size.
-    :param rows: how many rows it holds.
-    :param partition: the values, as texts, of the columns that the table is partitioned by.
-    :param stats: what the log says of its columns, as JSON.
-    :param batches: how many rows it holds of each batch.
+    :param rows: the number of its rows.
+    :param partition: the values of the table's partition columns, as texts.
+    :param stats: the column statistics in the log, as JSON.
+    :param batches: the number of rows of each batch.
     """
 
     name: str
@@ -53,48 +53,48 @@ class DataFile:
 class DataFiles:
     """The data files of a table.
 
-    :param root: the table's folder.
-    :param access: how it is reached.
+    :param root: the folder of the table.
+    :param access: how to reach it.
     """
 
     def __init__(self, root: str, access: Access = DEFAULT_ACCESS) -> None:
         self._root = root
         self._access = access
 
-    def fitted(self, name: str, schema: pa.Schema, partition_by: Sequence[str]) -> list[DataFile]:
-        """Make a file fit for the table, and return what becomes of it: itself, or files in its place.
+    def fit_to_table(self, name: str, schema: pa.Schema, partition_by: Sequence[str]) -> list[DataFile]:
+        """Make a file fit the table; return the file itself, or the files that replace it.
 
-        :param name: the file's name, below the table.
-        :param schema: the columns as the table has them.
-        :param partition_by: those that it is partitioned by. They stay in the files.
+        :param name: the path of the file, relative to the table.
+        :param schema: the columns of the table.
+        :param partition_by: the partition columns of the table. They stay in the files.
         """
         uri = join(self._root, name)
         footer = footer_of(uri, self._access)
-        if _is_alike(footer.schema.to_arrow_schema(), schema):
+        if _same_columns(footer.schema.to_arrow_schema(), schema):
             values = _values(read_table(uri, list(partition_by), self._access), partition_by) if partition_by else [{}]
             if len(values) == 1:
-                return [self._described(name, footer, values[0])]
+                return [self._data_file(name, footer, values[0])]
         rows = read_table(uri, access=self._access)
         rows = pa.table([rows[column.name].cast(column.type) for column in schema], schema=schema)
         folder, _, _ = name.rpartition("/")
-        made = [self.written(folder, part, partition_by) for part in _split(rows, partition_by)]
+        made = [self.write(folder, part, partition_by) for part in _split(rows, partition_by)]
         delete_file(uri, self._access)
         return made
 
-    def written(self, folder: str, rows: pa.Table, partition_by: Sequence[str]) -> DataFile:
+    def write(self, folder: str, rows: pa.Table, partition_by: Sequence[str]) -> DataFile:
         """Write rows of one partition of the table to a new file."""
         name = join(folder, f"part-{secrets.token_hex(8)}.parquet")
         uri = join(self._root, name)
         write_table(rows, uri, self._access)
         [values] = _values(rows, partition_by)
-        return self._described(name, footer_of(uri, self._access), values)
+        return self._data_file(name, footer_of(uri, self._access), values)
 
     def rows_of(self, file: DataFile, batch_ids: Collection[str]) -> pa.Table:
-        """Return the rows that a file holds of some batches."""
+        """Return the rows of some batches in a file."""
         rows = read_table(join(self._root, file.name), access=self._access)
         return rows.filter(pc.is_in(rows[BATCH_ID], pa.array(batch_ids, pa.string())))
 
-    def _described(self, name: str, footer: pq.FileMetaData, values: Mapping[str, Any]) -> DataFile:
+    def _data_file(self, name: str, footer: pq.FileMetaData, values: Mapping[str, Any]) -> DataFile:
         uri = join(self._root, name)
         return DataFile(
             name=name,
@@ -106,13 +106,13 @@ class DataFiles:
         )
 
 
-def _is_alike(one: pa.Schema, other: pa.Schema) -> bool:
-    """Return whether columns have the same names and types, whether they may be null or not."""
+def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:
+    """Return whether two schemas have the same names and types; whether columns are nullable does not matter."""
     return {each.name: each.type for each in one} == {each.name: each.type for each in other}
 
 
 def _values(rows: pa.Table, partition_by: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the different values of the columns that a table is partitioned by: one, empty, if there is none."""
+    """Return the distinct values of the partition columns; one empty set of values if there are no such columns."""
     return rows.select(partition_by).group_by(list(partition_by)).aggregate([]).to_pylist() if partition_by else [{}]
 
 
@@ -122,12 +122,12 @@ def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[pa.Table]:
         yield rows
         return
     keys = rows.select(partition_by).append_column(_AT, pa.array(range(rows.num_rows), pa.int64()))
-    for places in keys.group_by(list(partition_by)).aggregate([(_AT, "list")])[f"{_AT}_list"]:
-        yield rows.take(places.values)
+    for positions in keys.group_by(list(partition_by)).aggregate([(_AT, "list")])[f"{_AT}_list"]:
+        yield rows.take(positions.values)
 
 
 def partition_text(value: Any) -> str | None:
-    """Return a value of a column that a table is partitioned by, as the log has it; an empty text is null there."""
+    """Return the value of a partition column in the log's format; there, an empty text is null."""
     match value:
         case None | "":
             return None
@@ -141,9 +141,9 @@ def partition_text(value: Any) -> str | None:
 
 
 def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
-    """Return what a log says of a file's columns: enough for readers to pass over files.
+    """Return the column statistics of a file for the log, so that readers can skip files.
 
-    Columns are left out whose bounds could mislead: with NaN, or where JSON would round them.
+    Columns whose bounds could mislead are left out: those with NaN, and those that JSON would round.
     """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
@@ -166,9 +166,9 @@ def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
 
 
 def _bound(value: Any, *, up: bool = False) -> int | str | None:
-    """Return a bound of a column as the log has it; None if it has none.
+    """Return a column's bound in the log's format; None if the type has none.
 
-    :param up: whether it is the upper one: instants are known to the millisecond there.
+    :param up: whether it is the upper bound. The log keeps milliseconds, so upper bounds of instants are rounded up.
     """
     match value:
         case bool():

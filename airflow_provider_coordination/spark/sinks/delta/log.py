@@ -1,10 +1,10 @@
-"""The log of a Delta table, as a job reads and writes it: what is in, and the commit that brings more.
+"""The log of a Delta table, as a job reads and writes it: which batches are in, and the commit that adds batches.
 
-Each partition has two application transactions in it: the ordinal of its latest batch, and the fencing token under
-which that came. They say at once that a later batch is not in. Of others, the log's commits name the batches; where
-commits have expired, the column `_batch_id` says.
+Each partition has two application transactions in the log: the ordinal of its latest batch, and the fencing token of
+that batch. They show at once that a later batch is not in. For other batches, the commits in the log name them. If
+commits have expired, the column `_batch_id` is searched.
 
-A commit is made on the snapshot that was looked at, or not at all: whoever else commits, the job looks again.
+A commit succeeds only on the snapshot that was read. If another writer commits first, the job reads the table again.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
-from airflow_provider_coordination.spark.delivered_batches import Commit, TableHistory, described, read_described
+from airflow_provider_coordination.spark.delivered_batches import Commit, TableHistory, describe_batch, parse_batches
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 
 METADATA = "coordination"
-"""The key of a commit's metadata that says what it brought."""
+"""The key of a commit's metadata that names its batches."""
 LATEST = (20, 1000)
-"""How many of the latest commits are looked at for a batch: first, and if it is not there."""
+"""The number of latest commits that are searched for a batch: first 20, and 1,000 if it is not among them."""
 
 
 class TableLog:
     """The log of one table.
 
-    :param uri: the table's folder.
-    :param options: returns what the library needs to reach it; holds secrets.
+    :param uri: the folder of the table.
+    :param options: returns the storage options of the library; holds secrets.
     """
 
     def __init__(self, uri: str, options: Callable[[], dict[str, str]]) -> None:
@@ -42,13 +42,13 @@ class TableLog:
         self._options = options
         self._id: str | None = None
         self._lock = threading.Lock()
-        self._looked_at = 0  # the version up to which transactions are known
-        self._versions: dict[str, int | None] = {}  # of transactions, by their names
+        self._known_version = 0  # the version up to which transactions are known
+        self._versions: dict[str, int | None] = {}  # versions of transactions, by name
 
     def open(self) -> DeltaTable | None:
-        """Return the table as it is now; None if there is none yet.
+        """Return the current table; None if it does not exist yet.
 
-        :raises DeliveryError: if it is gone, or another one is in its place, since it was opened before.
+        :raises DeliveryError: if the table was opened before, and is now gone or replaced by another table.
         """
         try:
             table = DeltaTable(self.uri, storage_options=self._options())
@@ -60,12 +60,12 @@ class TableLog:
         elif found != self._id:
             raise DeliveryError(
                 f"table {self.uri} is {'gone' if found is None else 'another one'} since the job began; its batches "
-                "wait: restore it, or start the job again, which takes what it finds, and creates what is not there"
+                "wait: restore it, or start the job again, which accepts the table it finds or creates a missing one"
             )
         return table
 
     def create(self, schema: Schema, partition_by: Sequence[str]) -> None:
-        """Create the table, without a row, unless somebody else does in this moment."""
+        """Create the table without rows, unless another process creates it at the same time."""
         try:
             DeltaTable.create(
                 self.uri,
@@ -79,24 +79,26 @@ class TableLog:
             if not DeltaTable.is_deltatable(self.uri, self._options()):
                 raise
 
-    def taken(self, table: DeltaTable, attempts: Sequence[Attempt]) -> set[str]:
-        """Return the ids of those batches that are in the table."""
+    def committed(self, table: DeltaTable, attempts: Sequence[Attempt]) -> set[str]:
+        """Return the ids of the batches that are in the table."""
         last = self._transactions(table, map(_ordinal, _folders(attempts)))
         maybe = {
             attempt.batch_id
             for attempt in attempts
             if (known := last[_ordinal(attempt.folder)]) is not None and attempt.ordinal <= known
         }
-        return _named(table, maybe)
+        return _committed(table, maybe)
 
     def has_any(self, table: DeltaTable, attempts: Sequence[Attempt]) -> bool:
-        """Return whether any of some batches is in the table, or rows of it, whoever wrote them."""
-        return bool(self.taken(table, attempts) or _with_rows(table, {attempt.batch_id for attempt in attempts}))
+        """Return whether the table has any of the batches, or rows of them, from any writer."""
+        return bool(
+            self.committed(table, attempts) or _batches_with_rows(table, {attempt.batch_id for attempt in attempts})
+        )
 
-    def refuse_former(self, table: DeltaTable, attempts: Sequence[Attempt]) -> None:
-        """Refuse batches whose partition somebody delivered under a later lease.
+    def check_no_later_lease(self, table: DeltaTable, attempts: Sequence[Attempt]) -> None:
+        """Check that no partition of the batches was delivered under a later lease.
 
-        :raises DeliveryError: naming the first.
+        :raises DeliveryError: naming the first such batch.
         """
         later = self._transactions(table, map(_token, _folders(attempts)))
         for attempt in attempts:
@@ -108,7 +110,7 @@ class TableLog:
                 )
 
     def properties(self, table: DeltaTable, attempts: Sequence[Attempt], sink: str) -> CommitProperties:
-        """Return what a commit says beside its files: the transactions of the partitions, and which batches came."""
+        """Return the properties of a commit: the transactions of the partitions, and the batches that it adds."""
         latest: dict[str, int] = {}
         known = self._transactions(table, map(_ordinal, _folders(attempts)))
         for attempt in attempts:
@@ -116,7 +118,7 @@ class TableLog:
             latest[ordinal] = max(latest.get(ordinal, 0), known[ordinal] or 0, attempt.ordinal)
             latest[token] = max(latest.get(token, 0), attempt.fencing_token)
         transactions = [Transaction(name, version) for name, version in latest.items()]
-        brought = {"sink": sink, "batches": [described(attempt) for attempt in attempts]}
+        brought = {"sink": sink, "batches": [describe_batch(attempt) for attempt in attempts]}
         return CommitProperties(
             custom_metadata={METADATA: json.dumps(brought)}, max_commit_retries=0, app_transactions=transactions
         )
@@ -124,8 +126,8 @@ class TableLog:
     def _transactions(self, table: DeltaTable, names: Iterable[str]) -> dict[str, int | None]:
         """Return the versions of application transactions.
 
-        The library reads the log for each of them. So each is looked for once, and what is committed afterwards is
-        taken from the commits.
+        The library reads the log for each transaction. So each one is read once, and later values come from the
+        commits.
         """
         with self._lock:
             self._catch_up(table)
@@ -135,12 +137,12 @@ class TableLog:
             return {name: self._versions[name] for name in wanted}
 
     def _catch_up(self, table: DeltaTable) -> None:
-        """Bring what is known to a version of the table."""
-        new, self._looked_at = table.version() - self._looked_at, table.version()
+        """Bring the known versions up to a version of the table."""
+        new, self._known_version = table.version() - self._known_version, table.version()
         if not self._versions or not new:
             return
         commits = table.history(new) if 0 < new <= LATEST[-1] else []
-        if len(commits) != new:  # some have expired
+        if len(commits) != new:  # some commits have expired
             self._versions.clear()
         for commit in commits:
             for batch in _batches_of(commit):
@@ -153,23 +155,23 @@ class TableLog:
 
 
 def history(table: DeltaTable, location: str) -> TableHistory:
-    """Return what the commits of a table say of the batches that they brought."""
+    """Return the batches that the commits of a table added."""
     entries = sorted(table.history(), key=lambda entry: entry["version"])
     commits = tuple(
         Commit(
             at=datetime.fromtimestamp(entry["timestamp"] / 1000, UTC),
-            batches=read_described(batches, f"version {entry['version']} of table {location}"),
+            batches=parse_batches(batches, f"version {entry['version']} of table {location}"),
         )
         for entry in entries
         if (batches := _batches_of(entry))
     )
-    return TableHistory(location=location, commits=commits, is_whole=bool(entries) and entries[0]["version"] == 0)
+    return TableHistory(location=location, commits=commits, is_complete=bool(entries) and entries[0]["version"] == 0)
 
 
 def add(table: DeltaTable, files: Sequence[AddAction], properties: CommitProperties) -> None:
-    """Add files to a table as it was when it was opened.
+    """Add files to the opened version of a table.
 
-    :raises CommitFailedError: if it has changed since.
+    :raises CommitFailedError: if the table has changed since.
     """
     table.create_write_transaction(
         list(files),
@@ -183,23 +185,23 @@ def add(table: DeltaTable, files: Sequence[AddAction], properties: CommitPropert
 def replace(
     table: DeltaTable, rows: pa.RecordBatchReader, batch_ids: Collection[str], properties: CommitProperties
 ) -> None:
-    """Put rows in the place of all that a table has of some batches, as it was when it was opened.
+    """Replace all rows of some batches in the opened version of a table.
 
-    Files that hold other rows too are written anew without those of the batches.
+    Files that also hold other rows are rewritten without the rows of the batches.
 
-    :raises CommitFailedError: if it has changed since.
+    :raises CommitFailedError: if the table has changed since.
     """
-    write_deltalake(table, rows, mode="overwrite", predicate=_is_of(batch_ids), commit_properties=properties)
+    write_deltalake(table, rows, mode="overwrite", predicate=_batch_predicate(batch_ids), commit_properties=properties)
 
 
 def merge(
     table: DeltaTable, rows: pa.Table, on: Sequence[str], rejected: Collection[str], properties: CommitProperties
 ) -> None:
-    """Put rows in the place of those that have the same key, in a table as it was when it was opened; add the others.
+    """Merge rows into the opened version of a table: replace the rows with the same key, and add the others.
 
-    :param on: the columns that make the key.
-    :param rejected: batches of which what else the table has goes.
-    :raises CommitFailedError: if it has changed since.
+    :param on: the key columns.
+    :param rejected: batches whose other rows in the table are deleted.
+    :raises CommitFailedError: if the table has changed since.
     """
     same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in on)
     merger = table.merge(
@@ -207,7 +209,7 @@ def merge(
     )
     merger = merger.when_matched_update_all().when_not_matched_insert_all()
     if rejected:
-        merger = merger.when_not_matched_by_source_delete(predicate=f"t.{_is_of(rejected)}")
+        merger = merger.when_not_matched_by_source_delete(predicate=f"t.{_batch_predicate(rejected)}")
     merger.execute()
 
 
@@ -215,31 +217,31 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _named(table: DeltaTable, batch_ids: set[str]) -> set[str]:
-    """Return those batches of some that a table has."""
+def _committed(table: DeltaTable, batch_ids: set[str]) -> set[str]:
+    """Return which of some batches are in a table."""
     found: set[str] = set()
     for commits in LATEST:
         if found == batch_ids:
             return found
         found = batch_ids & {batch["batch"] for entry in table.history(commits) for batch in _batches_of(entry)}
-    return found | _with_rows(table, batch_ids - found)
+    return found | _batches_with_rows(table, batch_ids - found)
 
 
-def _with_rows(table: DeltaTable, batch_ids: set[str]) -> set[str]:
+def _batches_with_rows(table: DeltaTable, batch_ids: set[str]) -> set[str]:
     if not batch_ids:
         return set()
-    query = f"SELECT DISTINCT {BATCH_ID} FROM target WHERE {_is_of(batch_ids)}"
+    query = f"SELECT DISTINCT {BATCH_ID} FROM target WHERE {_batch_predicate(batch_ids)}"
     rows = pa.table(QueryBuilder().register("target", table).execute(query).read_all())
     return set(rows[BATCH_ID].to_pylist())
 
 
-def _is_of(batch_ids: Iterable[str]) -> str:
+def _batch_predicate(batch_ids: Iterable[str]) -> str:
     texts = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(batch_ids))
     return f"{BATCH_ID} IN ({texts})"
 
 
 def _batches_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the batches that a commit of a job brought; none if it is somebody else's."""
+    """Return the batches that a commit of a job added; none if another writer made the commit."""
     try:
         return list(json.loads(entry[METADATA])["batches"])
     except (KeyError, TypeError, ValueError):
@@ -251,10 +253,10 @@ def _folders(attempts: Sequence[Attempt]) -> list[str]:
 
 
 def _ordinal(folder: str) -> str:
-    """Return the application transaction of a partition whose version is the ordinal of its latest batch."""
+    """Return the name of the application transaction that holds the ordinal of a partition's latest batch."""
     return f"coordination/{folder}"
 
 
 def _token(folder: str) -> str:
-    """Return that whose version is the fencing token under which it came."""
+    """Return the name of the application transaction that holds the fencing token of that batch."""
     return f"coordination/{folder}/fencing_token"

@@ -1,4 +1,4 @@
-"""Maintenance of a Delta table: the library compacts, and says which files no version within the retention names."""
+"""Maintenance of a Delta table. The library compacts files, and lists the files that no retained version references."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from deltalake.exceptions import CommitFailedError
 
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
+from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
 from airflow_provider_coordination.spark.sinks.delta.log import TableLog
 from airflow_provider_coordination.spark.staging import Staging
-from airflow_provider_coordination.spark.storage import join, removed
+from airflow_provider_coordination.spark.storage import join, remove_files
 
 log = logging.getLogger(__name__)
 
 TRIES = 10
 MAINTENANCE = "coordination.maintenance"
-"""The key of the metadata of commits that maintenance makes."""
+"""The metadata key of commits that maintenance makes."""
 
 
-def maintain(of: TableLog, staging: Staging, access: Access, wanted: Maintenance) -> Maintained:
+def maintain(target: TableLog, staging: Staging, access: Access, wanted: Maintenance) -> MaintenanceResult:
     """See `Maintains.maintain`."""
-    compacted = _compacted(of, wanted) if wanted.compact else 0
-    number, size = _removed(of, staging, access, wanted)
-    return Maintained(files_compacted=compacted, files_removed=number, bytes_removed=size)
+    compacted = _compact(target, wanted) if wanted.compact else 0
+    number, size = _remove_unreferenced(target, staging, access, wanted)
+    return MaintenanceResult(files_compacted=compacted, files_removed=number, bytes_removed=size)
 
 
-def _opened(of: TableLog) -> DeltaTable:
-    table = of.open()
+def _open_table(target: TableLog) -> DeltaTable:
+    table = target.open()
     if table is None:
-        raise DeliveryError(f"table {of.uri} is gone")
+        raise DeliveryError(f"table {target.uri} is gone")
     return table
 
 
-def _compacted(of: TableLog, wanted: Maintenance) -> int:
-    """Put small files together; return how many."""
+def _compact(target: TableLog, wanted: Maintenance) -> int:
+    """Combine small files; return their number."""
     if wanted.is_dry_run:
-        return _small(_opened(of), wanted.target_file_bytes)
+        return _count_small_files(_open_table(target), wanted.target_file_bytes)
     for number in range(TRIES):
         try:
-            done = _opened(of).optimize.compact(
+            done = _open_table(target).optimize.compact(
                 target_size=wanted.target_file_bytes,
                 commit_properties=CommitProperties(custom_metadata={MAINTENANCE: "compaction"}, max_commit_retries=0),
             )
             return int(done["numFilesRemoved"])
         except CommitFailedError as error:
-            log.info("table %s: compaction, try %d: %s", of.uri, number + 1, error)
-    raise DeliveryError(f"table {of.uri} was changed {TRIES} times while it was compacted; try again later")
+            log.info("table %s: compaction, try %d: %s", target.uri, number + 1, error)
+    raise DeliveryError(f"table {target.uri} was changed {TRIES} times while it was compacted; try again later")
 
 
-def _small(table: DeltaTable, target_bytes: int) -> int:
-    """Return how many files would be put together: those below the size of whose partition there are several."""
+def _count_small_files(table: DeltaTable, target_bytes: int) -> int:
+    """Return how many files would be combined: small ones in partitions that have more than one."""
     actions = pa.table(table.get_add_actions())
     small: Counter[str] = Counter()
     for row in actions.select(
@@ -67,27 +67,27 @@ def _small(table: DeltaTable, target_bytes: int) -> int:
     return sum(number for number in small.values() if number > 1)
 
 
-def _removed(of: TableLog, staging: Staging, access: Access, wanted: Maintenance) -> tuple[int, int]:
-    """Remove the files that no version within the retention names; return how many, and their size."""
+def _remove_unreferenced(target: TableLog, staging: Staging, access: Access, wanted: Maintenance) -> tuple[int, int]:
+    """Remove the files that no retained version references; return their number and size."""
     hours = math.ceil(wanted.retention.total_seconds() / 3600)
-    table = _opened(of)
+    table = _open_table(target)
     unnamed = set(table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True))
     unnamed -= staging.named("name")
     if unnamed and not wanted.is_dry_run:
-        _commit_nothing(of)
-        table = _opened(of)
+        _commit_empty(target)
+        table = _open_table(target)
         named = set(table.get_add_actions(flatten=True).column("path").to_pylist())
         unnamed -= named | staging.named("name")
-    return removed((join(of.uri, name) for name in sorted(unnamed)), access, is_dry_run=wanted.is_dry_run)
+    return remove_files((join(target.uri, name) for name in sorted(unnamed)), access, is_dry_run=wanted.is_dry_run)
 
 
-def _commit_nothing(of: TableLog) -> None:
-    """Make a commit without a file: who looked at the table before looks again before it commits."""
+def _commit_empty(target: TableLog) -> None:
+    """Make a commit without files: a writer that read the table before must read it again before it commits."""
     properties = CommitProperties(custom_metadata={MAINTENANCE: "removal of files"}, max_commit_retries=0)
     for _ in range(TRIES):
         try:
-            table_log.add(_opened(of), [], properties)
+            table_log.add(_open_table(target), [], properties)
         except CommitFailedError:
             continue
         return
-    raise DeliveryError(f"table {of.uri} was changed {TRIES} times while it was maintained; try again later")
+    raise DeliveryError(f"table {target.uri} was changed {TRIES} times while it was maintained; try again later")

@@ -1,4 +1,4 @@
-"""How the library of Delta tables reaches a place: options made of an AWS connection. They hold secrets."""
+"""The options by which the Delta library reaches a table, made from an AWS connection. They hold secrets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from airflow_provider_coordination.spark.access import Access, is_s3
 
 
 def storage_options(uri: str, access: Access) -> Callable[[], dict[str, str]]:
-    """Return what makes the options by which a table is opened, whenever it is: credentials may expire.
+    """Return a function that makes the options each time a table is opened, since credentials may expire.
 
-    :param uri: the table's folder.
-    :param access: how S3 is reached.
+    :param uri: the folder of the table.
+    :param access: how to reach S3.
+    :raises ConfigurationError: if there are no credentials for S3.
     """
     if not is_s3(uri):
         return dict
@@ -22,8 +23,8 @@ def storage_options(uri: str, access: Access) -> Callable[[], dict[str, str]]:
     credentials = session.get_credentials()
     if credentials is None:
         raise ConfigurationError(
-            f"table {uri}: no connection holds keys for it, and the AWS SDK finds none where the job runs; name one in "
-            "'aws_conn_id' of DeltaTable, or give this machine an instance role"
+            f"table {uri}: no connection has credentials for it, and the AWS SDK finds none where the job runs; name a "
+            "connection in 'aws_conn_id' of DeltaTable, or give this machine an instance role"
         )
 
     def present() -> dict[str, str]:
@@ -35,7 +36,7 @@ def storage_options(uri: str, access: Access) -> Callable[[], dict[str, str]]:
             "AWS_REGION": aws.region or session.region_name,
             "AWS_ENDPOINT_URL": aws.endpoint_url,
             "AWS_ALLOW_HTTP": "true" if (aws.endpoint_url or "").startswith("http://") else None,
-            "AWS_CONDITIONAL_PUT": "etag",  # who writes a version first has it
+            "AWS_CONDITIONAL_PUT": "etag",  # only the first writer can create a version
         }
         return {name: value for name, value in options.items() if value}
 

@@ -1,7 +1,7 @@
-"""Which columns a delivery brings to a Delta table, and whether the table can take them.
+"""Which columns a delivery brings to a Delta table, and whether the table can accept them.
 
-A table takes columns that it does not have, and values of a narrower type than its column has. Whatever else differs is
-an error that names the columns and both types.
+A table accepts new columns, and values of a narrower type than its column has. Any other difference is an error that
+names the columns and both types.
 """
 
 from __future__ import annotations
@@ -19,40 +19,41 @@ from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn
 
 WIDER = (("byte", "short", "integer", "long"), ("float", "double"))
-"""Types each of which holds all values of those before it."""
+"""Types in order: each one holds all values of those before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
+class SchemaFit:
     """How columns fit into a table.
 
-    :param added: those that the table does not have.
-    :param taken: all of them, as the table has them or will have them.
+    :param added: the columns that the table does not have.
+    :param taken: all the columns, as the table has them or will have them.
     """
 
     added: list[Field]
     taken: Schema
 
 
-def schema_from(given: pa.Schema, declared: Iterable[DeltaColumn], place: str) -> Schema:
-    """Return columns of data as Delta has them, none of them required.
+def schema_from(columns: pa.Schema, declared: Iterable[DeltaColumn], location: str) -> Schema:
+    """Return the Delta columns for data; none of them is required.
 
-    :param declared: columns whose types are given; they are there in any case.
-    :param place: the table, for errors.
-    :raises DeliveryError: naming those that Delta has no type for.
+    :param columns: the columns of the data.
+    :param declared: columns with a declared type; they are included even if the data lacks them.
+    :param location: the table, for errors.
+    :raises DeliveryError: naming the columns for which Delta has no type.
     """
     types = {column.name: PrimitiveType(column.type) for column in declared}
     fields, wrong = [], []
-    for column in given:
+    for column in columns:
         try:
             [field] = Schema.from_arrow(pa.schema([pa.field(column.name, _in_microseconds(column.type))])).fields
-        except Exception as error:  # of what class it is depends on the type
+        except Exception as error:  # its class depends on the type
             wrong.append(f"{column.name!r} is {str(column.type)!r} ({error})")
             continue
         fields.append(Field(column.name, types.pop(column.name, field.type), nullable=True))
     if wrong:
         raise DeliveryError(
-            f"table {place}: Delta has no type for column {', '.join(wrong)}; convert it in the transform"
+            f"table {location}: Delta has no type for column {', '.join(wrong)}; convert it in the transform"
         )
     return Schema([*fields, *(Field(name, type, nullable=True) for name, type in types.items())])
 
@@ -61,43 +62,44 @@ def _in_microseconds(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
 
 
-def fit(given: Schema, table: Schema, place: str) -> Fit:
+def fit(columns: Schema, table: Schema, location: str) -> SchemaFit:
     """Return how columns fit into a table.
 
-    :param given: the columns.
-    :param place: the table, for errors.
-    :raises DeliveryError: naming those that do not, with both types.
+    :param columns: the columns.
+    :param table: the columns of the table.
+    :param location: the table, for errors.
+    :raises DeliveryError: naming the columns that do not fit, with both types.
     """
     has = {field.name: field for field in table.fields}
     spelled = {name.lower(): name for name in has}
     added, taken, wrong = [], [], []
-    for field in given.fields:
+    for field in columns.fields:
         known = has.get(field.name)
         if known is not None:
             taken.append(known)
             if not _holds(known, field):
-                wrong.append(f"{field.name!r} is {_text(field)!r}, and {_text(known)!r} in the table")
+                wrong.append(f"{field.name!r} is {_text(field)!r}, but {_text(known)!r} in the table")
         elif (other := spelled.get(field.name.lower())) is not None:
             wrong.append(f"{field.name!r} is {other!r} in the table")
         else:
             added.append(field)
             taken.append(field)
-    names = {field.name for field in given.fields}
+    names = {field.name for field in columns.fields}
     wrong += [
-        f"{name!r} is missing, and the table requires it"
+        f"{name!r} is missing, but the table requires it"
         for name, f in has.items()
         if not f.nullable and name not in names
     ]
     if wrong:
         raise DeliveryError(
-            f"table {place} cannot take the records: column {'; column '.join(wrong)}. Convert it in the transform, or "
-            "change the table; the batches wait until then"
+            f"table {location} cannot accept the records: column {'; column '.join(wrong)}. Convert it in the "
+            "transform, or change the table; the batches wait until then"
         )
-    return Fit(added=added, taken=Schema(taken))
+    return SchemaFit(added=added, taken=Schema(taken))
 
 
-def union(schemas: Iterable[Schema], place: str) -> Schema:
-    """Return the columns of all of some data.
+def union(schemas: Iterable[Schema], location: str) -> Schema:
+    """Return the columns of several schemas together.
 
     :raises DeliveryError: if a column has two types.
     """
@@ -107,19 +109,19 @@ def union(schemas: Iterable[Schema], place: str) -> Schema:
             known = fields.setdefault(field.name, field)
             if _text(known) != _text(field):
                 raise DeliveryError(
-                    f"table {place}: column {field.name!r} is {_text(known)!r} in some batches and {_text(field)!r} in "
-                    "others; convert it in the transform"
+                    f"table {location}: column {field.name!r} is {_text(known)!r} in some batches and {_text(field)!r} "
+                    "in others; convert it in the transform"
                 )
     return Schema(list(fields.values()))
 
 
 def arrow_of(schema: Schema) -> pa.Schema:
-    """Return columns as pyarrow writes them."""
+    """Return the pyarrow schema of columns."""
     return pa.schema(schema.to_arrow())
 
 
 def same_columns(one: Schema, other: Schema) -> bool:
-    """Return whether columns have the same names and types, in whatever order."""
+    """Return whether two schemas have the same names and types, in any order."""
     return _texts(one) == _texts(other)
 
 
@@ -132,9 +134,9 @@ def _text(field: Field) -> str:
     return str(kind.type) if isinstance(kind, PrimitiveType) else json.dumps(json.loads(kind.to_json()), sort_keys=True)
 
 
-def _holds(table: Field, given: Field) -> bool:
-    """Return whether a column of a table holds all values of another one."""
-    ours, theirs = _text(table), _text(given)
+def _holds(table: Field, columns: Field) -> bool:
+    """Return whether a column of a table holds all values of another column."""
+    ours, theirs = _text(table), _text(columns)
     if ours == theirs:
         return True
     for types in WIDER:

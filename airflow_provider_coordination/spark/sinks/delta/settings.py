@@ -1,4 +1,4 @@
-"""What a job knows of a Delta table that it writes to."""
+"""The settings of a Delta table that a job writes to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.merge_settings import check_merging
 
 TYPES = ("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp")
-"""The types that a column can be given, as the Delta protocol names them; a decimal as well."""
+"""The types that a column may have, as the Delta protocol names them; decimals are allowed as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +28,10 @@ class DeltaColumn:
 class DeltaSettings:
     """The settings of a Delta table.
 
-    :param partition_by: the columns that a table is partitioned by when it is created.
-    :param columns: columns that it is created with, whatever the data have.
-    :param merge_on: the columns that identify a row; every row is added if there are none.
-    :param order_by: the column whose greatest value decides between rows of one delivery with the same key.
+    :param partition_by: the columns that a new table is partitioned by.
+    :param columns: columns that a new table has, even if the data lacks them.
+    :param merge_on: the columns that identify a row; if there are none, every row is added.
+    :param order_by: among rows of one delivery with the same key, the row with the greatest value of this column wins.
     """
 
     partition_by: tuple[str, ...] = ()
@@ -53,5 +53,5 @@ class DeltaSettings:
             if column.type not in TYPES and not re.fullmatch(r"decimal\(\d{1,2}, ?\d{1,2}\)", column.type):
                 raise ConfigurationError(
                     f"field 'columns' of {what}: column {column.name!r} has the type {column.type!r}; give one of "
-                    f"{', '.join(TYPES)}, or such as decimal(12,2)"
+                    f"{', '.join(TYPES)}, or a decimal such as decimal(12,2)"
                 )

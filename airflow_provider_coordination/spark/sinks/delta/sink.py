@@ -1,7 +1,7 @@
 """A Delta table as a sink.
 
-What is prepared are data files below the table, which no version of it names, and a manifest for each batch, written
-last. The commit adds the files of a whole delivery; the table's log decides which batches are in.
+A delivery prepares data files below the table, which no version references, and a manifest for each batch, written
+last. The commit adds the files of a whole delivery. The table's log decides which batches are in.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
-from airflow_provider_coordination.spark.landed_rows import DeliverLanded
+from airflow_provider_coordination.spark.landed_rows import LandedDelivery
 from airflow_provider_coordination.spark.layout import BATCH_ID
-from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
+from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
@@ -56,23 +56,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COMMIT_TRIES = 30
-"""How often a commit is tried that others come before."""
+"""The number of tries of a commit while other writers commit first."""
 LONGEST_WAIT_SECONDS = 1.0
-"""Between two tries."""
+"""The longest wait between two tries."""
 MANY_FILES = 1_000
-"""From how many files of one delivery on a warning says what they come from."""
+"""From this number of files in one delivery on, a warning names the cause."""
 UNCHECKED = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableRowTracking")
-"""Properties of tables whose files have to be checked, or written, in a way that this module does not know."""
+"""Table properties that require checks or a file format that this module does not support."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Staged:
-    """What is prepared of a batch.
+    """The prepared data of a batch.
 
-    :param attempt: its delivery.
-    :param schema: the columns, as they are in the files.
-    :param partition_by: the columns that the table was partitioned by.
-    :param files: those that hold rows of it.
+    :param attempt: the delivery of the batch.
+    :param schema: the columns of the files.
+    :param partition_by: the partition columns of the table at that time.
+    :param files: the files that hold rows of the batch.
     """
 
     attempt: Attempt
@@ -84,11 +84,11 @@ class Staged:
 class DeltaSink:
     """A Delta table; a `Sink`.
 
-    :param name: its name.
-    :param path: the table's folder.
-    :param where: which records go there, as a SQL predicate; None for all.
-    :param access: how it is reached, if it is on S3.
-    :param settings: what a table is created with.
+    :param name: the name of the sink.
+    :param path: the folder of the table.
+    :param where: which records go to the table, as a SQL predicate; None for all.
+    :param access: how to reach the table if it is on S3.
+    :param settings: the settings of a new table.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class DeltaSink:
         self._files = DataFiles(path, access)
         self._staging = Staging(path, access)
         self._merging = Merging(on=self._settings.merge_on, order_by=self._settings.order_by)
-        self._lock = threading.Lock()  # commits of one process would only be in each other's way
-        self._unnamed: dict[str, set[str]] = {}  # files that no commit was tried with: the sets that they are for
+        self._lock = threading.Lock()  # simultaneous commits of one process would only conflict
+        self._unnamed: dict[str, set[str]] = {}  # by file that no commit was tried with: the sets that it is for
 
     @property
     def name(self) -> str:
@@ -139,44 +139,44 @@ class DeltaSink:
             raise ConfigurationError(f"{field}: {error}") from error
         except (DeltaError, OSError) as error:
             raise ConfigurationError(
-                f"{field} is {self._path!r}, whose log cannot be read: {error}; correct the path, or mend the table"
+                f"{field} is {self._path!r}, whose log cannot be read: {error}; correct the path, or repair the table"
             ) from error
 
     def _check_usable(self, table: DeltaTable) -> None:
-        """Check that files of this module can be added to a table.
+        """Check that this module can add files to a table.
 
-        :raises DeliveryError: naming what stands against it.
+        :raises DeliveryError: naming the obstacle.
         """
         metadata = table.metadata()
         for key, value in metadata.configuration.items():
             if key.startswith(UNCHECKED) and value not in ("none", "false"):
                 raise DeliveryError(
-                    f"table {self._path} has the property {key} = {value!r}, which files that a job adds may not keep "
-                    "to; remove it, or write to another table"
+                    f"table {self._path} has the property {key} = {value!r}, which the files of a job may violate; "
+                    "remove it, or write to another table"
                 )
         wanted = self._settings.partition_by
         if wanted and list(wanted) != metadata.partition_columns:
             raise DeliveryError(
-                f"table {self._path} is partitioned by {metadata.partition_columns}, and 'partition_by' is "
+                f"table {self._path} is partitioned by {metadata.partition_columns}, but 'partition_by' is "
                 f"{list(wanted)}; give the table's columns, or leave it out"
             )
 
-    def taken(self, attempts: Sequence[Attempt]) -> set[str]:
-        """See `Sink.taken`."""
+    def committed(self, attempts: Sequence[Attempt]) -> set[str]:
+        """See `Sink.committed`."""
         table = self._log.open() if attempts else None
-        return set() if table is None else self._log.taken(table, attempts)
+        return set() if table is None else self._log.committed(table, attempts)
 
     def history(self) -> TableHistory:
         """See `KeepsHistory.history`."""
         table = self._log.open()
         if table is None:
-            raise ConfigurationError(f"field 'path' of DeltaTable {self.name!r} is {self._path!r}, where no table is")
+            raise ConfigurationError(f"field 'path' of DeltaTable {self.name!r} is {self._path!r}; there is no table")
         return table_log.history(table, self._path)
 
-    def maintain(self, wanted: Maintenance) -> Maintained:
+    def maintain(self, wanted: Maintenance) -> MaintenanceResult:
         """See `Maintains.maintain`."""
         if self._log.open() is None:
-            raise ConfigurationError(f"field 'path' of DeltaTable {self.name!r} is {self._path!r}, where no table is")
+            raise ConfigurationError(f"field 'path' of DeltaTable {self.name!r} is {self._path!r}; there is no table")
         return maintain(self._log, Staging(self._path, self._access), self._access, wanted)
 
     @property
@@ -185,19 +185,19 @@ class DeltaSink:
         return self._access
 
     @property
-    def is_apart(self) -> bool:
-        """See `Sink.is_apart`: a file may hold rows of many batches."""
+    def separates_batches(self) -> bool:
+        """See `Sink.separates_batches`: a file may hold rows of many batches."""
         return False
 
-    def arrange(self, rows: DataFrame) -> DataFrame:
-        """See `Sink.arrange`: Spark makes partitions of an even size, rows of one partition of the table together."""
+    def repartition(self, rows: DataFrame) -> DataFrame:
+        """See `Sink.repartition`: Spark makes even partitions, and keeps rows of a table partition together."""
         return rows.hint("rebalance", *self._settings.partition_by)
 
     def scratch(self, attempts: Sequence[Attempt]) -> str:
         """See `Sink.scratch`."""
         return self._staging.folder(attempts[0]) + ".work"
 
-    # What nobody sees
+    # Preparation
 
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
         """See `Sink.prepare`."""
@@ -211,23 +211,23 @@ class DeltaSink:
         others = {str(name) for file in files for name in file.batches} - set(filled)
         if others:
             raise DeliveryError(
-                f"table {self._path}: rows were written of {', '.join(sorted(others)[:3])}, which is none of the "
-                f"batches; the transform must leave {BATCH_ID!r} as it is"
+                f"table {self._path}: rows of {', '.join(sorted(others)[:3])} were written, which are not batches of "
+                f"this delivery; the transform must leave {BATCH_ID!r} unchanged"
             )
         for attempt in attempts:
             of = [file for file in files if attempt.batch_id in file.batches]
             found = sum(file.batches[attempt.batch_id] for file in of)
             if found != rows.count(attempt.batch_id):
                 raise DeliveryError(
-                    f"batch {attempt.batch_id}: {found} rows were written for table {self._path}, and there are "
-                    f"{rows.count(attempt.batch_id)}; the transform must leave {BATCH_ID!r} as it is"
+                    f"batch {attempt.batch_id}: {found} rows were written for table {self._path}, but there are "
+                    f"{rows.count(attempt.batch_id)}; the transform must leave {BATCH_ID!r} unchanged"
                 )
             self._seal(Staged(attempt=attempt, schema=schema, partition_by=partition_by, files=tuple(of)))
 
     def _columns(self, table: DeltaTable | None, given: pa.Schema) -> tuple[Schema, tuple[str, ...]]:
-        """Return the columns of the files, and those that they are partitioned by.
+        """Return the columns of the files, and the partition columns.
 
-        :raises DeliveryError: if the table cannot take them.
+        :raises DeliveryError: if the table cannot accept them.
         """
         self._merging.check_columns(given.names, f"table {self._path}")
         if table is None:
@@ -242,7 +242,7 @@ class DeltaSink:
         if missing:
             raise DeliveryError(
                 f"table {self._path} is partitioned by {', '.join(map(repr, missing))}, which the records do not have; "
-                "let the transform add it"
+                "add it in the transform"
             )
         return schema, partition_by
 
@@ -253,17 +253,17 @@ class DeltaSink:
         try:
             names = [f"{folder}/{uri.rpartition('/')[2]}" for uri in rows.write(batch_ids, join(self._path, folder))]
             arrow = arrow_of(schema)
-            files = [made for name in names for made in self._files.fitted(name, arrow, partition_by)]
+            files = [made for name in names for made in self._files.fit_to_table(name, arrow, partition_by)]
             self._check_keys(files)
             self._check_required(files, [field.name for field in schema.fields if not field.nullable])
             kept = {join(self._path, file.name) for file in files}
             for uri in files_below(join(self._path, folder), self._access):
-                if uri not in kept:  # such as what tasks wrote that failed
+                if uri not in kept:  # for example, files of failed tasks
                     delete_file(uri, self._access)
             if len(files) > MANY_FILES:
                 log.warning(
-                    "table %s: a delivery makes %d files, at least one for each value of %s; partition it by what has "
-                    "fewer values", self._path, len(files), ", ".join(partition_by),
+                    "table %s: a delivery makes %d files, at least one for each value of %s; partition it by a column "
+                    "with fewer values", self._path, len(files), ", ".join(partition_by),
                 )  # fmt: skip
         except BaseException:
             delete_folder(join(self._path, folder), self._access)
@@ -281,7 +281,7 @@ class DeltaSink:
             nulls = sum(json.loads(file.stats)["nullCount"].get(name, 0) for file in files)
             if nulls:
                 raise DeliveryError(
-                    f"table {self._path} cannot take the records: column {name!r} holds {nulls} nulls, and the table "
+                    f"table {self._path} cannot accept the records: column {name!r} holds {nulls} nulls, but the table "
                     "requires values; mark those records as bad in the transform"
                 )
 
@@ -303,7 +303,7 @@ class DeltaSink:
         )
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.discard`: files go with the last batch that has rows in them, unless a commit may have them."""
+        """See `Sink.discard`: removes a file with the last of its batches, unless a commit may have added it."""
         self._staging.discard(attempts)
         sets = {attempt.set_id for attempt in attempts}
         with self._lock:
@@ -317,22 +317,22 @@ class DeltaSink:
         """See `Sink.sweep`."""
         self._staging.sweep(tokens)
 
-    # Landed files as they are
+    # Landed files, unchanged
 
-    def check_landing(self, landing_path: str) -> None:
-        """See `TakesLanded.check_landing`: they may be on any filesystem."""
+    def check_landing_path(self, landing_path: str) -> None:
+        """See `AcceptsLandedFiles.check_landing_path`: they may be on any filesystem."""
 
-    def taking_landed(self, *, keep: bool) -> Delivery:
-        """See `TakesLanded.taking_landed`: landed files are kept in any case."""
+    def landed_delivery(self, *, keep: bool) -> Delivery:
+        """See `AcceptsLandedFiles.landed_delivery`: landed files are always kept."""
         taker = copy(self)
         taker._staging = LandedStaging(self._path, self._access, {})
-        return DeliverLanded(taker, self._access)
+        return LandedDelivery(taker, self._access)
 
-    def restore_landed(self, attempt: Attempt) -> bool:
-        """See `TakesLanded.restore_landed`: none is taken away."""
+    def restore_landed_file(self, attempt: Attempt) -> bool:
+        """See `AcceptsLandedFiles.restore_landed_file`: landed files are never removed."""
         return False
 
-    # The commit
+    # Commit
 
     def commit(self, attempts: Sequence[Attempt]) -> None:
         """See `Sink.commit`."""
@@ -341,9 +341,9 @@ class DeltaSink:
                 self._commit(attempts)
 
     def _commit(self, attempts: Sequence[Attempt]) -> None:
-        """Commit batches on the table as it is, and look again if it was changed in between.
+        """Commit batches on the current table, and read the table again if it changed in between.
 
-        An error says nothing about whether the commit was made: only the log does.
+        An error does not show whether the commit was made: only the log does.
         """
         failed: Exception | None = None
         for number in range(COMMIT_TRIES):
@@ -356,7 +356,7 @@ class DeltaSink:
             if failed is not None and not isinstance(failed, CommitFailedError):
                 break
             try:
-                if self._advance(table, [self._sealed(attempt) for attempt in owed]):
+                if self._try_commit(table, [self._sealed(attempt) for attempt in owed]):
                     return
                 failed = None
             except (DeltaError, OSError) as error:
@@ -365,21 +365,21 @@ class DeltaSink:
         raise DeliveryError(f"table {self._path}: {len(attempts)} batches were not committed: {failed}") from failed
 
     def _owed(self, table: DeltaTable | None, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Return those batches that the table has to take.
+        """Return the batches that the table must accept.
 
-        :raises DeliveryError: if somebody delivered their partition under a later lease.
+        :raises DeliveryError: if their partition was delivered under a later lease.
         """
         if table is None:
             return list(attempts)
-        taken = self._log.taken(table, [attempt for attempt in attempts if not attempt.batch.redeliver])
+        taken = self._log.committed(table, [attempt for attempt in attempts if not attempt.batch.redeliver])
         owed = [attempt for attempt in attempts if attempt.batch_id not in taken]
-        self._log.refuse_former(table, owed)
+        self._log.check_no_later_lease(table, owed)
         return owed
 
-    def _advance(self, table: DeltaTable | None, staged: Sequence[Staged]) -> bool:
-        """Make the next commit that brings batches into the table; return whether it is the one that does.
+    def _try_commit(self, table: DeltaTable | None, staged: Sequence[Staged]) -> bool:
+        """Make the next commit towards adding batches; return whether this commit added them.
 
-        :raises CommitFailedError: if somebody else committed first.
+        :raises CommitFailedError: if another writer committed first.
         """
         schema = union([each.schema for each in staged], self._path)
         if table is None:
@@ -390,7 +390,7 @@ class DeltaSink:
         how = fit(schema, table.schema(), self._path)
         if list(staged[0].partition_by) != table.metadata().partition_columns or not same_columns(how.taken, schema):
             raise DeliveryError(
-                f"table {self._path} got other columns while batches for it were prepared; they are prepared anew"
+                f"table {self._path} got other columns while its batches were prepared; they are prepared again"
             )
         if how.added:
             table.alter.add_columns(how.added, commit_properties=CommitProperties(max_commit_retries=0))
@@ -409,7 +409,7 @@ class DeltaSink:
             rows = self._rows(files, arrow_of(table.schema()))
             table_log.replace(table, rows, [attempt.batch_id for attempt in attempts], properties)
         else:
-            actions = [_add_action(self._of_these(file, batch_ids)) for file, batch_ids in files]
+            actions = [_add_action(self._file_of_batches(file, batch_ids)) for file, batch_ids in files]
             table_log.add(table, actions, properties)
         return True
 
@@ -428,17 +428,17 @@ class DeltaSink:
         uri = join(self._path, file.name)
         size = file_size(uri, self._access)
         if size != file.bytes:
-            found = "is gone" if size is None else f"has {size} bytes, and {file.bytes} were written"
-            raise MissingFileError(f"file {uri} {found}: somebody changed it")
+            found = "is gone" if size is None else f"has {size} bytes, but {file.bytes} were written"
+            raise MissingFileError(f"file {uri} {found}: another process changed it")
 
-    def _of_these(self, file: DataFile, batches: dict[str, int]) -> DataFile:
-        """Return a file that holds the rows of some batches alone: another one, if it holds those of others too."""
+    def _file_of_batches(self, file: DataFile, batches: dict[str, int]) -> DataFile:
+        """Return a file with the rows of these batches only: a new file, if it also holds rows of others."""
         if sum(batches.values()) == file.rows:
             self._unnamed.pop(file.name, None)
             return file
         folder, _, _ = file.name.rpartition("/")
         rows = self._files.rows_of(file, list(batches))
-        return self._files.written(folder, rows, list(file.partition))
+        return self._files.write(folder, rows, list(file.partition))
 
     def _rows(self, files: Sequence[tuple[DataFile, dict[str, int]]], schema: pa.Schema) -> pa.RecordBatchReader:
         """Return the rows of some batches, with all columns of the table."""

@@ -1,6 +1,6 @@
-"""Iceberg tables as a kind of sink: what a delivery brings is one snapshot, which names its batches.
+"""Iceberg tables as a kind of sink: a delivery adds one snapshot, which names its batches.
 
-The library is imported once a table is used: a DAG describes a table, and a job says what to install, without it.
+The library is imported when a table is used. A DAG describes a table, and a job names the requirement, without it.
 """
 
 from __future__ import annotations

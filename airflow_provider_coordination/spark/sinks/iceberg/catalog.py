@@ -1,6 +1,6 @@
-"""The catalog that a table is in. It is waited for while it is away, and a table that it does not have is made.
+"""The catalog of a table. Calls are retried while it is unavailable, and a missing table is created.
 
-Nothing here commits data; `addition` does.
+Nothing here commits data; `addition` does that.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
+from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.outages import is_refusal
-from airflow_provider_coordination.spark.sinks.iceberg.errors import is_away, is_unauthorized
+from airflow_provider_coordination.spark.sinks.iceberg.errors import is_unauthorized, is_unavailable
 from airflow_provider_coordination.spark.sinks.iceberg.settings import IcebergSettings, PartitionField, partition_fields
 
 if TYPE_CHECKING:
@@ -29,60 +29,62 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 60.0
-"""How long a catalog that is away is waited for before a delivery fails."""
-PAUSE_SECONDS = 1.0
-ANSWER_SECONDS = 60.0
-"""How long a REST catalog may take to answer; pyiceberg itself waits for ever."""
+OUTAGE_WAIT_SECONDS = 60.0
+"""How long to wait for an unavailable catalog before a delivery fails."""
+RETRY_PAUSE_SECONDS = 1.0
+RESPONSE_TIMEOUT_SECONDS = 60.0
+"""How long to wait for a response of a REST catalog; pyiceberg itself has no timeout."""
 NAME_MAPPING = "schema.name-mapping.default"
 WHOLE_BATCH_IDS = {f"write.metadata.metrics.column.{BATCH_ID}": "full"}
-"""By default statistics have the first 16 characters of a text, in which batches of one source are the same."""
+"""By default, statistics keep the first 16 characters of a text, which are the same for all batches of a source."""
 
 
-class Tables:
+class CatalogTable:
     """One table of a catalog.
 
-    :param settings: which.
-    :param sink: what errors call the sink, such as `IcebergTable 'main'`.
-    :param place: where the table is, for people.
+    :param settings: the table, and how to reach its catalog.
+    :param sink: the name of the sink in errors, such as `IcebergTable 'main'`.
+    :param location: the location of the table, for display.
     """
 
-    def __init__(self, settings: IcebergSettings, sink: str, place: str) -> None:
+    def __init__(self, settings: IcebergSettings, sink: str, location: str) -> None:
         self._settings = settings
-        self._place = place
+        self._location = location
         self._sink = sink
         self._catalog: Catalog | None = None
         self._uuid: object = None
-        self._fitting: tuple[int, pa.Schema | Schema] | None = None  # columns that fit a schema of the table, by its id
+        self._known_fit: tuple[int, pa.Schema | Schema] | None = (
+            None  # columns that fit the table, by the id of its schema
+        )
 
     def __str__(self) -> str:
-        """Return it by what people call it."""
+        """Return the display name."""
         return f"Iceberg table {self._settings.table!r}"
 
     @cached_property
     def partition_fields(self) -> tuple[PartitionField, ...]:
-        """What the table is to be partitioned by; nothing says that it is as the table has it."""
+        """The partitioning in the settings, which may differ from the table's own."""
         return partition_fields(self._settings.partition_by, self._sink)
 
-    # Reaching it
+    # Access
 
     def check(self) -> Table | None:
-        """Return the table, once it is known that it fits; None if there is none yet, and it can be made.
+        """Check the table; return it, or None if it does not exist yet and can be created.
 
         :raises ConfigurationError: naming the field, the value, the reason and the remedy.
         """
         try:
-            table = self._found()
-            _ = table or self.planned_location  # a catalog may say only here that it has no such warehouse
+            table = self._load()
+            _ = table or self.planned_location  # some catalogs report only here that the warehouse is unknown
         except Exception as error:
             raise ConfigurationError(
-                f"{self._sink}: the catalog at {self._place} cannot be asked for {self}: "
-                f"{type(error).__name__}: {_line(error)}; check 'catalog_conn_id' and 'catalog', and that it answers "
-                "where the job runs"
+                f"{self._sink}: the catalog at {self._location} cannot be queried for {self}: "
+                f"{type(error).__name__}: {_line(error)}; check 'catalog_conn_id' and 'catalog', and that the catalog "
+                "can be reached where the job runs"
             ) from None
         if table is None:
             if self._settings.columns:
-                self._checked(lambda: self._made(self._declared()))
+                self._checked(lambda: self._create(self._declared()))
             return None
         self._check_partitioning(table)
         self._checked(lambda: self.evolve(table.transaction(), self._declared()) if self._settings.columns else None)
@@ -101,14 +103,14 @@ class Tables:
         wanted = [str(each) for each in self.partition_fields]
         if wanted and has != wanted:
             raise ConfigurationError(
-                f"field 'partition_by' of {self._sink} is {wanted}, and {self} is partitioned by {has or 'nothing'}; "
+                f"field 'partition_by' of {self._sink} is {wanted}, but {self} is partitioned by {has or 'nothing'}; "
                 "leave the field out, or change the table's partitioning"
             )
 
-    def patiently(self, act: Callable[[], T]) -> T:
-        """Do something with the catalog or the table's files; again, for a while, where these do not answer.
+    def with_retries(self, act: Callable[[], T]) -> T:
+        """Run a call to the catalog or the table's files; retry it for a while if they are unavailable.
 
-        :raises SinkAwayError: if they do not answer for long.
+        :raises SinkUnavailableError: if they stay unavailable.
         """
         began = time.monotonic()
         while True:
@@ -118,57 +120,57 @@ class Tables:
                 self.wait_after(error, began)
 
     def wait_after(self, error: Exception, began: float) -> None:
-        """Wait after an error, if it says that the catalog or the table's files do not answer; raise it if not.
+        """Wait if an error means that the catalog or the table's files are unavailable; raise any other error.
 
-        :param began: when the first such error may have been, by the monotonic clock.
-        :raises SinkAwayError: if they do not answer for long, or the catalog refuses the job.
+        :param began: when the first such error may have occurred, by the monotonic clock.
+        :raises SinkUnavailableError: if they stay unavailable, or the catalog refuses access.
         """
         if is_unauthorized(error):
-            raise SinkAwayError(
-                f"{self}: its catalog, at {self._place}, refuses the job: {type(error).__name__}: {_line(error)}"
+            raise SinkUnavailableError(
+                f"{self}: its catalog, at {self._location}, refuses the job: {type(error).__name__}: {_line(error)}"
             ) from None
-        if not is_away(error) or is_refusal(error):
+        if not is_unavailable(error) or is_refusal(error):
             raise error
-        left = PATIENCE_SECONDS - (time.monotonic() - began)
+        left = OUTAGE_WAIT_SECONDS - (time.monotonic() - began)
         if left <= 0:
-            raise SinkAwayError(
-                f"{self}: its catalog, at {self._place}, or the store of its files does not answer: "
+            raise SinkUnavailableError(
+                f"{self}: its catalog, at {self._location}, or the store of its files is unavailable: "
                 f"{type(error).__name__}: {_line(error)}"
             ) from None
         log.warning(
-            "%s: its catalog, or the store of its files, does not answer; the delivery waits: %s", self, _line(error)
+            "%s: its catalog, or the store of its files, is unavailable; the delivery waits: %s", self, _line(error)
         )
-        time.sleep(min(left, PAUSE_SECONDS))
+        time.sleep(min(left, RETRY_PAUSE_SECONDS))
 
     def find(self) -> Table | None:
-        """Return the table as it is now; None if there is none.
+        """Return the current table; None if it does not exist.
 
-        :raises DeliveryError: if it was there and is gone, or another one has its name.
+        :raises DeliveryError: if the table existed before, and is now gone or replaced by another table.
         """
-        table = self.patiently(self._found)
+        table = self.with_retries(self._load)
         if table is None and self._uuid is not None:
             raise DeliveryError(
-                f"{self} was there and is gone: nothing is concluded from that; restore it, or start the job again to "
-                "have it made anew"
+                f"{self} is gone, and the job cannot know why; restore it, or start the job again to create the table "
+                "again"
             )
         return table
 
-    def _found(self) -> Table | None:
+    def _load(self) -> Table | None:
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
-            table = self._reached().load_table(self._settings.table)
+            table = self._open_catalog().load_table(self._settings.table)
         except NoSuchTableError:
             return None
         if self._uuid not in (None, table.metadata.table_uuid):
             raise DeliveryError(
-                f"{self} is another table than it was when the job began: somebody dropped it and made one of the same "
-                "name; start the job again if that is right"
+                f"{self} is not the table that it was when the job began: it was dropped and created again under the "
+                "same name; start the job again if that is intended"
             )
         self._uuid = table.metadata.table_uuid
         return table
 
-    def _reached(self) -> Catalog:
+    def _open_catalog(self) -> Catalog:
         from pyiceberg.catalog import load_catalog
         from sqlalchemy.exc import DBAPIError
 
@@ -176,37 +178,39 @@ class Tables:
             properties = {"pool_pre_ping": "true", **self._settings.properties}
             try:
                 self._catalog = load_catalog(self._settings.catalog_name, **properties)
-            except DBAPIError:  # two jobs may make the tables of a catalog in a database in the same moment
+            except DBAPIError:  # two jobs may create the tables of a catalog's database at the same moment
                 self._catalog = load_catalog(self._settings.catalog_name, **properties)
             if (session := getattr(self._catalog, "_session", None)) is not None:
-                session.request = partial(session.request, timeout=ANSWER_SECONDS)
+                session.request = partial(session.request, timeout=RESPONSE_TIMEOUT_SECONDS)
         return self._catalog
 
     def _make_namespace(self, catalog: Catalog) -> None:
         namespace = self._settings.table.rpartition(".")[0]
         try:
             catalog.create_namespace_if_not_exists(namespace)
-        except Exception:  # somebody else made it in the same moment
+        except Exception:  # another process created it at the same moment
             if not catalog.namespace_exists(namespace):
                 raise
 
-    # Making it
+    # Creation
 
-    def find_or_make(self, columns: pa.Schema) -> Table:
-        """Return the table as it is now; where there is none, make it.
+    def find_or_create(self, columns: pa.Schema) -> Table:
+        """Return the current table; create it if it does not exist.
 
-        :param columns: of the first delivery, where the settings declare none.
-        :raises DeliveryError: if it cannot have these columns, or cannot be partitioned by what they do not have.
+        :param columns: the columns of the first delivery, used if the settings declare none.
+        :raises DeliveryError: if the table cannot have these columns, or they lack a partition column.
         """
         if (table := self.find()) is not None:
             return table
-        return self.patiently(lambda: self._made(self._declared() if self._settings.columns else nullable(columns)))
+        return self.with_retries(
+            lambda: self._create(self._declared() if self._settings.columns else nullable(columns))
+        )
 
-    def _made(self, columns: pa.Schema | Schema) -> Table:
+    def _create(self, columns: pa.Schema | Schema) -> Table:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
         from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
-        catalog = self._reached()
+        catalog = self._open_catalog()
         self._make_namespace(catalog)
         try:
             making = catalog.create_table_transaction(
@@ -218,15 +222,15 @@ class Tables:
             self._partition(making)
             making.set_properties({NAME_MAPPING: making.table_metadata.schema().name_mapping.model_dump_json()})
             making.commit_transaction()
-        except (TableAlreadyExistsError, CommitFailedException):  # which depends on the moment
-            log.info("%s was made by somebody else", self)
+        except (TableAlreadyExistsError, CommitFailedException):  # which one depends on the timing
+            log.info("%s was created by another process", self)
         except (TypeError, ValueError, UnsupportedPyArrowTypeException) as error:
-            raise DeliveryError(f"{self} cannot be made with columns {columns}: {_line(error)}") from None
+            raise DeliveryError(f"{self} cannot be created with columns {columns}: {_line(error)}") from None
         else:
-            log.info("%s is made, at %s", self, making.table_metadata.location)
-        table = self._found()
+            log.info("%s was created at %s", self, making.table_metadata.location)
+        table = self._load()
         if table is None:
-            raise DeliveryError(f"{self} was made, and is gone; it is made again with the next try")
+            raise DeliveryError(f"{self} was created, but is gone; the next try creates it again")
         return table
 
     def _partition(self, making: Transaction) -> None:
@@ -237,8 +241,8 @@ class Tables:
             for each in self.partition_fields:
                 if each.column not in columns.column_names:
                     raise DeliveryError(
-                        f"{self} cannot be partitioned by {str(each)!r}: there is no column {each.column!r}; there are "
-                        f"{', '.join(columns.column_names)}"
+                        f"{self} cannot be partitioned by {str(each)!r}: there is no column {each.column!r}; the "
+                        f"columns are {', '.join(columns.column_names)}"
                     )
                 update.add_field(each.column, each.transform, each.name)
 
@@ -255,36 +259,36 @@ class Tables:
             return Schema.model_validate({"type": "struct", "fields": fields})
         except ValueError as error:
             raise ConfigurationError(
-                f"field 'columns' of {self._sink}: {columns} are not columns of Iceberg: {_line(error)}; give types "
+                f"field 'columns' of {self._sink}: {columns} are not Iceberg columns: {_line(error)}; give types "
                 "such as 'long', 'string', 'timestamptz' or 'decimal(10, 2)'"
             ) from None
 
     @cached_property
     def planned_location(self) -> str:
-        """Where the table is made if there is none."""
+        """The location at which a missing table would be created."""
 
         def plan() -> str:
             from pyiceberg.schema import Schema
 
-            catalog = self._reached()
+            catalog = self._open_catalog()
             self._make_namespace(catalog)
             staged = catalog.create_table_transaction(self._settings.table, Schema(), self._settings.table_location)
             return str(staged.table_metadata.location)
 
-        return self.patiently(plan)
+        return self.with_retries(plan)
 
-    # Its columns
+    # Columns
 
     def evolve(self, transaction: Transaction, columns: pa.Schema | Schema) -> None:
-        """Give the table, in a transaction, the columns of what is added; wider types where Iceberg allows them.
+        """Add the columns of new data to the table in a transaction; widen types where Iceberg allows it.
 
-        :raises DeliveryError: naming column and types, if its columns cannot become those.
+        :raises DeliveryError: naming column and types, if the table cannot accept the columns.
         """
         from pyiceberg.exceptions import ValidationError
         from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
         known = (transaction.table_metadata.current_schema_id, columns)
-        if known == self._fitting:
+        if known == self._known_fit:
             return
         try:
             _check_scales(transaction.table_metadata.schema(), columns)
@@ -296,10 +300,10 @@ class Tables:
                 "the table or the transform"
             ) from None
         if transaction.table_metadata.current_schema_id == known[0]:
-            self._fitting = known
+            self._known_fit = known
 
     def _as_required(self, transaction: Transaction, columns: pa.Schema | Schema) -> pa.Schema | Schema:
-        """Return columns that are required where the table's are: a file that has no nulls need not say so."""
+        """Return the columns as required if the table's are: a file without nulls need not declare it."""
         if not isinstance(columns, pa.Schema):
             return columns
         required = {field.name for field in transaction.table_metadata.schema().fields if field.required}
@@ -307,7 +311,7 @@ class Tables:
 
 
 def _check_scales(schema: Schema, columns: pa.Schema | Schema) -> None:
-    """Check that decimals have the scale that the table has: pyiceberg takes another one for the same.
+    """Check that decimals have the scale of the table: pyiceberg ignores a difference in scale.
 
     :raises ValueError: naming column and types.
     """
@@ -320,7 +324,7 @@ def _check_scales(schema: Schema, columns: pa.Schema | Schema) -> None:
 
 
 def _decimals(columns: pa.Schema | Schema) -> Iterator[tuple[str, int, int]]:
-    """Yield the path of each decimal as Iceberg names it, and its precision and scale."""
+    """Yield the path of each decimal in Iceberg's notation, and its precision and scale."""
     from pyiceberg.types import DecimalType
 
     if not isinstance(columns, pa.Schema):
@@ -341,12 +345,12 @@ def _decimals(columns: pa.Schema | Schema) -> Iterator[tuple[str, int, int]]:
 
 
 def nullable(columns: pa.Schema) -> pa.Schema:
-    """Return columns that may be null: a later delivery may not have them."""
+    """Return the columns as nullable: a later delivery may lack them."""
     return pa.schema([field.with_nullable(True) for field in columns])
 
 
 def fields_of(table: Table) -> list[PartitionField]:
-    """Return what a table is partitioned by."""
+    """Return the partition fields of a table."""
     schema = table.schema()
     return [
         PartitionField(

@@ -1,7 +1,7 @@
-"""The data files of a table: Parquet files as Iceberg names them, with their partitions and statistics.
+"""The data files of a table: Parquet files with their Iceberg partitions and statistics.
 
-Files are taken as they were written; columns are found by name, as the table's name mapping has it. They are written
-anew where rows of several partitions are in one, or rows that are not wanted.
+Files are added as they were written; the table's name mapping finds columns by name. A file is rewritten if it holds
+rows of several partitions, or rows that are not wanted.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MANY_PARTITIONS = 1_000
-"""How many partitions of a delivery are worth a warning: each becomes a file."""
+"""From this number of partitions in a delivery on, a warning is logged: each partition becomes a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
-    """A file that no snapshot names yet.
+class PreparedFile:
+    """A file that no snapshot references yet.
 
-    :param path: where it is.
+    :param path: its path.
     :param bytes: its size.
-    :param rows: how many rows it holds.
-    :param batches: how many of them are of each batch.
-    :param partition: the values of the table's partition fields, each as `_encoded` has it.
+    :param rows: the number of its rows.
+    :param batches: the number of rows of each batch.
+    :param partition: the values of the table's partition fields, encoded by `_encoded`.
     """
 
     path: str
@@ -63,62 +63,62 @@ class Written:
     partition: Sequence[str | None] = ()
 
 
-def place(table: Table, files: Sequence[str], folder: str, access: Access) -> list[Written]:
-    """Return files that were written below a table as those that it can take, each of one partition.
+def split_by_partition(table: Table, files: Sequence[str], folder: str, access: Access) -> list[PreparedFile]:
+    """Return written files in a form that the table accepts: each file holds one partition.
 
-    :param folder: where those go that have to be written anew.
+    :param folder: the folder for files that must be rewritten.
     """
     if not table.spec().fields:
-        return [written for file in files if (written := _as_it_is(file, access)).rows]
-    placed: list[Written] = []
+        return [written for file in files if (written := _unchanged(file, access)).rows]
+    prepared: list[PreparedFile] = []
     for file in files:
         if (whole := _of_one_partition(table, file, access)) is not None:
-            placed.append(whole)
+            prepared.append(whole)
             continue
-        placed += split(table, read_table(file, access=access), folder, access)
+        prepared += split(table, read_table(file, access=access), folder, access)
         delete_file(file, access)
-    partitions = {tuple(each.partition) for each in placed}
+    partitions = {tuple(each.partition) for each in prepared}
     if len(partitions) > MANY_PARTITIONS:
         log.warning(
-            "Iceberg table %s: a delivery has rows of %d partitions, and each becomes a file of its own; choose a "
+            "Iceberg table %s: a delivery has rows of %d partitions, and each one becomes a file; choose a "
             "coarser 'partition_by'", ".".join(table.name()), len(partitions),
         )  # fmt: skip
-    return placed
+    return prepared
 
 
-def _of_one_partition(table: Table, file: str, access: Access) -> Written | None:
-    """Return a file as it is, if all its rows are of one partition of the table."""
+def _of_one_partition(table: Table, file: str, access: Access) -> PreparedFile | None:
+    """Return a file unchanged if all its rows belong to one partition of the table."""
     columns = [table.schema().find_column_name(field.source_id) or "" for field in table.spec().fields]
     named = set(footer_of(file, access).schema.to_arrow_schema().names)
-    if not named.issuperset(columns):  # such as a field of a struct; or none, which the split says
+    if not named.issuperset(columns):  # for example a struct's field; or it is missing, which the split reports
         return None
     partitions = list(_partitions(table, read_table(file, sorted(set(columns)), access)))
-    return replace(_as_it_is(file, access), partition=partitions[0][0]) if len(partitions) == 1 else None
+    return replace(_unchanged(file, access), partition=partitions[0][0]) if len(partitions) == 1 else None
 
 
-def split(table: Table, rows: pa.Table, folder: str, access: Access) -> list[Written]:
-    """Write rows to a folder, one partition after the other, each to a file of its own."""
+def split(table: Table, rows: pa.Table, folder: str, access: Access) -> list[PreparedFile]:
+    """Write rows to a folder, one file for each partition."""
     return [_write(part, folder, values, access) for values, part in _partitions(table, rows) if part.num_rows]
 
 
-def _write(rows: pa.Table, folder: str, partition: Sequence[str | None], access: Access) -> Written:
+def _write(rows: pa.Table, folder: str, partition: Sequence[str | None], access: Access) -> PreparedFile:
     file = join(folder, f"{secrets.token_hex(8)}.parquet")
     size = write_table(rows, file, access)
-    return Written(path=file, bytes=size, rows=rows.num_rows, batches=count_by_batch(rows), partition=partition)
+    return PreparedFile(path=file, bytes=size, rows=rows.num_rows, batches=count_by_batch(rows), partition=partition)
 
 
-def _as_it_is(file: str, access: Access) -> Written:
+def _unchanged(file: str, access: Access) -> PreparedFile:
     footer, size = footer_of(file, access), file_size(file, access)
     if size is None:
         raise DeliveryError(f"file {file} is gone")
-    return Written(path=file, bytes=size, rows=footer.num_rows, batches=batches_of(file, footer, access))
+    return PreparedFile(path=file, bytes=size, rows=footer.num_rows, batches=batches_of(file, footer, access))
 
 
 # Partitions
 
 
 def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[Sequence[str | None], pa.Table]]:
-    """Yield the rows of each partition, with its values."""
+    """Yield the rows of each partition, with the partition's values."""
     fields = table.spec().fields
     if not fields:
         yield (), rows
@@ -132,15 +132,15 @@ def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[Sequence[str | N
         keyed = keyed.append_column(name, numbers)
     kinds = [_type_of(table, field) for field in fields]
     grouped = keyed.group_by(names).aggregate([("_at", "list")])
-    for places, *numbers in zip(*(grouped.column(name) for name in ("_at_list", *names)), strict=True):
+    for positions, *numbers in zip(*(grouped.column(name) for name in ("_at_list", *names)), strict=True):
         partition = [known[number.as_py()] for number, known in zip(numbers, values, strict=True)]
-        yield [_encoded(kind, value) for kind, value in zip(kinds, partition, strict=True)], rows.take(places.values)
+        yield [_encoded(kind, value) for kind, value in zip(kinds, partition, strict=True)], rows.take(positions.values)
 
 
 def _transformed(table: Table, field: PartitionField, rows: pa.Table) -> tuple[pa.Array, list[Any]]:
     """Return the number of each row's value of a partition field, and the values by number.
 
-    A value is made once for all rows that have the same.
+    The transform runs once for each distinct value.
     """
     from pyiceberg.transforms import VoidTransform
 
@@ -150,8 +150,8 @@ def _transformed(table: Table, field: PartitionField, rows: pa.Table) -> tuple[p
         return pa.array([0] * rows.num_rows, pa.int32()), [None]
     if name not in rows.column_names:
         raise DeliveryError(
-            f"Iceberg table {'.'.join(table.name())!r} is partitioned by {field.name!r}, made of the column {name!r}, "
-            f"which the delivery does not have; it has {', '.join(rows.column_names)}"
+            f"Iceberg table {'.'.join(table.name())!r} is partitioned by {field.name!r}, made from the column "
+            f"{name!r}, which the delivery does not have; it has {', '.join(rows.column_names)}"
         )
     column = _internal(rows.column(name), source.field_type).combine_chunks()
     encoded = column.dictionary_encode(null_encoding="encode")
@@ -167,7 +167,7 @@ def _transformed(table: Table, field: PartitionField, rows: pa.Table) -> tuple[p
 
 
 def _internal(column: pa.ChunkedArray, kind: Any) -> pa.ChunkedArray:
-    """Return a column as Iceberg's transforms take values: times as whole numbers."""
+    """Return a column in the form that Iceberg's transforms need: times as whole numbers."""
     from pyiceberg.types import DateType, TimestampType, TimestamptzType, TimeType
 
     if isinstance(kind, TimestampType | TimestamptzType):
@@ -183,7 +183,7 @@ def _type_of(table: Table, field: PartitionField) -> PrimitiveType:
 
 
 def _encoded(kind: PrimitiveType, value: Any) -> str | None:
-    """Return a value as text that JSON holds."""
+    """Return a value as text for JSON."""
     from pyiceberg.conversions import to_bytes
 
     return None if value is None else base64.b64encode(to_bytes(kind, value)).decode()
@@ -194,28 +194,27 @@ def _decoded(kind: PrimitiveType, text: str | None) -> Any:
 
     return None if text is None else from_bytes(kind, base64.b64decode(text))
 
+    # Adding files
 
-# What the table takes
 
-
-def whole_footer(written: Written, access: Access) -> pq.FileMetaData:
+def whole_footer(written: PreparedFile, access: Access) -> pq.FileMetaData:
     """Return the footer of a file.
 
     :raises DeliveryError: if the file is not as it was written.
     """
     size = file_size(written.path, access)
     if size != written.bytes:
-        what = "is gone" if size is None else f"has {size} bytes, and {written.bytes} were written"
+        what = "is gone" if size is None else f"has {size} bytes, but {written.bytes} were written"
         raise DeliveryError(f"file {written.path} {what}; the batches are delivered again")
     return footer_of(written.path, access)
 
 
-def data_file(table: Table, metadata: TableMetadata, written: Written, footer: pq.FileMetaData) -> DataFile:
-    """Return a file as a table takes it.
+def data_file(table: Table, metadata: TableMetadata, written: PreparedFile, footer: pq.FileMetaData) -> DataFile:
+    """Return a file in the form that a table accepts.
 
-    :param metadata: the table's, with the columns that it gets together with the file.
-    :param footer: the file's.
-    :raises DeliveryError: if the file has nulls where the table allows none.
+    :param metadata: the table's metadata, with the columns that are added together with the file.
+    :param footer: the footer of the file.
+    :raises DeliveryError: if the file has nulls in a required column.
     """
     from pyiceberg.io.pyarrow import (
         compute_statistics_plan,
@@ -235,8 +234,8 @@ def data_file(table: Table, metadata: TableMetadata, written: Written, footer: p
     for field in schema.fields:
         if field.required and (field.name not in present or statistics.null_value_counts.get(field.field_id)):
             raise DeliveryError(
-                f"Iceberg table {'.'.join(table.name())!r} requires column {field.name!r}, which the delivery has rows "
-                "without; the batches wait: change the table or the transform"
+                f"Iceberg table {'.'.join(table.name())!r} requires column {field.name!r}, but the delivery has rows "
+                "without it; the batches wait: change the table or the transform"
             )
     kinds = [_type_of(table, field) for field in table.spec().fields]
     values = [_decoded(kind, text) for kind, text in zip(kinds, written.partition, strict=True)]
@@ -253,12 +252,11 @@ def data_file(table: Table, metadata: TableMetadata, written: Written, footer: p
         **statistics.to_serialized_dict(),
     )
 
-
-# Batches that are there
+    # Batches in the table
 
 
 def tasks_of(table: Table, batch_ids: Collection[str]) -> list[FileScanTask]:
-    """Return the files of a table that may hold rows of batches, as their statistics say."""
+    """Return the files of a table that may hold rows of some batches, by their statistics."""
     from pyiceberg.expressions import In, Reference
     from pyiceberg.expressions.literals import literal
 
@@ -268,7 +266,7 @@ def tasks_of(table: Table, batch_ids: Collection[str]) -> list[FileScanTask]:
 
 
 def batches_in(table: Table, batch_ids: Collection[str]) -> set[str]:
-    """Return those batches of which a table has rows; of a batch that had none, nothing is known."""
+    """Return which of some batches have rows in a table; batches without rows cannot be found this way."""
     found: set[str] = set()
     for task in tasks_of(table, batch_ids):
         found |= set(pc.unique(rows_of(table, task, BATCH_ID).column(BATCH_ID)).to_pylist())
@@ -276,9 +274,9 @@ def batches_in(table: Table, batch_ids: Collection[str]) -> set[str]:
 
 
 def tasks_with(table: Table, keys: pa.Table) -> list[FileScanTask]:
-    """Return the files of a table that may hold rows with some keys, as the bounds of their columns say.
+    """Return the files of a table that may hold rows with some keys, by the bounds of their columns.
 
-    :param keys: the columns of the key.
+    :param keys: the key columns.
     """
     from pyiceberg.expressions import (
         AlwaysTrue,
@@ -302,79 +300,85 @@ def tasks_with(table: Table, keys: pa.Table) -> list[FileScanTask]:
     return list(table.scan(between).plan_files()) if table.current_snapshot() is not None else []
 
 
-def without(
+def rewrite_without(
     table: Table,
     batch_ids: Collection[str],
     folder: str,
     access: Access,
     merging: Merging | None = None,
     keys: pa.Table | None = None,
-) -> tuple[list[DataFile], list[Written]]:
-    """Return the files of a table that hold rows of batches, and new ones that hold the rest of their rows.
+) -> tuple[list[DataFile], list[PreparedFile]]:
+    """Return the files of a table that hold rows of some batches, and new files that hold the rest of their rows.
 
-    One file at a time is in memory.
+    Only one file at a time is in memory.
 
     :param merging: how rows are merged, if they are.
-    :param keys: those of rows that go as well.
+    :param keys: the keys of rows that are removed as well.
     """
-    gone: list[DataFile] = []
-    rest: list[Written] = []
+    replaced: list[DataFile] = []
+    rest: list[PreparedFile] = []
     tasks = {task.file.file_path: task for task in tasks_of(table, batch_ids)}
     columns = [BATCH_ID]
     if merging is not None and keys is not None:
         tasks |= {task.file.file_path: task for task in tasks_with(table, keys)}
         columns += merging.on
     for task in tasks.values():
-        marks = rows_of(table, task, *(name for name in columns if name in table.schema().column_names))
-        goes = _goes(marks, batch_ids, merging, keys)
-        if pc.any(goes).as_py():
-            gone.append(task.file)
-            rest += split(table, rows_of(table, task).filter(pc.invert(goes)), folder, access)
-    return gone, rest
+        key_columns = rows_of(table, task, *(name for name in columns if name in table.schema().column_names))
+        to_remove = _rows_to_remove(key_columns, batch_ids, merging, keys)
+        if pc.any(to_remove).as_py():
+            replaced.append(task.file)
+            rest += split(table, rows_of(table, task).filter(pc.invert(to_remove)), folder, access)
+    return replaced, rest
 
 
-def _goes(marks: pa.Table, batch_ids: Collection[str], merging: Merging | None, keys: pa.Table | None) -> pa.Array:
-    """Return which rows of a file go."""
-    goes = pa.repeat(False, marks.num_rows)
-    if BATCH_ID in marks.column_names:
-        ids = marks.column(BATCH_ID)
-        goes = pc.or_(goes, pc.is_in(ids, pa.array(list(batch_ids), ids.type)))
+def _rows_to_remove(
+    key_columns: pa.Table, batch_ids: Collection[str], merging: Merging | None, keys: pa.Table | None
+) -> pa.Array:
+    """Return which rows of a file are removed."""
+    to_remove = pa.repeat(False, key_columns.num_rows)
+    if BATCH_ID in key_columns.column_names:
+        ids = key_columns.column(BATCH_ID)
+        to_remove = pc.or_(to_remove, pc.is_in(ids, pa.array(list(batch_ids), ids.type)))
     if merging is not None and keys is not None:
-        places = pa.array(range(marks.num_rows), pa.int64())
-        goes = pc.or_(goes, pc.is_in(places, merging.matching(marks, keys)))
-    return goes
+        positions = pa.array(range(key_columns.num_rows), pa.int64())
+        to_remove = pc.or_(to_remove, pc.is_in(positions, merging.matching(key_columns, keys)))
+    return to_remove
 
 
-def keys_of(files: Sequence[Written], merging: Merging, access: Access) -> pa.Table:
-    """Return what a merge looks at of the rows of files, in their order."""
+def keys_of(files: Sequence[PreparedFile], merging: Merging, access: Access) -> pa.Table:
+    """Return the columns that a merge needs from the rows of files, in file order."""
     return pa.concat_tables(
         (read_table(file.path, merging.columns, access) for file in files), promote_options="permissive"
     )
 
 
-def places_from(places: pa.Array, first: int, rows: int) -> pa.Array:
-    """Return those of some places that are of one file, counted from its first row."""
-    own = pc.and_(pc.greater_equal(places, first), pc.less(places, first + rows))
-    return pc.subtract(places.filter(own), first)
+def positions_in_file(positions: pa.Array, first: int, rows: int) -> pa.Array:
+    """Return the positions that belong to one file, counted from its first row."""
+    own = pc.and_(pc.greater_equal(positions, first), pc.less(positions, first + rows))
+    return pc.subtract(positions.filter(own), first)
 
 
-def some(table: Table, written: Written, places: pa.Array, folder: str, access: Access) -> list[Written]:
-    """Write some rows of a file to new files.
+def copy_rows(
+    table: Table, written: PreparedFile, positions: pa.Array, folder: str, access: Access
+) -> list[PreparedFile]:
+    """Copy some rows of a file to new files.
 
-    :param places: theirs in the file.
+    :param positions: the positions of the rows in the file.
     """
-    return split(table, read_table(written.path, access=access).take(places), folder, access)
+    return split(table, read_table(written.path, access=access).take(positions), folder, access)
 
 
-def only(table: Table, written: Written, batch_ids: Collection[str], folder: str, access: Access) -> list[Written]:
-    """Write those rows of a file that are of some batches to new files."""
+def copy_batches(
+    table: Table, written: PreparedFile, batch_ids: Collection[str], folder: str, access: Access
+) -> list[PreparedFile]:
+    """Copy the rows of some batches in a file to new files."""
     rows = read_table(written.path, access=access)
     ids = rows.column(BATCH_ID)
     return split(table, rows.filter(pc.is_in(ids, pa.array(list(batch_ids), ids.type))), folder, access)
 
 
 def rows_of(table: Table, task: FileScanTask, *columns: str) -> pa.Table:
-    """Return the rows of a table's file, without those that are deleted."""
+    """Return the rows of a table's file, without deleted rows."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 

@@ -1,7 +1,7 @@
-"""What it means for a delivery when a catalog raises: it passes, a person is needed, or the table is gone.
+"""What a catalog's error means for a delivery: a temporary failure, a case for the user, or a missing table.
 
-Catalogs raise what their libraries have for it: those in databases SQLAlchemy's errors, REST catalogs pyiceberg's and
-those of requests, and Glue botocore's.
+Catalogs raise the errors of their libraries: SQLAlchemy's for databases, those of pyiceberg and requests for REST
+catalogs, and botocore's for Glue.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from http import HTTPStatus
 from airflow_provider_coordination.aws import ACCESS_CODES
 
 
-def is_away(error: BaseException) -> bool:
-    """Return whether an error says that a service does not answer, or is asked too much, which passes."""
+def is_unavailable(error: BaseException) -> bool:
+    """Return whether an error means that a service is unavailable or throttled, which is temporary."""
     code, status = _of_aws(error)
     if "Throttl" in code or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return True
-    return isinstance(error, _away_errors()) and not isinstance(error, (FileNotFoundError, PermissionError))
+    return isinstance(error, _unavailable_errors()) and not isinstance(error, (FileNotFoundError, PermissionError))
 
 
 def is_unauthorized(error: BaseException) -> bool:
-    """Return whether an error says that a catalog does not let the job in, whatever it is asked."""
+    """Return whether an error means that a catalog denies the job any access."""
     from pyiceberg.exceptions import AuthorizationExpiredError, ForbiddenError, OAuthError, UnauthorizedError
 
     kinds = AuthorizationExpiredError | ForbiddenError | OAuthError | UnauthorizedError
@@ -28,7 +28,7 @@ def is_unauthorized(error: BaseException) -> bool:
 
 
 def is_gone(error: BaseException) -> bool:
-    """Return whether an answer to a commit says that there is no such table: REST catalogs have no class for it."""
+    """Return whether a response to a commit means that there is no such table; REST catalogs have no class for it."""
     from pyiceberg.exceptions import NoSuchTableError, RESTError
 
     answer = getattr(error.__cause__, "response", None)
@@ -37,7 +37,7 @@ def is_gone(error: BaseException) -> bool:
 
 
 def _of_aws(error: BaseException) -> tuple[str, int]:
-    """Return the code and the HTTP status of what a service of AWS answered; nothing of anybody else's."""
+    """Return the code and the HTTP status of an AWS error; empty values for any other error."""
     from botocore.exceptions import ClientError
 
     if not isinstance(error, ClientError):
@@ -45,7 +45,7 @@ def _of_aws(error: BaseException) -> tuple[str, int]:
     return error.response["Error"]["Code"], error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
 
 
-def _away_errors() -> tuple[type[BaseException], ...]:
+def _unavailable_errors() -> tuple[type[BaseException], ...]:
     from botocore.exceptions import ConnectionError as AwsConnectionError
     from botocore.exceptions import HTTPClientError
     from pyiceberg.exceptions import (

@@ -1,7 +1,7 @@
 """Maintenance of an Iceberg table.
 
-pyiceberg expires snapshots. It neither puts files together nor removes those that no snapshot names: that is done here,
-in a snapshot of our own that asserts the one that was looked at.
+pyiceberg expires snapshots. It does not combine small files, and does not remove unreferenced files. Both are done
+here, with a snapshot that requires that the table is still at the snapshot that was read.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
-from airflow_provider_coordination.spark.settings import place_of
+from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
+from airflow_provider_coordination.spark.settings import normalized_location
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
-from airflow_provider_coordination.spark.sinks.iceberg.addition import Addition
-from airflow_provider_coordination.spark.sinks.iceberg.catalog import Tables
+from airflow_provider_coordination.spark.sinks.iceberg.addition import PendingSnapshot
+from airflow_provider_coordination.spark.sinks.iceberg.catalog import CatalogTable
 from airflow_provider_coordination.spark.staging import Staging
-from airflow_provider_coordination.spark.storage import delete_folder, files_before, join, removed
+from airflow_provider_coordination.spark.storage import delete_folder, files_before, join, remove_files
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
@@ -32,34 +32,36 @@ log = logging.getLogger(__name__)
 
 TRIES = 10
 MAINTENANCE = "coordination.maintenance"
-"""The property of the summaries of snapshots that maintenance makes."""
-OURS = {"data": ".parquet", "metadata": ".avro"}
-"""The folders below a table that are looked through, and how the names of files end that may be removed there."""
+"""The summary property of snapshots that maintenance makes."""
+REMOVABLE = {"data": ".parquet", "metadata": ".avro"}
+"""The folders below a table from which unreferenced files are removed, and the suffix of their names."""
 
 
-def maintain(tables: Tables, staging: Staging, access: Access, wanted: Maintenance) -> Maintained:
+def maintain(tables: CatalogTable, staging: Staging, access: Access, wanted: Maintenance) -> MaintenanceResult:
     """See `Maintains.maintain`."""
     now = datetime.now(UTC)
-    compacted = _compacted(tables, access, wanted) if wanted.compact else 0
-    expired = _expired(tables, wanted, now)
-    number, size = _removed(tables, staging, access, wanted, now)
-    return Maintained(files_compacted=compacted, snapshots_expired=expired, files_removed=number, bytes_removed=size)
+    compacted = _compact(tables, access, wanted) if wanted.compact else 0
+    expired = _expire_snapshots(tables, wanted, now)
+    number, size = _remove_unreferenced(tables, staging, access, wanted, now)
+    return MaintenanceResult(
+        files_compacted=compacted, snapshots_expired=expired, files_removed=number, bytes_removed=size
+    )
 
 
-def _found(tables: Tables) -> Table:
+def _load_table(tables: CatalogTable) -> Table:
     table = tables.find()
     if table is None:
         raise DeliveryError(f"{tables} is gone")
     return table
 
 
-def _again(tables: Tables, act: Callable[[Table], int]) -> int:
-    """Do something with a table as it is; again, where somebody changed it."""
+def _with_retries(tables: CatalogTable, act: Callable[[Table], int]) -> int:
+    """Run an action on the current table; run it again if another process changed the table."""
     from pyiceberg.exceptions import CommitFailedException
 
     for number in range(TRIES):
         try:
-            return act(_found(tables))
+            return act(_load_table(tables))
         except CommitFailedException as error:
             log.info("%s: maintenance, try %d: %s", tables, number + 1, error)
     raise DeliveryError(f"{tables} was changed {TRIES} times while it was maintained; try again later")
@@ -68,18 +70,18 @@ def _again(tables: Tables, act: Callable[[Table], int]) -> int:
 # Small files
 
 
-def _compacted(tables: Tables, access: Access, wanted: Maintenance) -> int:
-    """Put small files together; return how many."""
+def _compact(tables: CatalogTable, access: Access, wanted: Maintenance) -> int:
+    """Combine small files; return their number."""
 
     def act(table: Table) -> int:
-        groups = list(_small(table, wanted.target_file_bytes))
+        groups = list(_small_files(table, wanted.target_file_bytes))
         if groups and not wanted.is_dry_run:
             _rewrite(table, groups)
         return sum(map(len, groups))
 
     def _rewrite(table: Table, groups: list[list[FileScanTask]]) -> None:
         folder = join(table.location().rstrip("/"), "data", secrets.token_hex(8))
-        addition = Addition(table, {MAINTENANCE: "compaction"}, access)
+        addition = PendingSnapshot(table, {MAINTENANCE: "compaction"}, access)
         try:
             for tasks in groups:
                 rows = pa.concat_tables(data_files.rows_of(table, task) for task in tasks)
@@ -88,17 +90,17 @@ def _compacted(tables: Tables, access: Access, wanted: Maintenance) -> int:
         except BaseException as error:
             if _is_unknown(error):
                 raise
-            if _is_named(_found(tables), folder):  # the answer was lost, and the request was sent again
+            if _is_referenced(_load_table(tables), folder):  # the response was lost, and the request was sent again
                 return
             with suppress(OSError):
                 delete_folder(folder, access)
             raise
 
-    return _again(tables, act)
+    return _with_retries(tables, act)
 
 
-def _small(table: Table, target_bytes: int) -> Iterator[list[FileScanTask]]:
-    """Yield small files of one partition each, as many as make one large one; those with deletes are left alone."""
+def _small_files(table: Table, target_bytes: int) -> Iterator[list[FileScanTask]]:
+    """Yield groups of small files of one partition, each enough for one large file; files with deletes are skipped."""
     spec_id = table.spec().spec_id
     waiting: dict[str, list[FileScanTask]] = {}
     for task in table.scan().plan_files():
@@ -112,13 +114,13 @@ def _small(table: Table, target_bytes: int) -> Iterator[list[FileScanTask]]:
     yield from (group for group in waiting.values() if len(group) > 1)
 
 
-def _send(tables: Tables, addition: Addition) -> None:
+def _send(tables: CatalogTable, addition: PendingSnapshot) -> None:
     addition.make(tables)
     addition.send()
 
 
 def _is_unknown(error: BaseException) -> bool:
-    """Return whether a commit that raised this may have been made."""
+    """Return whether a commit that raised this error may have succeeded."""
     from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
     if isinstance(error, CommitStateUnknownException):
@@ -129,8 +131,8 @@ def _is_unknown(error: BaseException) -> bool:
 # Snapshots
 
 
-def _expired(tables: Tables, wanted: Maintenance, now: datetime) -> int:
-    """Expire the snapshots that are older than the retention, but for those that have a name; return how many."""
+def _expire_snapshots(tables: CatalogTable, wanted: Maintenance, now: datetime) -> int:
+    """Expire the snapshots that are older than the retention and not referenced by name; return their number."""
     before = now - wanted.retention
 
     def act(table: Table) -> int:
@@ -144,52 +146,54 @@ def _expired(tables: Tables, wanted: Maintenance, now: datetime) -> int:
             table.maintenance.expire_snapshots().by_ids(old).commit()
         return len(old)
 
-    return _again(tables, act)
+    return _with_retries(tables, act)
 
 
-# Files that no snapshot names
+# Unreferenced files
 
 
-def _removed(tables: Tables, staging: Staging, access: Access, wanted: Maintenance, now: datetime) -> tuple[int, int]:
-    """Remove the files that nothing names and that are older than the retention; return how many, and their size."""
-    table = _found(tables)
+def _remove_unreferenced(
+    tables: CatalogTable, staging: Staging, access: Access, wanted: Maintenance, now: datetime
+) -> tuple[int, int]:
+    """Remove the unreferenced files that are older than the retention; return their number and size."""
+    table = _load_table(tables)
     root = table.location().rstrip("/")
     old = {
-        place_of(file): file
-        for folder, ending in OURS.items()
+        normalized_location(file): file
+        for folder, ending in REMOVABLE.items()
         for file in files_before(join(root, folder), now - wanted.retention, access)
         if file.endswith(ending)
     }
-    left = old.keys() - _named(table) - set(map(place_of, staging.named("path")))
+    left = old.keys() - _referenced_files(table) - set(map(normalized_location, staging.named("path")))
     if left and not wanted.is_dry_run:
-        _again(tables, _commit_nothing(tables, access))
-        left = left - _named(_found(tables)) - set(map(place_of, staging.named("path")))
-    return removed((old[place] for place in sorted(left)), access, is_dry_run=wanted.is_dry_run)
+        _with_retries(tables, _commit_empty(tables, access))
+        left = left - _referenced_files(_load_table(tables)) - set(map(normalized_location, staging.named("path")))
+    return remove_files((old[place] for place in sorted(left)), access, is_dry_run=wanted.is_dry_run)
 
 
-def _commit_nothing(tables: Tables, access: Access) -> Callable[[Table], int]:
-    """Return what makes a snapshot without a file: who looked at the table before looks again before it commits."""
+def _commit_empty(tables: CatalogTable, access: Access) -> Callable[[Table], int]:
+    """Return a function that makes an empty snapshot: a writer that read the table before must read it again."""
 
     def act(table: Table) -> int:
-        _send(tables, Addition(table, {MAINTENANCE: "removal of files"}, access))
+        _send(tables, PendingSnapshot(table, {MAINTENANCE: "removal of files"}, access))
         return 0
 
     return act
 
 
-def _is_named(table: Table, folder: str) -> bool:
-    """Return whether a table names a file in a folder."""
-    return any(name.startswith(place_of(folder)) for name in _named(table))
+def _is_referenced(table: Table, folder: str) -> bool:
+    """Return whether a table references a file in a folder."""
+    return any(name.startswith(normalized_location(folder)) for name in _referenced_files(table))
 
 
-def _named(table: Table) -> set[str]:
-    """Return the files that a table names, whichever of its snapshots does."""
+def _referenced_files(table: Table) -> set[str]:
+    """Return the files that any snapshot of a table references."""
     names: set[str] = set()
     for snapshot in table.snapshots():
-        names.add(place_of(snapshot.manifest_list))
+        names.add(normalized_location(snapshot.manifest_list))
         for manifest in snapshot.manifests(table.io):
-            if (place := place_of(manifest.manifest_path)) not in names:
+            if (place := normalized_location(manifest.manifest_path)) not in names:
                 names.add(place)
                 entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-                names.update(place_of(entry.data_file.file_path) for entry in entries)
+                names.update(normalized_location(entry.data_file.file_path) for entry in entries)
     return names

@@ -1,4 +1,4 @@
-"""What a job is given of an Iceberg table. Needs no library: the operators check it before Spark starts."""
+"""The settings of an Iceberg table for a job. They need no library: the operators check them before Spark starts."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from airflow_provider_coordination.spark.merge_settings import check_merging
 IDENTIFIER = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 WITHOUT_NUMBER = ("year", "month", "day", "hour")
 WITH_NUMBER = {"bucket": "bucket", "truncate": "trunc"}
-"""The transforms that have a number, with what the names of their fields have of them."""
+"""The transforms that have a number, with the suffix of their fields' names."""
 TRANSFORM = re.compile(r"(?P<name>[a-z]+)\(\s*(?:(?P<number>\d+)\s*,\s*)?(?P<column>[^(),\s]+)\s*\)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionField:
-    """One field that a table is partitioned by.
+    """One partition field of a table.
 
     :param name: its name.
-    :param column: the column that it is made of.
-    :param transform: how, as Iceberg writes it, such as `day` or `bucket[16]`.
+    :param column: the source column.
+    :param transform: the transform in Iceberg's notation, such as `day` or `bucket[16]`.
     """
 
     name: str
@@ -31,7 +31,7 @@ class PartitionField:
     transform: str
 
     def __str__(self) -> str:
-        """Return it as `partition_by` has it."""
+        """Return the notation of `partition_by`."""
         transform, _, number = self.transform.rstrip("]").partition("[")
         if transform == "identity":
             return self.column
@@ -40,17 +40,17 @@ class PartitionField:
 
 @dataclass(frozen=True, kw_only=True)
 class IcebergSettings:
-    """One table, and the catalog that it is in.
+    """One table, and its catalog.
 
-    :param table: its name, with its namespace, such as `lake.clicks`.
-    :param catalog_name: what the catalog is called; catalogs in databases keep it with each table.
-    :param properties: the catalog's, as pyiceberg has them; may hold secrets, and are never shown.
-    :param partition_by: what the table is partitioned by, such as `day(at)`; empty for what the table has.
-    :param columns: the types of columns, by name, that the table is made with; empty where the first delivery says.
-    :param table_properties: those that the table is made with.
-    :param table_location: where the table is made; None for where the catalog puts it.
-    :param merge_on: the columns that identify a row; every row is added if there are none.
-    :param order_by: the column whose greatest value decides between rows of one delivery with the same key.
+    :param table: its name with the namespace, such as `lake.clicks`.
+    :param catalog_name: the name of the catalog; catalogs in databases store it with each table.
+    :param properties: the properties of the catalog, as pyiceberg names them; may hold secrets, and are never shown.
+    :param partition_by: the partition fields of the table, such as `day(at)`; empty to accept the table's own.
+    :param columns: the column types of a new table, by name; if empty, the first delivery decides.
+    :param table_properties: the properties of a new table.
+    :param table_location: the location of a new table; None for the catalog's default.
+    :param merge_on: the columns that identify a row; if there are none, every row is added.
+    :param order_by: among rows of one delivery with the same key, the row with the greatest value of this column wins.
     """
 
     table: str
@@ -64,9 +64,9 @@ class IcebergSettings:
     order_by: str | None = None
 
     def check(self, sink: str) -> None:
-        """Check what can be checked without the catalog.
+        """Check everything that can be checked without the catalog.
 
-        :param sink: what errors call the sink, such as `IcebergTable 'main'`.
+        :param sink: the name of the sink in errors, such as `IcebergTable 'main'`.
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         if not IDENTIFIER.fullmatch(self.table):
@@ -84,11 +84,11 @@ class IcebergSettings:
 
 
 def partition_fields(partition_by: Sequence[str], sink: str) -> tuple[PartitionField, ...]:
-    """Return what a table is partitioned by.
+    """Return the partition fields of a table.
 
-    :param partition_by: columns, or Iceberg's transforms of columns.
-    :param sink: what errors call the sink.
-    :raises ConfigurationError: naming what cannot be read, and the remedy.
+    :param partition_by: columns, or Iceberg transforms of columns.
+    :param sink: the name of the sink in errors.
+    :raises ConfigurationError: naming the invalid text, and the remedy.
     """
     fields = tuple(_partition_field(text.strip(), sink) for text in partition_by)
     names = [each.name for each in fields]

@@ -1,12 +1,12 @@
-"""An Iceberg table that takes the batches of a delivery in one snapshot, each batch once.
+"""An Iceberg table that accepts the batches of a delivery in one snapshot, each batch once.
 
-What is prepared are data files below the table's location, which no snapshot names, and a manifest for each batch,
-written last, which says how many rows of the batch are in which file. A commit looks at the table, reads the manifests,
-and adds the files on the condition that the table's branch is still at the snapshot that was looked at.
+A delivery prepares data files below the table's location, which no snapshot references. For each batch it also writes
+a manifest, last, with the number of the batch's rows in each file. A commit reads the table and the manifests. It adds
+the files on condition that the table's branch is still at the snapshot that was read.
 
-A next owner takes the manifests of a former one, then looks, then commits. So a former owner that goes on commits
-before that look, and its batches are in; or it meets a snapshot that it did not look at, looks again, and finds its
-batches in or its manifests gone.
+A new owner first removes the manifests of the former one, then reads the table, then commits. There are two cases for
+a former owner that continues. It commits before that read, and its batches are in. Or it meets a newer snapshot, reads
+the table again, and finds its batches in or its manifests gone.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
-from airflow_provider_coordination.spark.landed_rows import DeliverLanded
-from airflow_provider_coordination.spark.maintenance import Maintained, Maintenance
+from airflow_provider_coordination.spark.landed_rows import LandedDelivery
+from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
-from airflow_provider_coordination.spark.sinks.iceberg.addition import Addition
-from airflow_provider_coordination.spark.sinks.iceberg.catalog import Tables, settings_of
-from airflow_provider_coordination.spark.sinks.iceberg.data_files import Written
+from airflow_provider_coordination.spark.sinks.iceberg.addition import PendingSnapshot
+from airflow_provider_coordination.spark.sinks.iceberg.catalog import CatalogTable, settings_of
+from airflow_provider_coordination.spark.sinks.iceberg.data_files import PreparedFile
 from airflow_provider_coordination.spark.sinks.iceberg.errors import is_gone
 from airflow_provider_coordination.spark.sinks.iceberg.history import (
     Entry,
     Histories,
     History,
-    delivered_by,
     summary_of,
+    table_history,
 )
 from airflow_provider_coordination.spark.sinks.iceberg.maintenance import maintain
 from airflow_provider_coordination.spark.sinks.iceberg.settings import IcebergSettings
@@ -64,17 +64,17 @@ log = logging.getLogger(__name__)
 
 DATA = "data"
 MAX_CONFLICTS = 100
-"""How often a commit is tried while others commit: each time one of them got through."""
+"""The number of tries of a commit while others commit: each conflict means that another writer succeeded."""
 CONFLICT_PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Look:
-    """What one look at a table showed.
+class TableState:
+    """The state of a table when it was read.
 
-    :param table: the table as it was; None if there is none.
-    :param history: what its snapshots name.
-    :param unnamed: batches that it has rows of, though no snapshot names them any more.
+    :param table: the table; None if there is none.
+    :param history: the batches that its snapshots name.
+    :param unnamed: batches of which it has rows, although no snapshot names them any more.
     """
 
     table: Table | None
@@ -82,11 +82,11 @@ class Look:
     unnamed: Collection[str] = ()
 
     def has(self, batch_id: str) -> bool:
-        """Return whether a batch is in."""
+        """Return whether the table has a batch."""
         return batch_id in self.history.entries or batch_id in self.unnamed
 
     def owes(self, attempt: Attempt) -> bool:
-        """Return whether the table has to take what an attempt brings.
+        """Return whether the table must accept the batch of an attempt.
 
         :raises DeliveryError: if the batch was replaced already, under a lease that is not older.
         """
@@ -99,7 +99,7 @@ class Look:
             return False
         if entry.fencing_token >= attempt.fencing_token:
             raise DeliveryError(
-                f"batch {attempt.batch_id} was delivered under the fencing token {entry.fencing_token}, and this is "
+                f"batch {attempt.batch_id} was delivered under the fencing token {entry.fencing_token}, but this is "
                 f"{attempt.fencing_token}: another owner has the partition"
             )
         return True
@@ -107,10 +107,10 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """What of a file an attempt prepared.
+    """The part of a file that an attempt prepared.
 
-    :param attempt: which one, as the table's history would name it.
-    :param rows: how many of the file's rows are its batch's.
+    :param attempt: the attempt, as the table's history would name it.
+    :param rows: the number of its batch's rows in the file.
     """
 
     attempt: Entry
@@ -120,11 +120,11 @@ class _Part:
 class IcebergSink:
     """An Iceberg table; a `Sink`.
 
-    :param name: its name.
-    :param location: the table, for people.
+    :param name: the name of the sink.
+    :param location: the location of the table, for display.
     :param settings: the table and its catalog.
-    :param where: which records go there, as a SQL predicate; None for all.
-    :param aws: how the table's files are reached, where they are on S3; None for the AWS SDK's default chain.
+    :param where: which records go to the table, as a SQL predicate; None for all.
+    :param aws: how to reach the table's files on S3; None for the AWS default credential chain.
     """
 
     def __init__(
@@ -140,22 +140,20 @@ class IcebergSink:
         self.location = location
         self.where = where
         self._aws = aws
-        self._tables = Tables(settings, f"IcebergTable {name!r}", location)
+        self._table = CatalogTable(settings, f"IcebergTable {name!r}", location)
         self._merging = Merging(on=settings.merge_on, order_by=settings.order_by)
         self._histories = Histories()
-        self._lock = threading.Lock()  # one commit at a time: two of one job would only get in each other's way
+        self._lock = threading.Lock()  # one commit at a time: simultaneous commits of one job would only conflict
         self._since: int | None = None
-        self._place: str | None = None
-        self._landed: dict[str, Mapping[str, Any]] | None = (
-            None  # what is prepared of landed files; see `LandedStaging`
-        )
-        self._prepared: dict[str, set[str]] = {}  # files, and the sets that they are for
-        self._named: set[str] = set()  # of these, a commit may be in
+        self._location: str | None = None
+        self._landed: dict[str, Mapping[str, Any]] | None = None  # prepared data of landed files; see `LandedStaging`
+        self._prepared: dict[str, set[str]] = {}  # by file: the sets that it is for
+        self._named: set[str] = set()  # those of these files that a commit may have added
         self._abandoned: dict[str, tuple[int, dict[str, _Part]]] = {}
 
     @classmethod
     def of(cls, settings: SinkSettings) -> IcebergSink:
-        """Return the sink of settings.
+        """Return the sink for settings.
 
         :raises ConfigurationError: naming the field.
         """
@@ -166,61 +164,63 @@ class IcebergSink:
 
     def check(self) -> None:
         """See `Sink.check`."""
-        table = self._tables.check()
+        table = self._table.check()
         check_writable(f"the location of IcebergTable {self.name!r}", self._root(table), self._access)
-        self._look(())
+        self._read_state(())
 
-    # Looking
+    # Reading the table
 
-    def taken(self, attempts: Sequence[Attempt]) -> set[str]:
-        """See `Sink.taken`."""
-        look = self._look(attempts)
-        return {attempt.batch_id for attempt in attempts if look.has(attempt.batch_id)}
+    def committed(self, attempts: Sequence[Attempt]) -> set[str]:
+        """See `Sink.committed`."""
+        state = self._read_state(attempts)
+        return {attempt.batch_id for attempt in attempts if state.has(attempt.batch_id)}
 
     def history(self) -> TableHistory:
         """See `KeepsHistory.history`."""
-        table = self._tables.find()
+        table = self._table.find()
         if table is None:
-            raise ConfigurationError(f"field 'table' of IcebergTable {self.name!r}: {self._tables} does not exist")
-        return delivered_by(table.metadata, str(self._tables))
+            raise ConfigurationError(f"field 'table' of IcebergTable {self.name!r}: {self._table} does not exist")
+        return table_history(table.metadata, str(self._table))
 
-    def maintain(self, wanted: Maintenance) -> Maintained:
+    def maintain(self, wanted: Maintenance) -> MaintenanceResult:
         """See `Maintains.maintain`."""
-        table = self._tables.find()
+        table = self._table.find()
         if table is None:
-            raise ConfigurationError(f"field 'table' of IcebergTable {self.name!r}: {self._tables} does not exist")
-        return maintain(self._tables, Staging(self._root(table), self._access), self._access, wanted)
+            raise ConfigurationError(f"field 'table' of IcebergTable {self.name!r}: {self._table} does not exist")
+        return maintain(self._table, Staging(self._root(table), self._access), self._access, wanted)
 
-    def _look(self, attempts: Sequence[Attempt]) -> Look:
-        """Look at the table as it is now, for the batches of some attempts."""
-        table = self._tables.find()
+    def _read_state(self, attempts: Sequence[Attempt]) -> TableState:
+        """Read the current state of the table with regard to the batches of some attempts."""
+        table = self._table.find()
         if table is None:
             self._since = 0 if self._since is None else self._since
-            return Look(None, History({}))
-        self._place = table.location()
+            return TableState(None, History({}))
+        self._location = table.location()
         history = self._histories.of(table.metadata)
         if self._since is None:
             snapshot = table.current_snapshot()
             self._since = 0 if snapshot is None else snapshot.sequence_number or 0
-        doubtful = {a.batch_id for a in attempts if a.batch_id not in history.entries and not self._knows(a, history)}
-        unnamed = self._tables.patiently(lambda: data_files.batches_in(table, doubtful))
-        return Look(table, history, unnamed)
+        doubtful = {
+            a.batch_id for a in attempts if a.batch_id not in history.entries and not self._is_known_absent(a, history)
+        }
+        unnamed = self._table.with_retries(lambda: data_files.batches_in(table, doubtful))
+        return TableState(table, history, unnamed)
 
-    def _knows(self, attempt: Attempt, history: History) -> bool:
-        """Return whether a history that does not name a batch shows that it is not in.
+    def _is_known_absent(self, attempt: Attempt, history: History) -> bool:
+        """Return whether a history that does not name a batch proves that the batch is not in.
 
-        What this job landed, under the lease that it has, only this job can have delivered: since it first looked.
+        Only this job can have delivered what it landed under its own lease, and only since its first read of the table.
         """
         is_own = attempt.batch.fencing_token == attempt.fencing_token
         return history.is_whole_since(self._since or 0 if is_own else 0)
 
     def _root(self, table: Table | None = None) -> str:
         if table is not None:
-            self._place = table.location()
-        if self._place is None:
-            found = self._tables.find()
-            self._place = self._tables.planned_location if found is None else found.location()
-        return self._place.rstrip("/")
+            self._location = table.location()
+        if self._location is None:
+            found = self._table.find()
+            self._location = self._table.planned_location if found is None else found.location()
+        return self._location.rstrip("/")
 
     @property
     def _access(self) -> Access:
@@ -234,13 +234,13 @@ class IcebergSink:
         return self._access
 
     @property
-    def is_apart(self) -> bool:
-        """See `Sink.is_apart`: a file may hold rows of many batches."""
+    def separates_batches(self) -> bool:
+        """See `Sink.separates_batches`: a file may hold rows of many batches."""
         return False
 
-    def arrange(self, rows: DataFrame) -> DataFrame:
-        """See `Sink.arrange`: Spark makes partitions of an even size, rows of one partition of the table together."""
-        whole = [field.column for field in self._tables.partition_fields if field.transform == "identity"]
+    def repartition(self, rows: DataFrame) -> DataFrame:
+        """See `Sink.repartition`: Spark makes even partitions, and keeps rows of a table partition together."""
+        whole = [field.column for field in self._table.partition_fields if field.transform == "identity"]
         return rows.hint("rebalance", *(column for column in whole if column in rows.columns))
 
     def scratch(self, attempts: Sequence[Attempt]) -> str:
@@ -249,7 +249,7 @@ class IcebergSink:
 
     @property
     def _staging(self) -> Staging:
-        """Where the table is now, manifests are."""
+        """The staged manifests, at the current location of the table."""
         if self._landed is None:
             return Staging(self._root(), self._access)
         return LandedStaging(self._root(), self._access, self._landed)
@@ -258,17 +258,17 @@ class IcebergSink:
         """See `Sink.prepare`."""
         if not attempts:
             return
-        self._merging.check_columns(rows.schema.names, str(self._tables))
+        self._merging.check_columns(rows.schema.names, str(self._table))
         self.discard(attempts)
-        table = self._tables.find_or_make(rows.schema)
+        table = self._table.find_or_create(rows.schema)
         self._root(table)
-        self._tables.evolve(
+        self._table.evolve(
             table.transaction(), rows.schema
-        )  # what it cannot become, it says before anything is written
+        )  # raises before anything is written, if the table cannot accept the columns
         folder = join(self._root(), DATA, secrets.token_hex(8))
         try:
             wanted = [attempt.batch_id for attempt in attempts if rows.count(attempt.batch_id)]
-            files = self._written(table, wanted, rows, folder) if wanted else []
+            files = self._write(table, wanted, rows, folder) if wanted else []
             for written in files:
                 self._prepared[written.path] = {attempt.set_id for attempt in attempts}
             for attempt in attempts:
@@ -279,21 +279,21 @@ class IcebergSink:
                 delete_folder(folder, self._access)
             raise
 
-    def _written(self, table: Table, batch_ids: Sequence[str], rows: Rows, folder: str) -> list[Written]:
+    def _write(self, table: Table, batch_ids: Sequence[str], rows: Rows, folder: str) -> list[PreparedFile]:
         written = list(rows.write(batch_ids, folder))
-        for file in set(files_below(folder, self._access)).difference(written):  # of tasks that failed
+        for file in set(files_below(folder, self._access)).difference(written):  # of failed tasks
             delete_file(file, self._access)
-        placed = data_files.place(table, written, folder, self._access)
+        placed = data_files.split_by_partition(table, written, folder, self._access)
         if self._merging and placed:
-            self._merging.check_rows(data_files.keys_of(placed, self._merging, self._access), str(self._tables))
+            self._merging.check_rows(data_files.keys_of(placed, self._merging, self._access), str(self._table))
         return placed
 
-    def _seal(self, table: Table, attempt: Attempt, files: Sequence[Written], rows: int) -> None:
-        """Write what an attempt has prepared; from here on it can be committed."""
+    def _seal(self, table: Table, attempt: Attempt, files: Sequence[PreparedFile], rows: int) -> None:
+        """Write the manifest of an attempt; from here on it can be committed."""
         own = [written for written in files if attempt.batch_id in written.batches]
         found = sum(written.batches[attempt.batch_id] for written in own)
         if found != rows:
-            raise DeliveryError(f"batch {attempt.batch_id}: {found} rows were written, and it has {rows}")
+            raise DeliveryError(f"batch {attempt.batch_id}: {found} rows were written, but it has {rows}")
         named = [{**vars(written), "batches": written.batches[attempt.batch_id]} for written in own]
         self._staging.seal(attempt, {"spec": table.spec().spec_id, "files": named})
 
@@ -304,54 +304,56 @@ class IcebergSink:
         if not attempts:
             return
         with self._lock:
-            sent: list[Addition] = []
+            sent: list[PendingSnapshot] = []
             began = time.monotonic()
             for _ in range(MAX_CONFLICTS):
-                look = self._look(attempts)
-                self._settle(sent, look)
-                left = [attempt for attempt in attempts if look.owes(attempt)]
+                state = self._read_state(attempts)
+                self._remove_failed(sent, state)
+                left = [attempt for attempt in attempts if state.owes(attempt)]
                 if not left:
-                    self._remove_abandoned(look)
+                    self._remove_abandoned(state)
                     return
                 try:
-                    self._add(look, left, sent)
+                    self._add(state, left, sent)
                 except CoordinationError:
                     raise
                 except Exception as error:
                     self._wait_after(error, began)
-            raise DeliveryError(f"{self._tables} changed {MAX_CONFLICTS} times while it was committed to")
+            raise DeliveryError(
+                f"{self._table} changed {MAX_CONFLICTS} times during a commit; the batches are delivered again"
+            )
 
     def _wait_after(self, error: Exception, began: float) -> None:
-        """Wait before the table is looked at again, after a commit that was refused or whose answer was lost.
+        """Wait before the table is read again, after a commit that was refused or got no response.
 
-        :raises SinkAwayError: if the catalog does not answer for long.
+        :raises SinkUnavailableError: if the catalog stays unavailable.
         """
         from pyiceberg.exceptions import CommitFailedException
 
         if isinstance(error, CommitFailedException) or is_gone(error):
-            log.info("%s changed while it was committed to; it is looked at again: %s", self._tables, error)
+            log.info("%s changed during a commit; it is read again: %s", self._table, error)
             time.sleep(random.uniform(0, CONFLICT_PAUSE_SECONDS))
         else:
-            self._tables.wait_after(error, began)
+            self._table.wait_after(error, began)
 
-    def _add(self, look: Look, attempts: Sequence[Attempt], sent: list[Addition]) -> None:
-        """Add what attempts prepared, on the condition that the table is still as it was looked at.
+    def _add(self, state: TableState, attempts: Sequence[Attempt], sent: list[PendingSnapshot]) -> None:
+        """Add the prepared files of attempts, on condition that the table has not changed since it was read.
 
-        :param sent: what was sent to the catalog, whatever becomes of it.
+        :param sent: receives the snapshot once it was sent to the catalog, whatever the result.
         """
-        table = look.table
+        table = state.table
         if table is None:
-            raise DeliveryError(f"{self._tables} is gone; the batches are delivered again")
+            raise DeliveryError(f"{self._table} is gone; the batches are delivered again")
         folder = join(self._root(table), DATA, secrets.token_hex(8))
         staging = self._staging
         manifests = {attempt.batch_id: staging.sealed(attempt) for attempt in attempts}
-        addition = Addition(table, summary_of(attempts), self._access)
+        addition = PendingSnapshot(table, summary_of(attempts), self._access)
         try:
             keys = self._add_files(addition, table, manifests, folder)
             replaced = [attempt.batch_id for attempt in attempts if attempt.batch.redeliver]
-            gone, rest = data_files.without(table, replaced, folder, self._access, self._merging, keys)
+            gone, rest = data_files.rewrite_without(table, replaced, folder, self._access, self._merging, keys)
             addition.replace(gone, rest)
-            addition.make(self._tables)
+            addition.make(self._table)
         except BaseException:
             with suppress(OSError):
                 delete_folder(folder, self._access)
@@ -361,71 +363,76 @@ class IcebergSink:
         addition.send()
 
     def _add_files(
-        self, addition: Addition, table: Table, manifests: Mapping[str, Mapping[str, Any]], folder: str
+        self, addition: PendingSnapshot, table: Table, manifests: Mapping[str, Mapping[str, Any]], folder: str
     ) -> pa.Table | None:
-        """Add the files that manifests name; those rows of them that are wanted, where others hold more.
+        """Add the files of manifests; if a file also holds other rows, add only the wanted ones.
 
         :param manifests: by batch id.
-        :returns: the keys that are merged; None where rows are added.
+        :returns: the keys that are merged; None if rows are added.
         """
         for batch_id, manifest in manifests.items():
             if manifest["spec"] != table.spec().spec_id:
                 raise DeliveryError(
-                    f"batch {batch_id}: somebody changed the partitioning of {self._tables} after it was prepared; it "
-                    "is delivered again"
+                    f"batch {batch_id}: another process changed the partitioning of {self._table} after the batch was "
+                    "prepared; it is delivered again"
                 )
-        files = [Written(**{**known, "batches": rows}) for known, rows in _files_of(manifests).values()]
+        files = [PreparedFile(**{**known, "batches": rows}) for known, rows in _files_of(manifests).values()]
         if self._merging and files:
             return self._add_merged(addition, table, files, list(manifests), folder)
         for written in files:
             if sum(written.batches.values()) == written.rows:
                 addition.add(written)
             else:
-                addition.add_made(data_files.only(table, written, written.batches, folder, self._access))
+                addition.add_rewritten(data_files.copy_batches(table, written, written.batches, folder, self._access))
         return None
 
     def _add_merged(
-        self, addition: Addition, table: Table, files: Sequence[Written], batch_ids: Sequence[str], folder: str
+        self,
+        addition: PendingSnapshot,
+        table: Table,
+        files: Sequence[PreparedFile],
+        batch_ids: Sequence[str],
+        folder: str,
     ) -> pa.Table:
-        """Add of each key the row that stays; return the keys."""
+        """Add the winning row of each key; return the keys."""
         keys = data_files.keys_of(files, self._merging, self._access)
         kept, first = self._merging.kept(keys, batch_ids), 0
         for written in files:
-            wanted = data_files.places_from(kept, first, written.rows)
+            wanted = data_files.positions_in_file(kept, first, written.rows)
             first += written.rows
             if len(wanted) == written.rows:
                 addition.add(written)
             else:
-                addition.add_made(data_files.some(table, written, wanted, folder, self._access))
+                addition.add_rewritten(data_files.copy_rows(table, written, wanted, folder, self._access))
         return keys.take(kept).select(list(self._merging.on))
 
-    def _settle(self, sent: list[Addition], look: Look) -> None:
-        """Remove what was made for commits that are known to have failed."""
+    def _remove_failed(self, sent: list[PendingSnapshot], state: TableState) -> None:
+        """Remove the files of snapshots that are known to have failed."""
         for addition in list(sent):
-            if look.table is not None and addition.failed(look.table):
+            if state.table is not None and addition.has_failed(state.table):
                 addition.remove()
                 sent.remove(addition)
                 self._named -= addition.paths.difference(*(other.paths for other in sent))
 
-    # Landed files as they are
+    # Landed files, unchanged
 
-    def check_landing(self, landing_path: str) -> None:
-        """See `TakesLanded.check_landing`: they may be on any filesystem."""
+    def check_landing_path(self, landing_path: str) -> None:
+        """See `AcceptsLandedFiles.check_landing_path`: they may be on any filesystem."""
 
-    def taking_landed(self, *, keep: bool) -> Delivery:
-        """See `TakesLanded.taking_landed`: landed files are kept in any case."""
+    def landed_delivery(self, *, keep: bool) -> Delivery:
+        """See `AcceptsLandedFiles.landed_delivery`: landed files are always kept."""
         taker = copy(self)
         taker._landed = {}
-        return DeliverLanded(taker, self._access)
+        return LandedDelivery(taker, self._access)
 
-    def restore_landed(self, attempt: Attempt) -> bool:
-        """See `TakesLanded.restore_landed`: none is taken away."""
+    def restore_landed_file(self, attempt: Attempt) -> bool:
+        """See `AcceptsLandedFiles.restore_landed_file`: landed files are never removed."""
         return False
 
     # Leftovers
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.discard`: files go with the last batch that has rows in them, unless a commit may have them."""
+        """See `Sink.discard`: removes a file with the last of its batches, unless a commit may have added it."""
         self._staging.discard(attempts)
         sets = {attempt.set_id for attempt in attempts}
         with self._lock:
@@ -438,31 +445,31 @@ class IcebergSink:
                     self._named.discard(path)
 
     def sweep(self, tokens: Mapping[str, int]) -> None:
-        """See `Sink.sweep`: manifests go; files go once their batches are in without them."""
+        """See `Sink.sweep`: removes manifests; removes files once other attempts have committed their batches."""
         for manifest in self._staging.sweep(tokens):
-            with suppress(KeyError, TypeError):  # one that is not whole names nothing
+            with suppress(KeyError, TypeError):  # an incomplete manifest names no files
                 self._abandon(manifest)
 
     def _abandon(self, manifest: Mapping[str, Any]) -> None:
-        """Note the files that a manifest of a former owner names."""
+        """Record the files that a manifest of a former owner names."""
         attempt = Entry.of(manifest)
         for written in manifest["content"]["files"]:
             _, parts = self._abandoned.setdefault(written["path"], (written["rows"], {}))
             parts[manifest["batch"]] = _Part(attempt=attempt, rows=written["batches"])
 
-    def _remove_abandoned(self, look: Look) -> None:
-        """Remove the files of former owners all of whose batches are in by other attempts: no commit can name them."""
-        entries = look.history.entries
+    def _remove_abandoned(self, state: TableState) -> None:
+        """Remove files of former owners whose batches are all in by other attempts: no commit can add them any more."""
+        entries = state.history.entries
         for path, (rows, parts) in list(self._abandoned.items()):
-            is_whole = sum(part.rows for part in parts.values()) == rows
-            if is_whole and all(b in entries and entries[b] != part.attempt for b, part in parts.items()):
+            is_complete = sum(part.rows for part in parts.values()) == rows
+            if is_complete and all(b in entries and entries[b] != part.attempt for b, part in parts.items()):
                 with suppress(OSError):
                     delete_file(path, self._access)
                 del self._abandoned[path]
 
 
 def _files_of(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[dict[str, Any], dict[str, int]]]:
-    """Return what manifests say of each file, and how many of its rows are of each of their batches, by path."""
+    """Return, by path, what manifests say of each file, and the number of its rows for each batch."""
     found: dict[str, tuple[dict[str, Any], dict[str, int]]] = {}
     for batch_id, manifest in manifests.items():
         for written in manifest["files"]:

@@ -1,7 +1,7 @@
-"""Which batches a table of a database has taken: a row for each, in a table beside it, by the same transaction.
+"""The batches that a table has: one row for each batch, in a second table, written in the same transaction.
 
-Its unique key decides where two owners of a partition commit the same batch; its fencing token, where a batch that was
-rejected is delivered again.
+If two owners of a partition commit the same batch, the unique key of this table decides. If a rejected batch is
+delivered again, the fencing token decides.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ TABLE = "_coordination_batches"
 IDS_AT_A_TIME = 500
 
 
-class TakenBatches:
-    """The batches that one table has taken.
+class CommittedBatches:
+    """The batches that one table has.
 
-    :param database: where it is.
-    :param settings: which table.
-    :param sink: the sink's name.
+    :param database: the database of the table.
+    :param settings: the settings of the table.
+    :param sink: the name of the sink.
     """
 
     def __init__(self, database: Database, settings: SqlSettings, sink: str) -> None:
@@ -36,7 +36,7 @@ class TakenBatches:
 
     @property
     def definition(self) -> str:
-        """The statement that makes the table."""
+        """The statement that creates the table of batches."""
         name, instant = self._database.batch_id_type, self._database.instant_type
         return (
             f"CREATE TABLE {self._table} (target {name} NOT NULL, batch_id {name} NOT NULL, sink {name} NOT NULL, "
@@ -46,18 +46,18 @@ class TakenBatches:
         )
 
     def exists(self, cursor: Any) -> bool:
-        """Return whether the table is there."""
+        """Return whether the table of batches exists."""
         return self._database.columns(cursor, TABLE) is not None
 
     def any(self, cursor: Any) -> bool:
-        """Return whether the target has taken a batch; the table is there."""
+        """Return whether the target has any batch; the table of batches must exist."""
         cursor.execute(f"SELECT 1 FROM {self._table} WHERE target = %s LIMIT 1", (self._target,))
         return cursor.fetchone() is not None
 
     def among(self, cursor: Any, attempts: Sequence[Attempt]) -> set[str]:
-        """Return which of some batches are in.
+        """Return which of some batches the target has.
 
-        :raises DeliveryError: if another sink of the job has brought one.
+        :raises DeliveryError: if another sink of the job committed one of them.
         """
         by_id, found = {attempt.batch_id: attempt for attempt in attempts}, set()
         batch_ids = list(by_id) if self.exists(cursor) else []
@@ -74,7 +74,7 @@ class TakenBatches:
         return found
 
     def restore(self, cursor: Any) -> None:
-        """Note the batches whose rows the target has, where the table was lost, or the target came without it."""
+        """Record the batches whose rows the target has, if the table of batches was lost or is new."""
         batch_id = self._database.quoted(BATCH_ID)
         cursor.execute(
             f"INSERT INTO {self._table} SELECT %s, b.id, '', '', '', 0, b.number, CURRENT_TIMESTAMP FROM (SELECT "
@@ -84,16 +84,16 @@ class TakenBatches:
         )
 
     def claim(self, cursor: Any, attempt: Attempt, rows: int) -> bool:
-        """Note that an attempt brings a batch; its row is locked until the transaction ends.
+        """Record that an attempt commits a batch; its row stays locked until the transaction ends.
 
-        :returns: whether the rows are to be written; they are not if the batch is in.
-        :raises PartitionNotOwnedError: if a later owner has delivered it again.
-        :raises DeliveryError: if another sink of the job has.
+        :returns: whether the rows must be written; False if the batch is already in.
+        :raises PartitionNotOwnedError: if a later owner has delivered the batch again.
+        :raises DeliveryError: if another sink of the job has committed the batch.
         """
         noted = (self._sink, attempt.folder, attempt.set_id, attempt.fencing_token, rows)
         cursor.execute(
             f"INSERT INTO {self._table} (target, batch_id, sink, partition_folder, set_id, fencing_token, row_count, "
-            f"committed_at) VALUES (%s, %s, %s, %s, %s, %s, %s, CURRENT_TIMESTAMP) {self._database.skips_known}",
+            f"committed_at) VALUES (%s, %s, %s, %s, %s, %s, %s, CURRENT_TIMESTAMP) {self._database.skip_known_clause}",
             (self._target, attempt.batch_id, *noted),
         )
         if cursor.rowcount == 1:
@@ -114,7 +114,7 @@ class TakenBatches:
         return True
 
     def _is_owed(self, attempt: Attempt, sink: str, set_id: str, fencing_token: int) -> bool:
-        """Return whether an attempt replaces what is in; see `claim`."""
+        """Return whether an attempt replaces the committed rows; see `claim`."""
         self._check_own(attempt, sink, set_id)
         if set_id == attempt.set_id or not attempt.batch.redeliver:
             return False
@@ -126,9 +126,9 @@ class TakenBatches:
         return True
 
     def _check_own(self, attempt: Attempt, sink: str, set_id: str) -> None:
-        """Check that no other sink of the job, which leads to the same table, has brought a batch."""
+        """Check that no other sink of the job has committed a batch to the same table."""
         if set_id == attempt.set_id and sink != self._sink:
             raise DeliveryError(
-                f"batch {attempt.batch_id}: sink {sink!r} of the same job has brought it to this table, and sink "
-                f"{self._sink!r} would too: give each sink a table of its own"
+                f"batch {attempt.batch_id}: sink {sink!r} of the same job has committed it to this table, and sink "
+                f"{self._sink!r} would do so too: give each sink its own table"
             )
