@@ -23,16 +23,17 @@ servers: venv ## fetch the Kinesis and DynamoDB servers, and Java, MariaDB and C
 try-servers: venv
 	@tools/servers.sh tests || [ "$$CI" != true ]
 
-lint: venv ## ruff, mypy strict, the layer contracts, whether every import is declared; eslint and tsc for the pages
+lint: venv ## ruff, mypy strict, the layer contracts, whether every import is declared, the prose check; eslint and tsc for the pages
 	@$(WITH) ruff check .
 	@$(WITH) ruff format --check .
 	@$(WITH) mypy
 	@$(WITH) mypy --disable-error-code arg-type --disable-error-code index dags # templates are texts
 	@$(WITH) lint-imports --no-cache
 	@$(WITH) deptry --no-ansi .
+	@$(WITH) python tools/prose.py
 	@tools/lint_pages.sh
 
-format: venv ## let ruff format and mend what it can
+format: venv ## format, and fix what ruff can fix
 	@$(WITH) ruff format . && ruff check --fix .
 
 docs: venv ## build the manual into .site; a warning is an error
@@ -69,7 +70,7 @@ test: venv ## everything
 	@$(MAKE) --no-print-directory --jobs=3 checks try-servers
 	@$(WITH) $(BY_FILE) -m "integration or system"
 
-screenshots: try-servers ## make the pictures of the manual anew, in docs/images
+screenshots: try-servers ## make the manual's pictures again, in docs/images
 	@$(WITH) SCREENSHOTS=1 python -m pytest tests/system/airflow/browser/test_screenshots.py
 
 demo: venv ## a stream to Parquet, with a split and a crash on the way (FAST=1: a tenth of the data; SINK=delta, iceberg or parquet; CLUSTER=1: on a Spark cluster)

@@ -158,10 +158,10 @@ END
 }
 s3a &
 
-# The classes that Spark loads, for the Java and the Spark that are here now: the tests' many jobs begin in half the time.
+# The archive of classes that Spark loads, for this Java and this Spark: the tests' many jobs start in half the time.
 spark_archive() {
     archive=.venv/servers/spark.jsa
-    # The place counts too: of another one, such as that of a copied .venv, a JVM would take nothing.
+    # The path counts too: a JVM ignores an archive that was made at another one, such as before a .venv was copied.
     now="$(java -version 2>&1 | tail -n 1) $(ls "$PWD"/.venv/lib/python*/site-packages/pyspark/jars/spark-core_*.jar)"
     [ ! -e "$archive" ] || [ "$(cat "$archive.of" 2>/dev/null)" != "$now" ] || return 0
     echo "servers: archiving Spark's classes in $archive"

@@ -1,0 +1,58 @@
+"""The prose check finds what it is for, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+PATH = Path(__file__).resolve().parents[1] / "tools" / "prose.py"
+spec = importlib.util.spec_from_file_location("prose", PATH)
+assert spec is not None and spec.loader is not None
+prose = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(prose)
+
+
+@pytest.mark.parametrize(
+    ("line", "phrase"),
+    [
+        ("The job is told to stop.", "told"),
+        ("told_at = 1", "told"),
+        ("def is_told(): ...", "told"),
+        ("Meanwhile the next round lands.", "Meanwhile"),
+        ("the clock here and that of the store", "that of"),
+        ("so_many = 3", "so_many"),
+        ("- So long it waits.", "So long"),
+    ],
+)
+def test_an_unwanted_phrase_is_found_with_its_line(line: str, phrase: str) -> None:
+    [finding] = prose.phrases("page.md", f"first\n{line}\n")
+    assert finding.startswith(f"page.md:2: {phrase!r}; write: ")
+
+
+@pytest.mark.parametrize("line", ["stream.tell()", "untold", "recommended", "that offset", "also longer"])
+def test_a_word_that_contains_an_unwanted_one_is_not_found(line: str) -> None:
+    assert list(prose.phrases("page.md", line)) == []
+
+
+def test_a_long_cell_is_found_and_code_counts_as_one_word() -> None:
+    long, short = " ".join(["word"] * 26), " ".join(["word"] * 24 + ["`a | b c d`".replace("|", r"\|")])
+    [finding] = prose.cells("page.md", f"| a | b |\n|---|---|\n| {short} | {long} |\n")
+    assert finding.startswith("page.md:3: a table cell of 26 words")
+
+
+def test_a_long_sentence_is_found_where_its_paragraph_begins() -> None:
+    sentence = " ".join(["word"] * 36)
+    text = f"# Title\n\nShort one. Another one.\n{sentence}.\n\n```text\n{sentence}\n```\n"
+    [finding] = prose.sentences("page.md", text)
+    assert finding.startswith("page.md:3: a sentence of 36 words")
+
+
+def test_list_items_and_tables_are_sentences_of_their_own() -> None:
+    half = " ".join(["word"] * 20)
+    assert list(prose.sentences("page.md", f"- {half}\n- {half}\n\n| {half} | {half} |\n")) == []
+
+
+def test_every_checked_phrase_says_what_to_write() -> None:
+    assert all(prose.PHRASES.values())
