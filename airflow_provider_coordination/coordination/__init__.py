@@ -1,1 +1,1 @@
-"""The core: partitions, leases, the coordinator, acknowledgments, balancing. Imports the standard library alone."""
+"""The core: partitions, leases, the coordinator, acknowledgments, balancing. Imports only the standard library."""

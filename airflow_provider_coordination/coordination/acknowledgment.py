@@ -1,9 +1,9 @@
-"""The acknowledgment set: what is still owed for a batch before it counts as delivered, as an immutable value.
+"""The acknowledgment set: the references that a batch still owes before it counts as delivered. An immutable value.
 
-A set is an item in the store, so it outlives the job that made it. Every change makes a new value, which reaches the
-store as a write that is conditional on the version read. The words are those of Data Prepper's end-to-end
-acknowledgments; unlike there a set ends exactly once, a release has an identity and counts once, a stray release
-changes nothing, and an expiry is an end like any other.
+A set is an item in the store, so it outlives the job that created it. Every change returns a new value, which is
+written only if the version that was read is still stored. The terms are those of Data Prepper's end-to-end
+acknowledgments. Unlike there, a set ends exactly once, a release has an identity and counts once, a release of an
+unknown reference changes nothing, and an expiry is an end like any other.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ MAX_REASON_CHARACTERS = 1000
 
 
 class AcknowledgmentState(StrEnum):
-    """Where a set stands; all but PENDING are ends."""
+    """The state of a set. All states except PENDING are final."""
 
     PENDING = "PENDING"
     ACKNOWLEDGED = "ACKNOWLEDGED"
-    """Every reference was released, all positively: the batch is delivered."""
+    """Every reference was released positively: the batch is delivered."""
     REJECTED = "REJECTED"
-    """One was released negatively: the batch is delivered again."""
+    """A reference was released negatively: the batch is delivered again."""
     EXPIRED = "EXPIRED"
-    """It was still pending when its time was up: the batch is delivered again."""
+    """The set was still pending at its timeout: the batch is delivered again."""
     CANCELLED = "CANCELLED"
-    """Whoever made it took it back: the batch is delivered again, and no failure is counted."""
+    """Its creator or a user cancelled it: the batch is delivered again, and no failure is counted."""
 
 
 class ReleaseEffect(StrEnum):
-    """What a release did."""
+    """The effect of a release."""
 
     RELEASED = "released"
     DUPLICATE = "duplicate"
-    """The same release was made before; nothing changed."""
+    """The same release was made before. Nothing changed."""
     LATE = "late"
-    """The set had ended, or its time was up, before; nothing changed but that it ended."""
+    """The set had already ended or timed out. Nothing changed, except that the set is now ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
     """One release of a reference.
 
-    :param handle: whose reference.
+    :param handle: the handle that owes the reference.
     :param positive: whether the data arrived.
     """
 
@@ -70,27 +70,26 @@ class Release:
 class AcknowledgmentSet:
     """The references of one batch.
 
-    A reference is owed by a handle, such as a sink or a check; a handle owes one or several. The set is ACKNOWLEDGED
-    once it is complete and nothing is owed, and REJECTED with the first negative release.
+    A handle, such as a sink or a check, owes one or several references. The set is ACKNOWLEDGED once it is complete and
+    nothing is owed, and REJECTED at the first negative release.
 
     :param set_id: its name, unique in its source.
     :param partition_key: the batch's partition.
-    :param batch_id: the batch; what delivers it again is another set of the same batch.
-    :param created_at: when it was made (aware).
+    :param batch_id: the batch. A repeated delivery of the batch has a new set.
+    :param created_at: when it was created (aware).
     :param timeout: how long it may be pending without progress.
-    :param expires_at: until when it may be pending as it stands (aware); every positive release sets it anew.
-    :param references: how many references each handle still owes.
-    :param added: how many references there ever were.
+    :param expires_at: when it expires (aware); every positive release moves it.
+    :param references: the number of references that each handle still owes.
+    :param added: the total number of references that were added.
     :param complete: whether no more handles are added.
-    :param releases: what was released, by release id.
-    :param sinks: those handles that the job which delivers the batch releases itself; the others are released from
-        outside.
-    :param state: where it stands.
+    :param releases: the releases so far, by release id.
+    :param sinks: the handles that the delivering job releases itself; the others are released from outside.
+    :param state: its state.
     :param ended_at: when it ended (aware); None while it is PENDING.
     :param reason: why it was rejected, expired or cancelled.
     :param run: the Airflow run it belongs to, as `run_name` names it; empty for none.
-    :param batch: what a reader may want to know of the batch, such as its range and its number of records.
-    :param version: as that of a partition.
+    :param batch: facts about the batch for readers, such as its range and its number of records.
+    :param version: increases by one with every write, like a partition's version.
     """
 
     set_id: str
@@ -118,28 +117,30 @@ class AcknowledgmentSet:
 
     @property
     def owed(self) -> int:
-        """How many references are not released."""
+        """The number of references that are not released yet."""
         return sum(self.references.values())
 
     @property
     def progress(self) -> float:
-        """The fraction of references that are released: from 0, also where there is none yet, to 1."""
+        """The fraction of released references, from 0 to 1; 0 if there are none yet."""
         return (self.added - self.owed) / self.added if self.added else float(self.complete)
 
     def add(self, handle: str, references: int = 1) -> AcknowledgmentSet:
-        """Return it with a handle more, which owes so many references.
+        """Return a copy with one more handle.
 
-        :raises AcknowledgmentError: if the set is complete, or the handle is there already.
+        :param handle: the name of the handle.
+        :param references: the number of references that it owes.
+        :raises AcknowledgmentError: if the set is complete, or has the handle already.
         """
         if self.complete:
-            raise AcknowledgmentError(f"{self}: it is complete; add handles before that")
+            raise AcknowledgmentError(f"{self}: it is complete; add handles before you complete it")
         if handle in self.references:
-            raise AcknowledgmentError(f"{self}: handle {handle!r} was added before; acquire it once more instead")
+            raise AcknowledgmentError(f"{self}: handle {handle!r} was added before; use acquire to add references")
         _check_name("handle", handle)
         return self._owing(handle, references)
 
     def acquire(self, handle: str, references: int = 1) -> AcknowledgmentSet:
-        """Return it with more references owed by a handle that is there.
+        """Return a copy in which an existing handle owes more references.
 
         :raises AcknowledgmentError: if the set has no such handle.
         """
@@ -149,22 +150,22 @@ class AcknowledgmentSet:
     def release(
         self, handle: str, *, positive: bool, release_id: str, reason: str | None = None, at: datetime
     ) -> tuple[AcknowledgmentSet, ReleaseEffect]:
-        """Return it with a reference released, perhaps ended thereby, and what that did.
+        """Return a copy with one reference released, which may end the set, and the effect of the release.
 
-        A positive release is progress: the set may be pending for its whole timeout from then on.
+        A positive release is progress: the set may then be pending for its whole timeout again.
 
-        :param handle: whose reference.
+        :param handle: the handle that owes the reference.
         :param positive: whether the data arrived.
-        :param release_id: the release's identity: repeated, it changes nothing.
+        :param release_id: the identity of the release. Repeating it changes nothing.
         :param reason: why it is negative.
-        :param at: now (aware).
-        :raises AcknowledgmentError: if the set has no such handle, it owes nothing more, the release id was used
-            for something else, or a negative release has no reason.
+        :param at: the current time (aware).
+        :raises AcknowledgmentError: if the set has no such handle, the handle owes nothing more, the release id was
+            used for another release, or a negative release has no reason.
         """
         self._require_handle(handle)
         _check_name("release id", release_id)
         if not positive and not (reason and reason.strip()):
-            raise AcknowledgmentError(f"{self}: a negative release of {handle!r} needs a reason; say why")
+            raise AcknowledgmentError(f"{self}: a negative release of {handle!r} needs a reason; give one")
         known = self.releases.get(release_id)
         if known == Release(handle=handle, positive=positive):
             return self, ReleaseEffect.DUPLICATE
@@ -176,7 +177,7 @@ class AcknowledgmentSet:
                 f"{'positive' if known.positive else 'negative'} release of {known.handle!r}; give another one"
             )
         if not self.references[handle]:
-            raise AcknowledgmentError(f"{self}: handle {handle!r} owes nothing more; every reference is released once")
+            raise AcknowledgmentError(f"{self}: handle {handle!r} owes nothing more; release every reference once only")
         changed = replace(
             self,
             references={**self.references, handle: self.references[handle] - 1},
@@ -187,38 +188,38 @@ class AcknowledgmentSet:
         return changed.extended(at + self.timeout)._settled(at), ReleaseEffect.RELEASED
 
     def outside_handle(self, handle: str | None = None) -> str:
-        """Return the handle that somebody outside the job releases: this one, or without a name the only one there is.
+        """Return the handle to release from outside the job: this one or, if None, the only one there is.
 
-        :raises AcknowledgmentError: if the set has no such handle, the job itself releases it, or none is named where
-            the set has several.
+        :raises AcknowledgmentError: if the set has no such handle, if the job itself releases it, or if none is given
+            and the set has several.
         """
         outside = [name for name in self.references if name not in self.sinks]
         if handle is None and len(outside) == 1:
             return outside[0]
         if handle is None or handle in self.sinks:
-            wrong = "name a handle" if handle is None else f"handle {handle!r} is released by the job that delivers"
+            wrong = "give a handle" if handle is None else f"handle {handle!r} is released by the delivering job"
             known = ", ".join(map(repr, outside)) or "none"
-            raise AcknowledgmentError(f"{self}: {wrong}; handles released from outside are {known}")
+            raise AcknowledgmentError(f"{self}: {wrong}; the handles released from outside are {known}")
         self._require_handle(handle)
         return handle
 
     def completed(self, at: datetime) -> AcknowledgmentSet:
-        """Return it with no more handles to come, ended if nothing is owed. Again changes nothing."""
+        """Return a copy to which no more handles are added, ended if nothing is owed. Safe to repeat."""
         return self if self.complete or not self.is_pending else replace(self, complete=True)._settled(at)
 
     def extended(self, expires_at: datetime) -> AcknowledgmentSet:
-        """Return it pending until this instant, or longer where it was."""
+        """Return a copy that is pending until this instant, or longer if it already was."""
         return replace(self, expires_at=max(expires_at, self.expires_at))
 
     def ended(self, state: AcknowledgmentState, at: datetime, reason: str | None = None) -> AcknowledgmentSet:
-        """Return it ended."""
+        """Return a copy that has ended."""
         return replace(self, state=state, ended_at=at, reason=reason and reason[:MAX_REASON_CHARACTERS])
 
     def _owing(self, handle: str, references: int) -> AcknowledgmentSet:
         if references < 1:
             raise AcknowledgmentError(f"{self}: handle {handle!r} must owe at least one reference; got {references!r}")
         if self.added + references > MAX_REFERENCES:
-            raise AcknowledgmentError(f"{self}: a set has at most {MAX_REFERENCES} references; use several batches")
+            raise AcknowledgmentError(f"{self}: a set has at most {MAX_REFERENCES} references; use smaller batches")
         return replace(
             self,
             references={**self.references, handle: self.references.get(handle, 0) + references},
@@ -231,21 +232,21 @@ class AcknowledgmentSet:
     def _require_handle(self, handle: str) -> None:
         if handle not in self.references:
             known = ", ".join(map(repr, self.references)) or "none"
-            raise AcknowledgmentError(f"{self}: it has no handle {handle!r}; its handles are {known}")
+            raise AcknowledgmentError(f"{self} has no handle {handle!r}; its handles are {known}")
 
     def __str__(self) -> str:
         return f"acknowledgment set {self.set_id!r}"
 
 
 def run_name(dag_id: str, run_id: str) -> str:
-    """Return what a set says of the Airflow run it belongs to."""
+    """Return the `run` of the sets of an Airflow run."""
     return f"{dag_id}/{run_id}"
 
 
 def item_of(acknowledgment_set: AcknowledgmentSet, source_identifier: str) -> Partition:
-    """Return a set as the item that every store keeps.
+    """Return a set as an item for the store.
 
-    Pending ones are UNASSIGNED in the order of their expiry, ended ones COMPLETED in the order of their end.
+    Pending sets are UNASSIGNED in the order of their expiry; ended sets are COMPLETED in the order of their end.
 
     :param source_identifier: the item family of the source's sets.
     """
@@ -281,7 +282,7 @@ def item_of(acknowledgment_set: AcknowledgmentSet, source_identifier: str) -> Pa
 def set_of_item(item: Partition) -> AcknowledgmentSet:
     """Return the set that an item holds.
 
-    :raises ProgressError: if it holds none that this version can read.
+    :raises ProgressError: if it holds no set that this version can read.
     """
     try:
         state = item.progress
@@ -309,13 +310,13 @@ def set_of_item(item: Partition) -> AcknowledgmentSet:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ProgressError(
-            f"acknowledgment set {item.partition_key!r}: what is stored cannot be read: {type(error).__name__}: "
-            f"{error}; restore it, or delete the item"
+            f"acknowledgment set {item.partition_key!r}: the stored item cannot be read: {type(error).__name__}: "
+            f"{error}; correct the item in the store, or delete it"
         ) from None
 
 
 def record_of(acknowledgment_set: AcknowledgmentSet) -> dict[str, Any]:
-    """Return a set as a JSON object for readers outside: commands, HTTP and check functions; instants are text."""
+    """Return a set as a JSON object for commands, HTTP and check functions; instants are text."""
     s = acknowledgment_set
     return {
         "set_id": s.set_id,

@@ -1,6 +1,6 @@
-"""The acknowledgment sets of one source: made with a batch, released by whoever took the data, ended once.
+"""The acknowledgment sets of one source: created with a batch, released by its recipients, ended once.
 
-The end of a set and what it means to its partition are one store transaction, which `SetTransactions` writes.
+The end of a set and its effect on the partition are one store transaction, which `SetTransactions` writes.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ SetChange = Callable[[AcknowledgmentSet, datetime], AcknowledgmentSet]
 
 
 class AcknowledgmentSets:
-    """Makes, releases and ends the acknowledgment sets of one source.
+    """Creates, releases and ends the acknowledgment sets of one source.
 
     Safe to use from several threads, as its coordinator is.
 
-    :param coordinator: of the source, initialized. Only `begin`, and `release` with `owned`, need a lease of its owner.
-    :param ledger: how the source's partitions keep their batches.
+    :param coordinator: the initialized coordinator of the source. Only `begin`, and `release` with `owned`, need a
+        lease.
+    :param ledger: how the source's partitions record their batches.
     """
 
     def __init__(self, coordinator: SourceCoordinator, ledger: BatchLedger | None = None) -> None:
@@ -59,13 +60,13 @@ class AcknowledgmentSets:
         self._clock = coordinator.clock
 
     def begin(self, partition_key: str, batch_id: str, handles: Sequence[str], **details: Any) -> AcknowledgmentSet:
-        """Make the set of a batch whose delivery begins, as `beginning` does; return it as written.
+        """Create the set of a batch at the start of its delivery, as `begin_steps` does; return it as written.
 
-        :raises Exception: what that raises.
+        :raises Exception: see `begin_steps`.
         """
-        return self._done(self.beginning(partition_key, batch_id, handles, **details))
+        return self._done(self.begin_steps(partition_key, batch_id, handles, **details))
 
-    def beginning(
+    def begin_steps(
         self,
         partition_key: str,
         batch_id: str,
@@ -78,30 +79,30 @@ class AcknowledgmentSets:
         run: str = "",
         batch: Mapping[str, Any] | None = None,
     ) -> Steps[AcknowledgmentSet]:
-        """Make the set of a batch whose delivery begins, and note in the partition's progress that the batch waits.
+        """Create the set of a batch at the start of its delivery, and record it in the partition's progress.
 
-        Both are one transaction, which also renews the lease. A set without handles that is complete is acknowledged in
-        it. A handle may be given several times: it owes as many references.
+        Both happen in one transaction, which also renews the lease. A complete set without handles is acknowledged at
+        once. A handle that is given several times owes that number of references.
 
         :param partition_key: the batch's partition, leased to this coordinator's owner.
         :param batch_id: the batch.
-        :param handles: who has to release a reference each.
+        :param handles: the handles, each of which must release one reference.
         :param timeout: how long the set may be pending without a positive release.
-        :param sinks: those handles that the owner releases itself.
+        :param sinks: the handles that the owner releases itself.
         :param complete: whether no more handles will be added.
-        :param progress: the partition's progress with the batch in it; as it is by default.
+        :param progress: the partition's progress including the batch; the current progress by default.
         :param run: the Airflow run that the set belongs to, as `run_name` names it.
-        :param batch: what readers may want to know of the batch: a small JSON object.
+        :param batch: facts about the batch for readers, as a small JSON object.
         :returns: the set as written.
-        :raises AcknowledgmentError: if the timeout or a handle is not usable.
-        :raises ConfigurationError: also if the batch's name is too long to name a set after it.
-        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
-        :raises ProgressChangedError: if the stored progress is not the one that this owner knows, or the progress holds
-            no such batch, or it is acknowledged.
+        :raises AcknowledgmentError: if the timeout or a handle is not valid.
+        :raises ConfigurationError: also if the batch's id is too long to derive the set's id from it.
+        :raises PartitionNotOwnedError: if the lease is lost or no longer trusted.
+        :raises ProgressChangedError: if the stored progress differs from the progress that this owner knows, or does
+            not contain the batch, or the batch is already acknowledged.
         :raises ProgressError: if the stored progress is unreadable, or the new one cannot be stored.
         """
         now = self._clock.now()
-        made = AcknowledgmentSet(
+        created = AcknowledgmentSet(
             set_id=f"{batch_id}.{secrets.token_hex(4)}",
             partition_key=partition_key,
             batch_id=batch_id,
@@ -112,21 +113,22 @@ class AcknowledgmentSets:
             run=run,
             batch=batch or {},
         )
-        check_partition_key(made.set_id)
+        check_partition_key(created.set_id)
         for handle in handles:
-            made = made.acquire(handle) if handle in made.references else made.add(handle)
-        made = made.completed(now) if complete else made
-        return (yield from self._transactions.beginning(made, progress))
+            created = created.acquire(handle) if handle in created.references else created.add(handle)
+        created = created.completed(now) if complete else created
+        return (yield from self._transactions.begin_steps(created, progress))
 
-    def in_step(self, processes: Sequence[Steps[T]]) -> list[T | Exception]:
-        """Take several of `beginning` and `releasing` to their ends, of a partition each: what they write at the same
-        step goes to the store in few requests.
+    def run_in_lockstep(self, processes: Sequence[Steps[T]]) -> list[T | Exception]:
+        """Run several `begin_steps` and `release_steps` processes, each for another partition, in lockstep.
 
-        :returns: for each its result, or what it raises; none holds another.
+        Their writes of the same step go to the store in few requests.
+
+        :returns: the result or the error of each process. A failure does not affect the others.
         """
-        return self.coordinator.settling.in_step(processes)
+        return self.coordinator.settlement.run_in_lockstep(processes)
 
-    # Changing
+    # Changes
 
     def add(self, set_id: str, handle: str, references: int = 1) -> AcknowledgmentSet:
         """Add a handle to a set that is not complete; return the set.
@@ -136,20 +138,20 @@ class AcknowledgmentSets:
         return self._change_pending(set_id, lambda s, now: s.add(handle, references))
 
     def acquire(self, set_id: str, handle: str, references: int = 1) -> AcknowledgmentSet:
-        """Let a handle owe more references, as when its data is routed to one place more; return the set.
+        """Add references to a handle, for example when its data goes to one more destination; return the set.
 
         :raises AcknowledgmentError: if the set has no such handle, or has ended.
         """
         return self._change_pending(set_id, lambda s, now: s.acquire(handle, references))
 
     def complete(self, set_id: str) -> AcknowledgmentSet:
-        """Say that no more handles are added, which ends a set that owes nothing; return the set. Safe to repeat."""
+        """Mark a set as complete, which ends it if nothing is owed; return the set. Safe to repeat."""
         return self._change(set_id, lambda s, now: s.completed(now))
 
     def extend(self, set_id: str, timeout: timedelta) -> AcknowledgmentSet:
-        """Let a pending set wait for this long from now, or longer where it did; return it.
+        """Extend a pending set to this timeout from now, never shortening it; return it.
 
-        A lease that waits for it runs as long.
+        A lease that waits for it is extended as well.
 
         :raises AcknowledgmentError: if the timeout is not positive, or the set has ended.
         """
@@ -159,12 +161,12 @@ class AcknowledgmentSets:
     def cancel(
         self, set_id: str, reason: str, *, version: int | None = None, by: str | None = None
     ) -> AcknowledgmentSet:
-        """Take a pending set back: its batch is delivered again, and no failure is counted. Again changes nothing.
+        """Cancel a pending set: its batch is delivered again, and no failure is counted. Safe to repeat.
 
-        :param reason: why; kept with the set.
-        :param version: of the set as the person saw it; None for whatever it is.
-        :param by: the person who orders it; logged and kept in the partition's history.
-        :raises AcknowledgmentError: if it is another version by now; nothing was written.
+        :param reason: why; stored with the set.
+        :param version: the version of the set that the user saw; None to accept any version.
+        :param by: the user who requests it; logged and stored in the partition's history.
+        :raises AcknowledgmentError: if the set has another version now; nothing is written then.
         """
 
         def cancelled(found: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
@@ -190,22 +192,22 @@ class AcknowledgmentSets:
     ) -> tuple[AcknowledgmentSet, ReleaseEffect]:
         """Release a reference; the last one, or a negative one, ends the set.
 
-        A release after the end changes nothing and is counted; so does one after the set's time was up, which ends it
-        as expired. Safe to repeat with the same `release_id`.
+        A release after the end changes nothing and is counted. A release after the timeout does the same, and ends the
+        set as expired. Safe to repeat with the same `release_id`.
 
-        :param handle: whose reference.
+        :param handle: the handle that owes the reference.
         :param positive: whether the data arrived.
-        :param release_id: the release's identity; the handle's name by default, which fits handles that owe one
-            reference.
+        :param release_id: the identity of the release. The default is the name of the handle, which fits handles that
+            owe one reference.
         :param reason: why it is negative.
-        :param owned: refuse if the batch's partition is not leased to this coordinator's owner: for a verdict that
-            only the owner may give.
-        :param version: of the set as the person saw it; None for whatever it is. Does not matter to a repetition.
-        :param by: the person who orders it; logged and kept in the partition's history.
+        :param owned: whether to refuse the release unless this coordinator's owner has leased the batch's partition,
+            for a result that only the owner may report.
+        :param version: the version of the set that the user saw; None to accept any version. Ignored for a repetition.
+        :param by: the user who requests it; logged and stored in the partition's history.
         :returns: the set as it is now, and what the release did.
         :raises AcknowledgmentSetNotFoundError: if the source has no such set.
-        :raises AcknowledgmentError: if the release makes no sense for the set, see `AcknowledgmentSet.release`; or if
-            it is another version by now, and nothing was written.
+        :raises AcknowledgmentError: if the release does not apply to the set, see `AcknowledgmentSet.release`; or if
+            the set has another version now. Nothing is written then.
         :raises PartitionNotOwnedError: with `owned`, if the lease is lost.
         """
         effect = ReleaseEffect.RELEASED
@@ -219,7 +221,7 @@ class AcknowledgmentSets:
                     handle, positive=positive, release_id=release_id or handle, reason=reason, at=now
                 )
             except AcknowledgmentError:
-                _check_version(found, version)  # what makes no sense now may have done so for what the person saw
+                _check_version(found, version)  # the release may have applied to the version that the user saw
                 raise
             if effect is not ReleaseEffect.DUPLICATE:
                 _check_version(found, version)
@@ -235,23 +237,23 @@ class AcknowledgmentSets:
         return written, effect
 
     def delivered(self, waiting: AcknowledgmentSet, sinks: Sequence[str]) -> AcknowledgmentSet:
-        """Release the references of sinks that have taken the batch, as `releasing` does; return the set.
+        """Release the references of sinks that have stored the batch, as `release_steps` does; return the set.
 
-        :raises Exception: what that raises.
+        :raises Exception: see `release_steps`.
         """
-        return self._done(self.releasing(waiting, sinks))
+        return self._done(self.release_steps(waiting, sinks))
 
-    def releasing(self, waiting: AcknowledgmentSet, sinks: Sequence[str]) -> Steps[AcknowledgmentSet]:
-        """Release the references of sinks that have taken the batch, all in one write under the partition's lease.
+    def release_steps(self, waiting: AcknowledgmentSet, sinks: Sequence[str]) -> Steps[AcknowledgmentSet]:
+        """Release the references of sinks that have stored the batch, in one write under the partition's lease.
 
-        Safe to repeat. Only the owner of the partition says this: who lost the lease may have published nothing, and
-        the next owner may have begun to replace what it did.
+        Safe to repeat. Only the owner of the partition may call it: an owner that lost the lease may have published
+        nothing, and the new owner may already replace what it did publish.
 
-        :param waiting: the set as this owner last saw it, which saves reading it; read if it has changed.
-        :param sinks: those of its handles.
+        :param waiting: the set as this owner last read it, which saves a read; it is read again if it has changed.
+        :param sinks: the handles to release.
         :returns: the set as it is now.
         :raises AcknowledgmentSetNotFoundError: if the source has no such set.
-        :raises PartitionNotOwnedError: if the lease is lost, or the set ended before; the latter is counted as late.
+        :raises PartitionNotOwnedError: if the lease is lost, or the set had ended; the latter is counted as late.
         """
         late = False
 
@@ -265,7 +267,7 @@ class AcknowledgmentSets:
                 late |= effect is ReleaseEffect.LATE or (effect is ReleaseEffect.RELEASED and not was_pending)
             return found
 
-        written = yield from self._changing(waiting.set_id, released, owned=True, known=waiting)
+        written = yield from self._change_steps(waiting.set_id, released, owned=True, known=waiting)
         if late:
             self._note_late(f"positive release of {', '.join(map(repr, sinks))}", written)
             raise PartitionNotOwnedError(f"{written} ended as {written.state} while its batch was delivered")
@@ -274,7 +276,7 @@ class AcknowledgmentSets:
     def _note_late(self, what: str, ended: AcknowledgmentSet) -> None:
         self.coordinator.events.count(CoordinationMetric.LATE_ACKNOWLEDGMENTS)
         log.warning(
-            "late %s changes nothing, the set had ended: source=%s set=%s state=%s",
+            "late %s ignored, because the set had already ended: source=%s set=%s state=%s",
             what, self.coordinator.source, ended.set_id, ended.state,
         )  # fmt: skip
 
@@ -291,9 +293,10 @@ class AcknowledgmentSets:
     ) -> tuple[AcknowledgmentSet, ReleaseEffect]:
         """Release a reference from outside the job that delivers the batch, as `release` does.
 
-        :param handle: whose reference; may be left out where the set has one handle that is released from outside.
-        :raises AcknowledgmentError: also if the handle is one that the job itself releases, or none is named where
-            the set has several.
+        :param handle: the handle that owes the reference. It may be omitted if only one handle is released from
+            outside.
+        :raises AcknowledgmentError: also if the job itself releases the handle, or if none is given and the set has
+            several.
         """
         with self._counting_invalid():
             handle = self.view.get(set_id).outside_handle(handle)
@@ -302,11 +305,11 @@ class AcknowledgmentSets:
         )
 
     def give_back(self, set_ids: Sequence[str] | None, *, run: str | None = None) -> list[str]:
-        """Give back the leases of partitions that wait for pending sets, because whoever saw to these gave up.
+        """Give back the leases of partitions that wait for pending sets, because their monitoring task gave up.
 
-        The sets stay pending and may still be acknowledged; the partition's next owner goes on from its progress.
+        The sets stay pending and may still be acknowledged. The partition's next owner continues from its progress.
 
-        :param set_ids: the sets; None for all that are pending.
+        :param set_ids: the sets; None for all pending sets.
         :param run: without `set_ids`, only the sets of this Airflow run.
         :returns: the partition keys.
         """
@@ -318,12 +321,12 @@ class AcknowledgmentSets:
         self.coordinator.events.count(CoordinationMetric.PARTITIONS_GIVEN_UP, len(given_up))
         return given_up
 
-    # Time
+    # Expiry
 
     def expire_overdue(self) -> list[AcknowledgmentSet]:
-        """End every pending set whose time is up; return those that ended here.
+        """End every pending set that has timed out; return those that this call ended.
 
-        What cannot be ended is logged and passed over.
+        Sets that cannot be ended are logged and skipped.
         """
         ended = []
         for overdue in self.view.pending():
@@ -339,10 +342,10 @@ class AcknowledgmentSets:
         return ended
 
     def purge(self, *, older_than: timedelta = RETENTION, limit: int = 5000) -> int:
-        """Delete sets that ended long ago; return how many.
+        """Delete sets that ended long ago; return the number of deleted sets.
 
-        :param older_than: how long ago.
-        :param limit: how many at most.
+        :param older_than: the minimum time since their end.
+        :param limit: the maximum number of sets to delete.
         """
         deleted = 0
         latest = self._clock.now() - older_than
@@ -352,22 +355,22 @@ class AcknowledgmentSets:
             try:
                 self._store.delete(item)
                 deleted += 1
-            except PartitionUpdateError:  # somebody else purges too
+            except PartitionUpdateError:  # another process purges as well
                 continue
         return deleted
 
-    # Inside
+    # Internal
 
     def _expire(self, set_id: str) -> list[AcknowledgmentSet]:
-        """End a set if its time is up; return it if that was done here, and not by somebody who was faster."""
+        """End a set if it has timed out; return it if this call ended it, and not another process."""
         was_pending = False
 
-        def looked_at(found: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
+        def unchanged(found: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
             nonlocal was_pending
             was_pending = found.is_pending
             return found
 
-        written = self._change(set_id, looked_at)
+        written = self._change(set_id, unchanged)
         return [written] if was_pending and not written.is_pending else []
 
     @contextmanager
@@ -379,20 +382,20 @@ class AcknowledgmentSets:
             raise
 
     def _change_pending(self, set_id: str, change: SetChange) -> AcknowledgmentSet:
-        """Write a change that only a pending set can take."""
+        """Write a change that is only possible for a pending set."""
         with self._counting_invalid():
             return _require_pending(self._change(set_id, lambda s, now: change(_require_pending(s), now)))
 
     def _done(self, process: Steps[AcknowledgmentSet]) -> AcknowledgmentSet:
-        [result] = self.in_step([process])
+        [result] = self.run_in_lockstep([process])
         if isinstance(result, Exception):
             raise result
         return result
 
     def _change(self, set_id: str, change: SetChange, **details: Any) -> AcknowledgmentSet:
-        return self._done(self._changing(set_id, change, **details))
+        return self._done(self._change_steps(set_id, change, **details))
 
-    def _changing(
+    def _change_steps(
         self,
         set_id: str,
         change: SetChange,
@@ -402,19 +405,19 @@ class AcknowledgmentSets:
         by: str | None = None,
         known: AcknowledgmentSet | None = None,
     ) -> Steps[AcknowledgmentSet]:
-        """Write a change of a set, with what its end means; return the set as written, or as it is if unchanged.
+        """Write a change of a set and the effects of its end; return the set as written, or as stored if unchanged.
 
-        A pending set whose time is up ends as expired instead.
+        A pending set that has timed out ends as expired instead.
 
         :param owned: whether only the partition's owner may do this.
-        :param version: the one that `change` asks for: what is refused now may have been written a moment ago.
-        :param by: the person who orders it.
-        :param known: the set as it was seen a moment ago; what is decided on it is refused if it has changed.
+        :param version: the version that `change` requires. It may be refused because the write succeeded a moment ago.
+        :param by: the user who requests it.
+        :param known: the set as read a moment ago; a decision based on it is refused if it has changed since.
         """
         intended: AcknowledgmentSet | None = None
         for _ in range(MAX_TRIES):
             found, known, now = known or self.view.get(set_id), None, self._clock.now()
-            if version is not None and found == intended:  # the write happened, its answer was lost
+            if version is not None and found == intended:  # the write succeeded, its response was lost
                 return found
             changed = change(found, now)
             if found.is_pending and found.expires_at <= now:
@@ -425,14 +428,14 @@ class AcknowledgmentSets:
                 return found
             intended = replace(changed, version=found.version + 1)
             try:
-                yield from self._transactions.writing(found, changed, now, owned=owned, by=by)
+                yield from self._transactions.write_steps(found, changed, now, owned=owned, by=by)
                 return intended
             except (PartitionUpdateError, *LOST) as error:
-                log.debug("set %s: decided anew: %s", set_id, error)
-        raise PartitionUpdateError(f"acknowledgment set {set_id!r}: it, or its partition, keeps changing")
+                log.debug("set %s: deciding again: %s", set_id, error)
+        raise PartitionUpdateError(f"acknowledgment set {set_id!r}: the set or its partition keeps changing; try again")
 
     def _log_order(self, what: str, written: AcknowledgmentSet, by: str | None, reason: str | None) -> None:
-        """Log what a person ordered, whatever it did."""
+        """Log what a user requested, whatever its effect."""
         if by is not None:
             log.info(
                 "acknowledgment set, %s by hand: source=%s partition=%s set=%s state=%s by=%s reason=%r",
@@ -443,8 +446,8 @@ class AcknowledgmentSets:
 def _expiry(now: datetime, timeout: timedelta, of: str) -> datetime:
     if not timedelta(0) < timeout <= MAX_TIMEOUT:
         raise AcknowledgmentError(
-            f"acknowledgment of {of!r}: a timeout of {timeout.total_seconds():g} s is not usable; give a positive one "
-            f"of at most {MAX_TIMEOUT.days} days"
+            f"acknowledgment of {of!r}: timeout {timeout.total_seconds():g} s is not usable; give a positive one of at "
+            f"most {MAX_TIMEOUT.days} days"
         )
     return now + timeout
 
@@ -452,12 +455,12 @@ def _expiry(now: datetime, timeout: timedelta, of: str) -> datetime:
 def _check_version(found: AcknowledgmentSet, version: int | None) -> None:
     if version is not None and found.version != version:
         raise AcknowledgmentError(
-            f"{found} has changed since it was looked at: that was version {version}, and it is {found.state}, version "
-            f"{found.version} now; look at it again"
+            f"{found} has changed since it was read: version {version} was read, and it is now {found.state}, version "
+            f"{found.version}; check it again"
         )
 
 
 def _require_pending(found: AcknowledgmentSet) -> AcknowledgmentSet:
     if not found.is_pending:
-        raise AcknowledgmentError(f"{found}: it has ended, {found.state}; only a pending set can be changed")
+        raise AcknowledgmentError(f"{found} has ended as {found.state}; only a pending set can be changed")
     return found

@@ -1,4 +1,4 @@
-"""The acknowledgment sets of one source, to read: what is pending, what ended, and when the next one expires."""
+"""Read access to the acknowledgment sets of one source: pending sets, ended sets, and the next expiry."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from airflow_provider_coordination.coordination.store import all_partitions
 log = logging.getLogger(__name__)
 
 RETENTION = timedelta(days=1)
-"""How long ended sets are kept, so that a late release is distinguished from one of a set that never was."""
+"""How long ended sets are kept, so that a late release is distinguished from a release of an unknown set."""
 
 
 class AcknowledgmentView:
     """Reads the acknowledgment sets of one source. Safe to use from several threads.
 
-    :param view: of the source.
+    :param view: the view of the source.
     """
 
     def __init__(self, view: SourceView) -> None:
@@ -31,20 +31,20 @@ class AcknowledgmentView:
         self._logged_unreadable: set[str] = set()
 
     def get(self, set_id: str) -> AcknowledgmentSet:
-        """Return a set as it is now.
+        """Return a set as it is stored now.
 
-        :raises AcknowledgmentSetNotFoundError: if the source has none of that name, or none any more.
+        :raises AcknowledgmentSetNotFoundError: if the source has no such set, or no longer has it.
         """
         item = self._store.get(self.source_identifier, set_id)
         if item is None:
             raise AcknowledgmentSetNotFoundError(
-                f"source {self._source!r} has no acknowledgment set {set_id!r}; give the name of one of "
-                f"this source; ended ones are kept for {RETENTION.total_seconds() / 3600:g} hours"
+                f"source {self._source!r} has no acknowledgment set {set_id!r}; give the id of one of its sets. "
+                f"Ended sets are kept for {RETENTION.total_seconds() / 3600:g} hours"
             )
         return set_of_item(item)
 
     def pending(self, *, run: str | None = None) -> Iterator[AcknowledgmentSet]:
-        """Yield the pending sets, those that expire first at first; unreadable ones are logged and passed over.
+        """Yield the pending sets, the earliest expiry first; unreadable ones are logged and skipped.
 
         :param run: only those of this Airflow run.
         """
@@ -58,7 +58,7 @@ class AcknowledgmentView:
         return (s for s in self._read(PartitionStatus.COMPLETED, since=instant) if run is None or s.run == run)
 
     def next_expiry(self) -> datetime | None:
-        """Return when the next pending set expires; None if none is pending. What cannot be read never expires."""
+        """Return when the next pending set expires; None if no set is pending. Unreadable sets never expire."""
         first = self._store.query(self.source_identifier, PartitionStatus.UNASSIGNED, limit=1)
         if not first:
             return None
@@ -72,6 +72,6 @@ class AcknowledgmentView:
             try:
                 yield set_of_item(item)
             except ProgressError as error:
-                if item.partition_key not in self._logged_unreadable:  # a watcher comes by every few seconds
+                if item.partition_key not in self._logged_unreadable:  # triggers read the sets every few seconds
                     self._logged_unreadable.add(item.partition_key)
                     log.error("%s", error)

@@ -1,9 +1,9 @@
-"""What a person may do to a source's partitions, whoever owns them.
+"""The actions of a user on a source's partitions, whichever owner holds them.
 
-No lease is needed: a write here is conditional on the version alone, so an owner whose partition was changed finds
-its next write refused and drops the work in hand. What is done is done to the partition that the person saw: where
-its owner or its status has changed since, nothing is written; nor, where the person names the version that was seen,
-if anything was written since.
+No lease is needed. A write here is conditional on the version only, so the store refuses the next write of an owner
+whose partition was changed, and the owner drops its current work. An action applies to the partition that the user
+saw: if its owner or status has changed since, nothing is written. If the user gives the version as well, nothing is
+written after any change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionStatusError,
     PartitionUpdateError,
 )
-from airflow_provider_coordination.coordination.lease_selection import has_run_out
+from airflow_provider_coordination.coordination.lease_selection import has_expired
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
     ChangeKind,
@@ -36,21 +36,21 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 log = logging.getLogger(__name__)
 
 MAX_TRIES = 10
-"""How often a write is tried on a partition that its owner keeps renewing; a renewal comes every few seconds."""
+"""How often a write is retried on a partition that its owner keeps renewing. A renewal comes every few seconds."""
 
 
 class Administration:
-    """Changes the partitions of one item family at a person's order.
+    """Changes the partitions of one item family at a user's request.
 
-    Every method takes `seen`, the partition as the person saw it, by default as it is now. Renewals and progress
-    since then do not matter; another owner or another status does. Given a `version`, that of the partition as the
-    person saw it, whatever was written since matters, and the error says how the partition stands now.
+    Every method accepts `expected`, the partition as the user saw it; the default is the current one. Renewals and
+    progress since then do not matter, but another owner or another status does. With `version`, the version that the
+    user saw, any write since then matters, and the error reports the current state of the partition.
 
-    :param store: where the partitions are; initialized.
-    :param source_identifier: the item family, as `source_identifier` names it.
-    :param clock: where the time comes from.
-    :param by: the person, or the task; logged and kept in the history. None if unknown.
-    :param reason: why; logged and kept in the history.
+    :param store: the store of the partitions, initialized.
+    :param source_identifier: the item family, as returned by `source_identifier`.
+    :param clock: the source of time.
+    :param by: the user or the task; logged and stored in the history. None if unknown.
+    :param reason: why; logged and stored in the history.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class Administration:
         self._reason = storable(reason)
 
     def get(self, partition_key: str) -> Partition:
-        """Return the partition as it is now.
+        """Return the partition as it is stored now.
 
-        :raises PartitionNotFoundError: if there is none.
+        :raises PartitionNotFoundError: if it does not exist.
         """
         return self._get(self._source_identifier, partition_key)
 
@@ -85,103 +85,107 @@ class Administration:
         self,
         partition_key: str,
         *,
-        seen: Partition | None = None,
+        expected: Partition | None = None,
         version: int | None = None,
         expired_by: datetime | None = None,
     ) -> Partition:
-        """End anybody's lease now; progress and failures are kept. The former owner's writes are refused from then on.
+        """End a lease now, whichever owner holds it; progress and failures are kept.
 
-        :param seen: as for the others; or the source's global state, for the lease of its supplier.
-        :param expired_by: only if the lease had ended by this instant (aware), and was not renewed since it was seen.
+        The store refuses the former owner's writes from then on.
+
+        :param expected: as for the other methods; or the source's global state, to release the lease of its supplier.
+        :param expired_by: release it only if the lease had ended by this instant (aware) and was not renewed since.
         :returns: the partition as written.
-        :raises PartitionStatusError: if nobody holds it.
-        :raises PartitionNotFoundError: if there is none.
-        :raises PartitionUpdateError: if it is not as seen, or the lease runs on.
+        :raises PartitionStatusError: if it has no owner.
+        :raises PartitionNotFoundError: if it does not exist.
+        :raises PartitionUpdateError: if it is not as expected, or the lease has not ended.
         """
         now = self._clock.now()
 
         def released(partition: Partition) -> Partition:
             check_releasable(partition)
-            if expired_by is not None and not has_run_out(partition, expired_by):
+            if expired_by is not None and not has_expired(partition, expired_by):
                 raise PartitionUpdateError(
-                    f"partition {partition_key!r}: its lease runs until {partition.priority.isoformat()}: "
-                    f"{partition.owner} has renewed it; look at it again"
+                    f"partition {partition_key!r}: its lease runs until {partition.priority.isoformat()}, because "
+                    f"{partition.owner} renewed it; check it again"
                 )
             return partition.given_up(now)
 
-        return self._change(ChangeKind.RELEASED, partition_key, released, seen, version)
+        return self._change(ChangeKind.RELEASED, partition_key, released, expected, version)
 
-    def reopen(self, partition_key: str, *, seen: Partition | None = None, version: int | None = None) -> Partition:
-        """Make a partition that rests or is parked available now, with its failures forgotten; progress is kept.
+    def reopen(self, partition_key: str, *, expected: Partition | None = None, version: int | None = None) -> Partition:
+        """Make a partition that waits for a retry or is parked available now, without failures; progress is kept.
 
-        One that waits already only has its failures forgotten, so that it is not put aside by the next one.
+        A partition that is queued already only loses its failures, so that the next failure does not close it.
 
         :returns: the partition as written.
-        :raises PartitionStatusError: if it is leased, COMPLETED, or waiting without a failure.
-        :raises PartitionNotFoundError: if there is none.
-        :raises PartitionUpdateError: if it is not as seen.
+        :raises PartitionStatusError: if it is leased, COMPLETED, or queued without a failure.
+        :raises PartitionNotFoundError: if it does not exist.
+        :raises PartitionUpdateError: if it is not as expected.
         """
         now = self._clock.now()
 
         def reopened(partition: Partition) -> Partition:
             check_reopenable(partition, now)
-            # What waits already keeps its place in the queue.
+            # A queued partition keeps its position in the queue.
             waiting = partition.status is PartitionStatus.UNASSIGNED
             return partition.reopened(min(partition.priority, now) if waiting else now)
 
-        return self._change(ChangeKind.REOPENED, partition_key, reopened, seen, version)
+        return self._change(ChangeKind.REOPENED, partition_key, reopened, expected, version)
 
-    def park(self, partition_key: str, *, seen: Partition | None = None, version: int | None = None) -> Partition:
-        """Put a partition aside until a person reopens it, whoever holds it; progress and failures are kept.
+    def park(self, partition_key: str, *, expected: Partition | None = None, version: int | None = None) -> Partition:
+        """Park a partition until a user reopens it, whichever owner holds it; progress and failures are kept.
 
-        Its last error says who did so, and why, and what the last error was before.
+        Its last error records who parked it, why, and the error before.
 
         :returns: the partition as written.
-        :raises PartitionStatusError: if it is COMPLETED, or parked already.
-        :raises PartitionNotFoundError: if there is none.
-        :raises PartitionUpdateError: if it is not as seen.
+        :raises PartitionStatusError: if it is COMPLETED or already parked.
+        :raises PartitionNotFoundError: if it does not exist.
+        :raises PartitionUpdateError: if it is not as expected.
         """
 
         def parked(partition: Partition) -> Partition:
             check_parkable(partition)
             return replace(partition, last_error=self._parked_because(partition)).resting(PARKED_UNTIL)
 
-        return self._change(ChangeKind.PARKED, partition_key, parked, seen, version)
+        return self._change(ChangeKind.PARKED, partition_key, parked, expected, version)
 
     def reset(
         self,
         partition_key: str,
         progress: Mapping[str, Any] | Callable[[Partition], Mapping[str, Any]],
         *,
-        seen: Partition | None = None,
+        expected: Partition | None = None,
         version: int | None = None,
     ) -> Partition:
-        """Make the partition as new, with this progress, wherever it stands.
+        """Reset the partition to this progress, whatever its status, as if it were new.
 
-        The one write that may overwrite progress that cannot be read.
+        This is the only write that may overwrite unreadable progress.
 
-        :param progress: what it starts from, a JSON object as its source understands it; or what makes that of the
-            partition as it stands at the moment of the write.
+        :param progress: the progress to start from, a JSON object in the source's format; or a function that returns
+            it, given the partition as it is at the time of the write.
         :returns: the partition as written.
         :raises ProgressError: if the progress cannot be stored.
-        :raises PartitionNotFoundError: if there is none.
-        :raises PartitionUpdateError: if it is not as seen.
+        :raises PartitionNotFoundError: if it does not exist.
+        :raises PartitionUpdateError: if it is not as expected.
         """
         now = self._clock.now()
 
         def reset(partition: Partition) -> Partition:
             return partition.reset(progress(partition) if callable(progress) else progress, now)
 
-        return self._change(ChangeKind.RESET, partition_key, reset, seen, version)
+        return self._change(ChangeKind.RESET, partition_key, reset, expected, version)
 
-    def delete(self, partition_key: str, *, seen: Partition | None = None, version: int | None = None) -> Partition:
-        """Delete the partition, wherever it stands, and release the names that it claims: a supplier finds them anew.
+    def delete(self, partition_key: str, *, expected: Partition | None = None, version: int | None = None) -> Partition:
+        """Delete the partition, whatever its status, and release the names that it claims.
+
+        A supplier finds these names again.
 
         :returns: the partition as it was.
-        :raises PartitionNotFoundError: if there is none.
-        :raises PartitionUpdateError: if it is not as seen.
+        :raises PartitionNotFoundError: if it does not exist.
+        :raises PartitionUpdateError: if it is not as expected.
         """
-        current = first = seen or self.get(partition_key)
+        current = first = expected or self.get(partition_key)
         for _ in range(MAX_TRIES):
             _check_version(current, version)
             try:
@@ -193,7 +197,7 @@ class Administration:
                     _check_unchanged(first, stored)
                     current = stored
                     continue
-                # The deletion happened and its answer was lost, or somebody else was faster.
+                # The deletion succeeded and its response was lost, or another process was faster.
             self._log(ChangeKind.DELETED, current)
             self._release_claims(current)
             return current
@@ -209,11 +213,11 @@ class Administration:
         kind: ChangeKind,
         partition_key: str,
         change: Callable[[Partition], Partition],
-        seen: Partition | None,
+        expected: Partition | None,
         version: int | None,
     ) -> Partition:
         """Write a change; return the partition as written."""
-        current = first = seen or self.get(partition_key)
+        current = first = expected or self.get(partition_key)
         for _ in range(MAX_TRIES):
             _check_version(current, version)
             intended = self._because(kind, change(current))
@@ -226,7 +230,7 @@ class Administration:
                     _check_unchanged(first, stored)
                     current = stored
                     continue
-                written = stored  # the write happened, its answer was lost
+                written = stored  # the write succeeded, its response was lost
             self._log(kind, current)
             return written
         raise _changes_too_fast(partition_key)
@@ -243,7 +247,7 @@ class Administration:
     def _log(self, kind: ChangeKind, before: Partition) -> None:
         try:
             source = parse_source_identifier(self._source_identifier).source
-        except ValueError:  # another system named it
+        except ValueError:  # the name comes from another system
             source = self._source_identifier
         log.info(
             "partition %s by hand: source=%s partition=%s former_status=%s former_owner=%s by=%s reason=%r",
@@ -252,69 +256,71 @@ class Administration:
 
 
 def check_releasable(partition: Partition) -> None:
-    """Check that there is a lease to end.
+    """Check that the partition has a lease to release.
 
-    :raises PartitionStatusError: if there is none.
+    :raises PartitionStatusError: if it has none.
     """
     if partition.status is not PartitionStatus.ASSIGNED:
         raise PartitionStatusError(
-            f"partition {partition.partition_key!r} is {partition.status}: nobody holds it, there is nothing to release"
+            f"partition {partition.partition_key!r} is {partition.status}: it has no owner, so there is nothing to "
+            "release"
         )
 
 
 def check_reopenable(partition: Partition, now: datetime) -> None:
-    """Check that there is something to reopen, or failures to forget.
+    """Check that the partition can be reopened, or has failures to reset.
 
-    :raises PartitionStatusError: if there is nothing.
+    :raises PartitionStatusError: if not.
     """
     key = partition.partition_key
     match partition.status:
         case PartitionStatus.COMPLETED:
             raise PartitionStatusError(
-                f"partition {key!r} is COMPLETED: all its data is delivered; to have it delivered again, use reset"
+                f"partition {key!r} is COMPLETED: all its data is delivered; use reset to deliver it again"
             )
         case PartitionStatus.ASSIGNED:
             raise PartitionStatusError(
-                f"partition {key!r} is ASSIGNED: {partition.owner} works on it; to take it away, use release"
+                f"partition {key!r} is ASSIGNED: {partition.owner} works on it; use release to end its lease"
             )
         case PartitionStatus.UNASSIGNED if not partition.attempts and partition.priority <= now:
-            raise PartitionStatusError(f"partition {key!r} is UNASSIGNED: it waits for an owner already")
+            raise PartitionStatusError(f"partition {key!r} is UNASSIGNED: it already waits for an owner")
 
 
 def check_parkable(partition: Partition) -> None:
-    """Check that there is something to put aside.
+    """Check that the partition can be parked.
 
-    :raises PartitionStatusError: if there is nothing.
+    :raises PartitionStatusError: if not.
     """
     if partition.status is PartitionStatus.COMPLETED:
         raise PartitionStatusError(
-            f"partition {partition.partition_key!r} is COMPLETED: all its data is delivered, there is nothing to park"
+            f"partition {partition.partition_key!r} is COMPLETED: all its data is delivered, so there is nothing to "
+            "park"
         )
     if partition.is_parked:
-        raise PartitionStatusError(f"partition {partition.partition_key!r} is parked already")
+        raise PartitionStatusError(f"partition {partition.partition_key!r} is already parked")
 
 
 def _check_version(partition: Partition, version: int | None) -> None:
     if version is not None and partition.version != version:
         raise PartitionUpdateError(
-            f"partition {partition.partition_key!r} has changed since it was looked at: that was version {version}, "
-            f"and it is {_standing(partition)}, version {partition.version} now; look at it again"
+            f"partition {partition.partition_key!r} has changed since it was read: version {version} was read, and it "
+            f"is now {_describe_status(partition)}, version {partition.version}; check it again"
         )
 
 
 def _check_unchanged(first: Partition, stored: Partition) -> None:
     if (stored.status, stored.owner) != (first.status, first.owner):
         raise PartitionUpdateError(
-            f"partition {stored.partition_key!r} has changed in the meantime: it was {_standing(first)} and is "
-            f"{_standing(stored)} now; look at it again"
+            f"partition {stored.partition_key!r} has changed in the meantime: it was {_describe_status(first)} and is "
+            f"now {_describe_status(stored)}; check it again"
         )
 
 
-def _standing(partition: Partition) -> str:
+def _describe_status(partition: Partition) -> str:
     if partition.owner:
         return f"{partition.status} to {partition.owner}"
     return f"{partition.status} (parked)" if partition.is_parked else str(partition.status)
 
 
 def _changes_too_fast(partition_key: str) -> PartitionUpdateError:
-    return PartitionUpdateError(f"partition {partition_key!r} changed {MAX_TRIES} times meanwhile; try again")
+    return PartitionUpdateError(f"partition {partition_key!r} changed {MAX_TRIES} times during the write; try again")

@@ -1,12 +1,12 @@
-"""How many partitions a worker should hold, and which ones should move. Pure decisions, no I/O.
+"""Decides how many partitions a worker should hold, and which ones should move. Pure decisions, no I/O.
 
-Every worker decides for itself, from what the store says about all; two that see the same decide what fits together,
-since ties are broken by names and nothing is random. There is no leader to elect, to lose, or to wait for.
+Every worker decides for itself from the state in the store. Workers that see the same state make compatible decisions,
+because ties are broken by name and nothing is random. There is no leader to elect, to lose, or to wait for.
 
-From the Kinesis Client Library: the even part rounded up, taking from others only where nothing is free, one lease at
-a time, and, by throughput, moves only where they make a difference. Unlike there, workers without leases are known,
-finished leases do not count, a lease that was never owned is not the prey of whoever looks first, and the workers
-that have nothing to tell about themselves are not treated as if they were all the same.
+From the Kinesis Client Library: the even share rounded up, taking leases from others only if none is free, one lease
+at a time, and, when balancing by throughput, only moves that make a difference. Unlike there, workers without leases
+are known, finished leases do not count, a lease that never had an owner is not simply taken by the first worker that
+sees it, and workers without statistics are not treated as if they were all equal.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dataclasses import dataclass
 BY_COUNT = "count"
 BY_THROUGHPUT = "throughput"
 BALANCE_BY = (BY_COUNT, BY_THROUGHPUT)
-"""What workers share evenly: how many leases each holds, or how many bytes a second they give."""
+"""What is balanced: the number of leases of each worker, or the bytes per second that they yield."""
 
 HYSTERESIS = 0.1
-"""For the sake of throughput leases move between workers that differ by more than this part of the average load: the
-Kinesis Client Library's rebalance threshold. A lease that is larger has to even out more than that itself."""
+"""To balance throughput, leases move between workers whose loads differ by more than this fraction of the average load:
+the Kinesis Client Library's rebalance threshold. The gain of moving a larger lease must exceed it as well."""
 STEP = 8
-"""In how many steps a new worker comes by its share: with thousands of partitions, one at a time takes hours."""
+"""The number of steps in which a new worker gets its share. One lease at a time takes hours with thousands of them."""
 MAX_THROUGHPUT = 2.0**63
-"""More than this many bytes a second was not measured but made up."""
+"""Bytes per second. A larger value cannot be a real measurement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +35,9 @@ class Lease:
     """An unfinished partition that a worker holds, or could hold now.
 
     :param key: the partition's key.
-    :param owner: whose it is; None if it is free.
-    :param throughput: how many bytes a second it gives; None if that is not known.
-    :param free_seconds: for how long it has been seen free.
+    :param owner: its owner; None if it is free.
+    :param throughput: the bytes per second that it yields; None if unknown.
+    :param free_seconds: how long it has been known to be free.
     """
 
     key: str
@@ -50,23 +50,23 @@ class Lease:
 class Member:
     """A live worker.
 
-    :param owner: who it is.
-    :param max_leases: most leases that it holds; None for any number.
-    :param listens: whether it hands over what others ask it for: a worker of an older version does not.
+    :param owner: its owner name.
+    :param max_leases: the maximum number of leases that it holds; None for no limit.
+    :param hands_over: whether it hands over leases on request; a worker of an older version does not.
     """
 
     owner: str
     max_leases: int | None = None
-    listens: bool = True
+    hands_over: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """A lease that one worker asks another for.
+    """The move of a lease that one worker requests from another.
 
     :param key: the partition's key.
-    :param giver: who holds it.
-    :param taker: who asks for it.
+    :param giver: the worker that holds it.
+    :param taker: the worker that requests it.
     """
 
     key: str
@@ -76,40 +76,42 @@ class Move:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How to share.
+    """The rules of balancing.
 
-    :param balance_by: `BY_COUNT`: as many leases each; `BY_THROUGHPUT`: as many bytes a second each.
-    :param max_leases_to_steal: how many leases a worker asks others for at a time; None for a `STEP` of an even share.
-    :param expected_workers: how many workers are expected at the least.
-    :param patience_seconds: what stays free longer than this is taken by whoever may hold more.
+    :param balance_by: `BY_COUNT` balances the number of leases, `BY_THROUGHPUT` the bytes per second.
+    :param max_leases_to_steal: how many leases a worker requests from others at a time; None for a fraction `1 / STEP`
+        of an even share.
+    :param expected_workers: the minimum number of workers that are expected.
+    :param force_after_seconds: how long a lease may stay free; after that, any worker that may hold more takes it.
     """
 
     balance_by: str = BY_COUNT
     max_leases_to_steal: int | None = 1
     expected_workers: int = 1
-    patience_seconds: float = math.inf
+    force_after_seconds: float = math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What one worker should do.
+    """The plan of one worker.
 
-    :param acquire: how many free leases it should take.
-    :param ask: the moves that it should ask for.
-    :param drop: the keys of the moves that it asked for and that serve no purpose any more.
+    :param acquire: how many free leases it should acquire.
+    :param requests: the moves that it should request.
+    :param obsolete: the keys of its earlier requests that no longer serve a purpose.
     """
 
     acquire: int = 0
-    ask: tuple[Move, ...] = ()
-    drop: frozenset[str] = frozenset()
+    requests: tuple[Move, ...] = ()
+    obsolete: frozenset[str] = frozenset()
 
 
 def fair_share(leases: int, limits: Sequence[int | None]) -> int:
-    """Return the most leases a worker without a limit should hold: an even part, rounded up, of what the limits of
-    others leave over.
+    """Return how many leases a worker without a limit should hold at most.
 
-    :param leases: how many there are.
-    :param limits: of each worker, the one that asks included: most leases that it holds, None for any number.
+    This is an even share, rounded up, of the leases that remain after the workers with lower limits.
+
+    :param leases: the total number of leases.
+    :param limits: the maximum number of leases of each worker, including this one; None for no limit.
     """
     left, workers = leases, len(limits)
     for limit in sorted(limit for limit in limits if limit is not None):
@@ -119,28 +121,26 @@ def fair_share(leases: int, limits: Sequence[int | None]) -> int:
     return math.ceil(left / workers) if workers else max((limit or 0 for limit in limits), default=leases)
 
 
-def plan(
-    me: str, leases: Sequence[Lease], members: Collection[Member], under_way: Sequence[Move], rules: Rules
-) -> Plan:
-    """Return what one worker should do, given what all of them hold.
+def plan(me: str, leases: Sequence[Lease], members: Collection[Member], pending: Sequence[Move], rules: Rules) -> Plan:
+    """Return the plan of one worker, given the leases of all workers.
 
     :param me: the worker; one of the members.
-    :param leases: what there is to share, those that are free in the order in which they are acquired.
+    :param leases: the leases to share; the free ones are in the order of acquisition.
     :param members: the live workers.
-    :param under_way: what was asked for and not handed over yet, the oldest first: counts as done.
+    :param pending: the moves that were requested and are not handed over yet, the oldest first. They count as done.
     """
     balance = _Balance(leases, members, rules)
-    done = [(move, balance.apply(move, is_asked_again=move.taker == me)) for move in under_way]
+    done = [(move, balance.apply(move, is_own=move.taker == me)) for move in pending]
     free = [lease for lease in leases if lease.owner is None]
     return Plan(
-        acquire=balance.seats(me, free),
-        ask=() if free else tuple(balance.moves_of(me, [move for move, is_done in done if is_done])),
-        drop=frozenset(move.key for move, is_done in done if move.taker == me and not is_done),
+        acquire=balance.free_leases_to_take(me, free),
+        requests=() if free else tuple(balance.requested_moves(me, [move for move, is_done in done if is_done])),
+        obsolete=frozenset(move.key for move, is_done in done if move.taker == me and not is_done),
     )
 
 
 class _Balance:
-    """Who holds what, if all that was asked for is handed over; changes as moves are applied."""
+    """The leases of each worker, as if all requested moves were done. Applying a move changes it."""
 
     def __init__(self, leases: Sequence[Lease], members: Collection[Member], rules: Rules) -> None:
         self._rules = rules
@@ -149,42 +149,43 @@ class _Balance:
         self._weights = _weights(leases, rules.balance_by)
         self._held: dict[str, set[str]] = {owner: set() for owner in self._members}
         self._loads = dict.fromkeys(self._members, 0.0)
-        # What each holds in truth, and what it takes beside it: nobody gives away what nobody has taken yet.
+        # The leases that each worker really holds, plus those it receives: a lease cannot be passed on before its
+        # receipt.
         self._occupied = dict.fromkeys(self._members, 0)
         self._moved: set[str] = set()
-        self._sorted: dict[str, list[tuple[float, str]]] = {}  # what each may give, by weight and key
+        self._sorted: dict[str, list[tuple[float, str]]] = {}  # the leases that each worker may give, by weight and key
         for lease in leases:
             if lease.owner in self._members:
                 self._put(lease.key, lease.owner)
 
-    def apply(self, move: Move, *, is_asked_again: bool) -> bool:
-        """Do a move; tell whether it was done.
+    def apply(self, move: Move, *, is_own: bool) -> bool:
+        """Apply a move; return whether it was applied.
 
-        :param is_asked_again: whether it is left undone if it does not help any more.
+        :param is_own: whether this worker requested it. Its own requests are not applied if they no longer help.
         """
         if move.taker not in self._members or move.key not in self._held.get(move.giver, ()):
             return False
-        if is_asked_again and not (
+        if is_own and not (
             self._has_room(move.taker) and self._gain(move.taker, move.giver, self._weights[move.key]) > 0
         ):
             return False
         self._move(move)
         return True
 
-    def seats(self, me: str, free: Sequence[Lease]) -> int:
-        """Return how many free leases a worker should take."""
+    def free_leases_to_take(self, me: str, free: Sequence[Lease]) -> int:
+        """Return how many free leases a worker should acquire."""
         limit = self._members[me].max_leases
         room = self._total if limit is None else limit - self._occupied[me]
-        left_over = sum(lease.free_seconds > self._rules.patience_seconds for lease in free)
-        fair = self._count_seats(me) if self._rules.balance_by == BY_COUNT else self._load_seats(me, free)
+        left_over = sum(lease.free_seconds > self._rules.force_after_seconds for lease in free)
+        fair = self._share_by_count(me) if self._rules.balance_by == BY_COUNT else self._share_by_throughput(me, free)
         return max(0, min(room, max(fair, left_over)))
 
-    def moves_of(self, me: str, under_way: Sequence[Move]) -> Iterator[Move]:
-        """Yield what a worker should ask for, while others ask for what they should.
+    def requested_moves(self, me: str, pending: Sequence[Move]) -> Iterator[Move]:
+        """Yield the moves that a worker should request, given that the others request theirs.
 
-        :param under_way: the moves that were done already.
+        :param pending: the moves that were applied already.
         """
-        asking = {owner: sum(move.taker == owner for move in under_way) for owner in self._members}
+        asking = {owner: sum(move.taker == owner for move in pending) for owner in self._members}
         most = self._rules.max_leases_to_steal or max(1, self._total // len(self._members) // STEP)
         while move := self._next_move({o for o, n in asking.items() if n < most}):
             self._move(move)
@@ -192,18 +193,18 @@ class _Balance:
             if move.taker == me:
                 yield move
 
-    def _count_seats(self, me: str) -> int:
+    def _share_by_count(self, me: str) -> int:
         limits = [member.max_leases for member in self._members.values()]
         limits += [None] * (self._rules.expected_workers - len(limits))
         return fair_share(self._total, limits) - len(self._held[me])
 
-    def _load_seats(self, me: str, free: Sequence[Lease]) -> int:
-        # Those that are expected have no name yet: they come after those that are there.
+    def _share_by_throughput(self, me: str, free: Sequence[Lease]) -> int:
+        # Expected workers have no name yet, so they come after the existing ones.
         loads = [(load, len(self._held[o]), 0, o) for o, load in self._loads.items()]
         loads += [(0.0, 0, 1, str(n)) for n in range(self._rules.expected_workers - len(self._members))]
         mine = 0
         for lease in free:
-            open_to = [place for place in loads if place[2] or place[1] < self._limit(place[3])]
+            open_to = [each for each in loads if each[2] or each[1] < self._limit(each[3])]
             if not open_to:
                 break
             least = min(open_to)
@@ -212,46 +213,46 @@ class _Balance:
             mine += owner == me and not expected
         return mine
 
-    def _next_move(self, may_ask: Collection[str]) -> Move | None:
+    def _next_move(self, may_request: Collection[str]) -> Move | None:
         least_first = sorted(self._members, key=lambda owner: (self._loads[owner], len(self._held[owner]), owner))
         for taker in least_first:
             if (
-                taker not in may_ask
-                or not self._listens(taker)
+                taker not in may_request
+                or not self._hands_over(taker)
                 or not self._has_room(taker)
-                or self._has_its_part(taker)
+                or self._has_its_share(taker)
             ):
                 continue
             for giver in sorted(least_first, key=lambda o: (-self._loads[o], -len(self._held[o]), o)):
                 if self._loads[giver] - self._loads[taker] <= self._threshold:
                     break  # no move can gain more than the whole difference
-                if not self._listens(giver):
+                if not self._hands_over(giver):
                     continue
                 key = self._best(taker, giver)
                 if key is None:
                     continue
                 weight = self._weights[key]
-                # Of many small leases no single one gains much; what they gain together is the difference.
+                # If leases are small, no single move gains much; together they gain the whole difference.
                 if self._gain(taker, giver, weight) > min(self._threshold, weight):
                     return Move(key=key, giver=giver, taker=taker)
         return None
 
     @property
     def _threshold(self) -> float:
-        """What a move must gain more than: with one lease more or less nothing would be won."""
+        """A move must gain more than this: one lease more or less would only swap the two workers."""
         if self._rules.balance_by == BY_COUNT:
             return 1.0
         return HYSTERESIS * sum(self._loads.values()) / len(self._loads)
 
     def _gain(self, taker: str, giver: str, weight: float) -> float:
-        """Return by how much a move makes the difference between two workers smaller."""
+        """Return by how much a move reduces the difference between two workers."""
         difference = self._loads[giver] - self._loads[taker]
         return difference - abs(difference - 2 * weight)
 
     def _best(self, taker: str, giver: str) -> str | None:
-        """Return the lease whose move evens out most, of equals the first; None if none may move.
+        """Return the key of the lease whose move reduces the difference most; None if none may move.
 
-        That is one whose weight is next to half the difference, from below or above.
+        Its weight is the nearest to half the difference, from below or above. The first key wins a tie.
         """
         if giver not in self._sorted:
             self._sorted[giver] = sorted((self._weights[key], key) for key in self._held[giver] - self._moved)
@@ -276,11 +277,11 @@ class _Balance:
         self._occupied[owner] += 1
         self._loads[owner] += self._weights[key]
 
-    def _listens(self, owner: str) -> bool:
-        return self._members[owner].listens
+    def _hands_over(self, owner: str) -> bool:
+        return self._members[owner].hands_over
 
-    def _has_its_part(self, owner: str) -> bool:
-        """Whether a worker holds as many leases as it should: one more would have to move on to somebody else."""
+    def _has_its_share(self, owner: str) -> bool:
+        """Return whether a worker holds its full share; another lease would have to move on to another worker."""
         if self._rules.balance_by != BY_COUNT:
             return False
         limits = [member.max_leases for member in self._members.values()]
@@ -295,7 +296,7 @@ class _Balance:
 
 
 def _weights(leases: Sequence[Lease], balance_by: str) -> dict[str, float]:
-    """Return what each lease counts; never anything that cannot be compared."""
+    """Return the weight of each lease; every weight is a finite number."""
     known = {
         lease.key: lease.throughput
         for lease in leases

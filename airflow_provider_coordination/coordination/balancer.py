@@ -1,11 +1,12 @@
-"""Sharing a source's partitions among its workers: what one worker does about it, round after round.
+"""Shares a source's partitions among its workers: the part of one worker, round after round.
 
-What is free is acquired up to the share. Where nothing is free, a worker below its share asks one above it for a
-lease, in its own item of the registry. The owner lands nothing new for that partition, delivers what is landed, and
-makes the asking worker the owner in one conditional write; or, once its time is up, hands the partition over as it
-stands: what is landed is delivered from its files by the next owner. A worker that is not answered takes the lease by
-force. So every handover ends by a deadline on either side, by the monotonic clock of that side alone. The Kinesis
-Client Library's graceful handoff is the model; there it may hang when one side forgets it.
+Free partitions are acquired up to the worker's share. If none is free, a worker below its share requests a lease from a
+worker above its share. The request is in the requesting worker's own item of the registry. The owner then lands nothing
+new for that partition, delivers the landed batches, and makes the requesting worker the owner in one conditional
+write. If the handover timeout passes first, it hands the partition over as it is, and the next owner delivers the
+landed batches from their files. If a request gets no response, the worker takes the lease by force. So each side ends
+every handover by a deadline, measured by its own monotonic clock only. The model is the Kinesis Client Library's
+graceful handoff, which may hang if one side forgets it.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ from airflow_provider_coordination.coordination.lease_settings import LeaseSetti
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
-from airflow_provider_coordination.coordination.workers import Wish, Worker
+from airflow_provider_coordination.coordination.workers import LeaseRequest, Worker
 
 log = logging.getLogger(__name__)
 
-LOOKS_PER_TIMEOUT = 6
-"""So often in an ownership timeout a worker lists the partitions, and looks who asks it for some."""
-PATIENCE_TIMEOUTS = 3
-"""What was seen free for this many ownership timeouts is taken by whoever may hold more: the Kinesis Client Library's
-rule for very old leases, but a lease is as old as this worker has known it to be free."""
-MAX_WISHES_BYTES = 32 * 1024
-"""How large the keys and owners are at most that a worker asks for at once: its item has to stay small."""
-WISH_BYTES = 64
-"""What a wish takes beside them."""
+POLLS_PER_TIMEOUT = 6
+"""How often per ownership timeout a worker lists the partitions and reads the lease requests of other workers."""
+FORCE_AFTER_TIMEOUTS = 3
+"""After this many ownership timeouts, any worker that may hold more takes a free partition. This is the Kinesis Client
+Library's rule for very old leases, but here the age of a lease is how long this worker has known it to be free."""
+MAX_LEASE_REQUESTS_BYTES = 32 * 1024
+"""The maximum size of the keys and owners that a worker requests at once: its item must stay small."""
+LEASE_REQUEST_BYTES = 64
+"""The size of a lease request in addition to its key and owner."""
 TRIES = 3
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """What a listing said about a partition."""
+    """A partition as it was listed."""
 
     key: str
     status: PartitionStatus
@@ -52,24 +53,24 @@ class _Listed:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """Somebody asks this worker for a lease."""
+class _HandoverRequest:
+    """Another worker's request for a lease of this worker."""
 
     taker: str
-    seen_at: float  # on the monotonic clock
+    received_at: float  # on the monotonic clock
 
 
 class Balancer:
-    """One worker's part in sharing the partitions of a source.
+    """Balances the partitions of a source for one worker.
 
-    `rebalance` is called once a round by the thread that works; `renew_due` by a `LeaseRenewer`, so that a long round
-    costs neither the registration nor a deadline.
+    The working thread calls `rebalance` once per round. A `LeaseRenewer` calls `renew_due`, so that a long round delays
+    neither the registration nor a handover.
 
-    :param coordinator: of the source, initialized.
-    :param leases: how many leases it may have, and how it comes by them.
-    :param max_leases: most leases that this worker holds where the settings say nothing; None for any number.
-    :param expected_workers: how many workers count at the least during this one's first ownership timeout: the others
-        may not be there yet.
+    :param coordinator: the initialized coordinator of the source.
+    :param leases: how many leases the worker may hold, and how it gets them.
+    :param max_leases: the maximum number of leases if the settings give none; None for no limit.
+    :param expected_workers: the minimum number of workers to assume during this worker's first ownership timeout,
+        because the others may not have started yet.
     """
 
     def __init__(
@@ -91,66 +92,66 @@ class Balancer:
         self._handover_seconds = leases.handover_timeout.total_seconds()
         self._expected_workers = expected_workers
         self._timeout_seconds = coordinator.leases.ownership_timeout.total_seconds()
-        self._look_seconds = self._timeout_seconds / LOOKS_PER_TIMEOUT
+        self._poll_seconds = self._timeout_seconds / POLLS_PER_TIMEOUT
         self._started = self._clock.monotonic()
         self._listing: dict[str, _Listed] = {}
         self._listed_at: float | None = None
-        self._listed_for: frozenset[str] = frozenset()  # the workers that were there
+        self._listed_for: frozenset[str] = frozenset()  # the workers that were live then
         self._free_since: dict[str, float] = {}
-        self._departed: set[str] = set()  # workers that were there and are gone, as long as leases are in their name
-        self._wishes: dict[str, tuple[Wish, float]] = {}  # and when, on the monotonic clock
+        self._departed: set[str] = set()  # workers that ended, as long as leases are in their name
+        self._requests: dict[str, tuple[LeaseRequest, float]] = {}  # with their monotonic time
         self._held_before: frozenset[str] = frozenset()
-        self._lock = threading.Lock()  # for what the renewal thread changes too
+        self._lock = threading.Lock()  # for state that the renewal thread changes as well
         self._live: dict[str, Worker] = {}
-        self._looked_at: float | None = None
-        self._leaving: dict[str, _Asked] = {}
+        self._polled_at: float | None = None
+        self._leaving: dict[str, _HandoverRequest] = {}
         self._handed_over: set[str] = set()
         self._handing_over = threading.Lock()
 
-    # For the thread that works
+    # For the working thread
 
     def rebalance(self) -> list[Partition]:
-        """Register, see who is there, and acquire, adopt and ask for what this worker should have.
+        """Register, read the live workers, and acquire, adopt and request the partitions that this worker should hold.
 
-        While the source is suspended it asks for nothing, and gains no more than what was handed over already.
+        While the source is suspended, it requests nothing and only adopts what was handed over already.
 
-        :returns: what it has gained.
+        :returns: the partitions that it gained.
         """
-        self._say()
-        self._look()
-        if self._listed_for - self._live.keys():  # where others go, that may be why: nobody takes what they leave
-            self._coordinator.view.suspensions.doubt()
+        self._register()
+        self._poll()
+        if self._listed_for - self._live.keys():  # they may have left because of a suspension
+            self._coordinator.view.suspensions.invalidate()
         if self._coordinator.view.suspension() is not None:
             return self._withdraw()
-        gained = self._answered()
-        fresh = self._list_if_due(anew=bool(gained))
+        gained = self._collect_handovers()
+        fresh = self._refresh_listing(force=bool(gained))
         todo = self._plan()
-        for key in todo.drop:
-            self._wishes.pop(key, None)
+        for key in todo.obsolete:
+            self._requests.pop(key, None)
         acquired = self._coordinator.leases.acquire(todo.acquire) if todo.acquire else []
-        if fresh and not acquired:  # nothing was free a moment ago
-            self._wish(todo)
-        self._say()
+        if fresh and not acquired:  # nothing was free just now
+            self._request_leases(todo)
+        self._register()
         self._held_before = frozenset(self._coordinator.leases.held)
         return gained + acquired
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has asked for a lease and was not answered yet."""
-        return bool(self._wishes)
+        """Whether a lease request of this worker is still open."""
+        return bool(self._requests)
 
     @property
     def leaving(self) -> dict[str, str]:
-        """The held partitions that others ask for, each with who does: finish them and call `hand_over`."""
+        """The held partitions that other workers request, with the worker: finish them and call `hand_over`."""
         with self._lock:
             return {key: asked.taker for key, asked in self._leaving.items()}
 
     def hand_over(self, partition_keys: Collection[str]) -> list[str]:
-        """Hand partitions over to the workers that ask for them, as far as they still do; return which were.
+        """Hand partitions over to the workers that still request them; return the keys of those handed over.
 
-        Their work is finished, or is left to the next owner.
+        Their work must be finished, or left to the next owner.
 
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises StoreUnavailableError: if the store is unavailable.
         """
         with self._handing_over:
             with self._lock:
@@ -161,74 +162,79 @@ class Balancer:
             return given
 
     def was_handed_over(self, partition_key: str) -> bool:
-        """Return, once, whether a partition that is held no more was handed over."""
-        with self._handing_over, self._lock:  # the renewal thread may be about to note it
+        """Return whether a partition that is no longer held was handed over; True only once per handover."""
+        with self._handing_over, self._lock:  # the renewal thread may be about to record it
             known = partition_key in self._handed_over
             self._handed_over.discard(partition_key)
             return known
 
     def leave(self) -> None:
-        """End this worker's part: others count it no more. Give its leases back afterwards.
+        """Deregister this worker, so that others no longer count it. Give its leases back afterwards.
 
-        From now on nobody hands anything over to it; what was handed over already is held, to be given back.
+        From now on, no other worker hands a lease over to it. Leases handed over already are held and must be given
+        back.
         """
         self._workers.deregister()
-        self._adopt_all(self._forget_wishes())
+        self._adopt_all(self._clear_requests())
 
     # For the renewal thread
 
     @property
     def ownership_timeout(self) -> timedelta:
-        """How long a registration runs without renewal."""
+        """How long a registration lasts without renewal."""
         return self._coordinator.leases.ownership_timeout
 
     def renew_due(self) -> None:
-        """Renew the registration, see who asks for partitions, and hand over those that are not finished in time."""
+        """Renew the registration, read lease requests, and hand over partitions that are not finished in time."""
         self._workers.renew_due()
-        if self._looked_at is None:  # not registered yet
+        if self._polled_at is None:  # not registered yet
             return
-        if self._clock.monotonic() - self._looked_at >= self._look_seconds:
-            self._look()
+        if self._clock.monotonic() - self._polled_at >= self._poll_seconds:
+            self._poll()
         with self._lock:
-            overdue = [k for k, asked in self._leaving.items() if self._passed(asked.seen_at, self._handover_seconds)]
+            overdue = [
+                key for key, asked in self._leaving.items() if self._passed(asked.received_at, self._handover_seconds)
+            ]
         for key in overdue:
-            log.warning("partition is handed over as it stands, its round takes too long: partition=%s", key)
+            log.warning("partition is handed over unfinished, because its round takes too long: partition=%s", key)
         if overdue:
             self.hand_over(overdue)
 
-    # Inside: looking
+    # Internal: reading
 
-    def _look(self) -> None:
-        """Read who is there, and what they ask this worker for."""
+    def _poll(self) -> None:
+        """Read the live workers and their lease requests to this worker."""
         workers = self._workers.live()
         held = self._coordinator.leases.held
         asked: dict[str, tuple[datetime, str]] = {}
         for worker in workers:
-            for wish in worker.wishes if worker.owner != self._me else ():
-                if wish.giver == self._me and wish.key in held:
-                    first = (wish.since, worker.owner)
-                    asked[wish.key] = min(first, asked.get(wish.key, first))
+            for request in worker.lease_requests if worker.owner != self._me else ():
+                if request.giver == self._me and request.key in held:
+                    first = (request.since, worker.owner)
+                    asked[request.key] = min(first, asked.get(request.key, first))
         now = self._clock.monotonic()
         with self._lock:
             known = {(key, was.taker): was for key, was in self._leaving.items()}
-            self._leaving = {key: known.get((key, taker), _Asked(taker, now)) for key, (_, taker) in asked.items()}
+            self._leaving = {
+                key: known.get((key, taker), _HandoverRequest(taker, now)) for key, (_, taker) in asked.items()
+            }
             self._live = {worker.owner: worker for worker in workers}
-            self._looked_at = now
+            self._polled_at = now
             for key in asked.keys() - {key for key, _ in known}:
-                log.info("partition is asked for: partition=%s by=%s", key, asked[key][1])
+                log.info("partition requested by another worker: partition=%s by=%s", key, asked[key][1])
         self._coordinator.events.gauge(WORKERS, len(workers))
 
-    def _list_if_due(self, *, anew: bool) -> bool:
-        """List the unfinished partitions if what is known of them is old, or has changed; return whether it did.
+    def _refresh_listing(self, *, force: bool) -> bool:
+        """List the unfinished partitions if the last listing is old or outdated; return whether they were listed.
 
-        :param anew: whether it is known to have changed.
+        :param force: whether the listing is known to be outdated.
         """
         live, held = frozenset(self._live), self._coordinator.leases.held
         self._departed = (self._departed | self._listed_for) - live
         if (
             self._listed_at is not None
-            and not anew
-            and not self._passed(self._listed_at, self._look_seconds)
+            and not force
+            and not self._passed(self._listed_at, self._poll_seconds)
             and self._held_before <= held.keys()
             and not any(listed.owner in self._departed for key, listed in self._listing.items() if key not in held)
         ):
@@ -241,7 +247,7 @@ class Balancer:
 
     def _list(self, partitions: Iterable[Partition]) -> None:
         newest: dict[str, Partition] = {}
-        for partition in partitions:  # one that changes its status while they are listed may come twice
+        for partition in partitions:  # a partition whose status changes during the listing may occur twice
             known = newest.get(partition.partition_key)
             if known is None or known.version < partition.version:
                 newest[partition.partition_key] = partition
@@ -256,19 +262,23 @@ class Balancer:
             )
             for key, partition in newest.items()
         }
-        # Handed over, and this worker had given up asking.
+        # Partitions that were handed over after this worker had withdrawn its request.
         self._adopt_all([key for key, listed in self._listing.items() if listed.owner == self._me])
 
-    # Inside: handing over
+    # Internal: handing over
 
     def _hand_over(self, taker: str, keys: Sequence[str]) -> list[str]:
         given: list[str] = []
         for _ in range(TRIES):
             item = self._workers.item_of(taker)
             worker = None if item is None else Worker.of(item)
-            wanted = set() if worker is None else {wish.key for wish in worker.wishes if wish.giver == self._me}
+            wanted = (
+                set()
+                if worker is None
+                else {request.key for request in worker.lease_requests if request.giver == self._me}
+            )
             for key in (key for key in keys if key not in wanted):
-                log.info("partition stays, nobody asks for it any more: partition=%s", key)
+                log.info("partition stays, its request was withdrawn: partition=%s", key)
                 self._forget(key)
             if item is None or not (keys := [key for key in keys if key in wanted]):
                 break
@@ -276,7 +286,7 @@ class Balancer:
             keys, errors = [], []
             for key, result in results.items():
                 if isinstance(result, PartitionUpdateError):
-                    keys.append(key)  # the other worker was renewed in between, or asks for something else now
+                    keys.append(key)  # the other worker renewed its item in between, or changed its requests
                 elif isinstance(result, LOST):
                     log.info("%s", result)
                     self._forget(key)
@@ -291,7 +301,7 @@ class Balancer:
                 break
         return given
 
-    # Inside: deciding
+    # Internal: planning
 
     def _plan(self) -> Plan:
         leases, owners = self._leases(), dict(self._live)
@@ -301,24 +311,24 @@ class Balancer:
             if worker.owner != self._me
         ]
         silent = {lease.owner for lease in leases if lease.owner is not None} - owners.keys() - self._departed
-        members += [Member(owner=owner, listens=False) for owner in silent if owner != self._me]
+        members += [Member(owner=owner, hands_over=False) for owner in silent if owner != self._me]
         members.append(Member(owner=self._me, max_leases=self._max_leases))
         starting = not self._passed(self._started, self._timeout_seconds)
         return plan(
             self._me,
             leases,
             members,
-            self._under_way(),
+            self._pending_moves(),
             Rules(
                 balance_by=self._balance_by,
                 max_leases_to_steal=self._max_leases_to_steal,
                 expected_workers=self._expected_workers if starting else 1,
-                patience_seconds=PATIENCE_TIMEOUTS * self._timeout_seconds,
+                force_after_seconds=FORCE_AFTER_TIMEOUTS * self._timeout_seconds,
             ),
         )
 
     def _leases(self) -> list[Lease]:
-        """Return what there is to share: not what rests, is parked, or waits for acknowledgments alone."""
+        """Return the leases to share: none that waits for a retry, is parked, or awaits acknowledgments."""
         now, held = self._clock.now(), self._coordinator.leases.held
         free: list[_Listed] = []
         leases = []
@@ -339,75 +349,80 @@ class Balancer:
         ]
         return leases
 
-    def _under_way(self) -> list[Move]:
-        others = [(wish, worker.owner) for worker in self._live.values() for wish in worker.wishes]
+    def _pending_moves(self) -> list[Move]:
+        others = [(request, worker.owner) for worker in self._live.values() for request in worker.lease_requests]
         asked = [pair for pair in others if pair[1] != self._me] + [
-            (wish, self._me) for wish, _ in self._wishes.values()
+            (request, self._me) for request, _ in self._requests.values()
         ]
         asked.sort(key=lambda pair: (pair[0].since, pair[1], pair[0].key))
-        return [Move(key=wish.key, giver=wish.giver, taker=taker) for wish, taker in asked]
+        return [Move(key=request.key, giver=request.giver, taker=taker) for request, taker in asked]
 
-    # Inside: asking
+    # Internal: requesting
 
-    def _answered(self) -> list[Partition]:
-        """See what became of what was asked for, and return what is this worker's now."""
-        known = self._coordinator.view.get_each(list(self._wishes))
+    def _collect_handovers(self) -> list[Partition]:
+        """Check the open requests; return the partitions that this worker holds now."""
+        known = self._coordinator.view.get_many(list(self._requests))
         mine = [key for key, stored in known.items() if stored.owner == self._me]
         gained = self._adopt_all(mine)
-        for key, (wish, asked_at) in list(self._wishes.items()):
+        for key, (request, asked_at) in list(self._requests.items()):
             stored = known.get(key)
             partition = None
             if key in mine:
                 pass
-            elif stored is not None and stored.owner == wish.giver and not self._coordinator.view.may_acquire(stored):
+            elif (
+                stored is not None and stored.owner == request.giver and not self._coordinator.view.may_acquire(stored)
+            ):
                 if not self._passed(asked_at, self._force_seconds):
                     continue
-                partition = self._coordinator.handover.take_over(key, wish.giver)
+                partition = self._coordinator.handover.take_over(key, request.giver)
             if partition is not None:
                 gained.append(partition)
-            del self._wishes[key]
+            del self._requests[key]
         return gained
 
     @property
     def _force_seconds(self) -> float:
-        """After how long a lease that was asked for is taken by force.
+        """After how long a requested lease is taken by force.
 
-        Later than its owner hands it over at the latest: that one may look only after a while, and clocks differ.
+        This is later than its owner's latest handover: the owner may poll with a delay, and clocks differ.
         """
-        return self._handover_seconds + self._look_seconds + self._coordinator.view.safety_margin.total_seconds()
+        return self._handover_seconds + self._poll_seconds + self._coordinator.view.safety_margin.total_seconds()
 
     def _withdraw(self) -> list[Partition]:
-        """Ask for nothing any more; return what was handed over before that was known."""
-        asked_for = self._forget_wishes()
-        self._say()
-        return self._adopt_all(asked_for)
+        """Withdraw all requests; return the partitions that were handed over before others noticed."""
+        requested = self._clear_requests()
+        self._register()
+        return self._adopt_all(requested)
 
-    def _forget_wishes(self) -> list[str]:
-        keys = list(self._wishes)
-        self._wishes.clear()
+    def _clear_requests(self) -> list[str]:
+        keys = list(self._requests)
+        self._requests.clear()
         return keys
 
     def _adopt_all(self, keys: Sequence[str]) -> list[Partition]:
         return self._coordinator.handover.adopt_each(keys)
 
-    def _wish(self, todo: Plan) -> None:
-        left = MAX_WISHES_BYTES - sum(_size(wish.key, wish.giver) for wish, _ in self._wishes.values())
-        for move in todo.ask:
+    def _request_leases(self, todo: Plan) -> None:
+        used = sum(_size(request.key, request.giver) for request, _ in self._requests.values())
+        left = MAX_LEASE_REQUESTS_BYTES - used
+        for move in todo.requests:
             left -= _size(move.key, move.giver)
-            if left < 0 and self._wishes:
+            if left < 0 and self._requests:
                 break
-            self._wishes[move.key] = (
-                Wish(key=move.key, giver=move.giver, since=self._clock.now()),
+            self._requests[move.key] = (
+                LeaseRequest(key=move.key, giver=move.giver, since=self._clock.now()),
                 self._clock.monotonic(),
             )
-            self._coordinator.events.count(CoordinationMetric.HANDOVERS_ASKED)
+            self._coordinator.events.count(CoordinationMetric.HANDOVERS_REQUESTED)
             log.info(
-                "partition asked for: source=%s partition=%s owner=%s by=%s",
+                "partition requested: source=%s partition=%s owner=%s by=%s",
                 self._coordinator.source, move.key, move.giver, self._me,
             )  # fmt: skip
 
-    def _say(self) -> None:
-        self._workers.register(max_leases=self._max_leases, wishes=[wish for wish, _ in self._wishes.values()])
+    def _register(self) -> None:
+        self._workers.register(
+            max_leases=self._max_leases, lease_requests=[request for request, _ in self._requests.values()]
+        )
 
     def _forget(self, partition_key: str, *, is_handed_over: bool = False) -> None:
         with self._lock:
@@ -420,7 +435,7 @@ class Balancer:
 
 
 def _size(key: str, giver: str) -> int:
-    return len(key.encode()) + len(giver.encode()) + WISH_BYTES
+    return len(key.encode()) + len(giver.encode()) + LEASE_REQUEST_BYTES
 
 
 def _throughput(progress: Mapping[str, object]) -> float | None:

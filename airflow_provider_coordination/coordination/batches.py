@@ -1,7 +1,7 @@
-"""What the end of an acknowledgment set means to the partition whose batch it was: the seam to the sources.
+"""How the end of an acknowledgment set affects the partition of its batch: the interface to the sources.
 
-The core knows when a batch is delivered or must be delivered again. Where batches are kept in a partition's progress,
-when that moves a checkpoint, and what follows a finished partition belongs to the source.
+The core knows when a batch is delivered or must be delivered again. The source defines how a partition's progress
+records batches, when a delivery moves a checkpoint, and what follows a finished partition.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from airflow_provider_coordination.coordination.partition import Partition
 Progress = Mapping[str, Any]
 
 Lookup = Callable[[str], Partition | None]
-"""Reads another partition of the same source, as the store holds it now."""
+"""Reads another partition of the same source as it is stored now."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settlement:
-    """What a partition becomes when one of its batches is delivered, or has to be delivered again.
+    """The new state of a partition after one of its batches was delivered, or must be delivered again.
 
     :param progress: its new progress.
-    :param moved: whether more of it is delivered without a gap than before.
-    :param finished: whether everything that it will ever hold is delivered.
-    :param reopen_after: put a finished partition aside for so long, to be read anew; None completes it.
-    :param pending: the sets that its other batches still wait for.
-    :param create: the partitions that follow a finished one: their first progress, by key.
-    :param unchanged: other partitions that this rests on, as they were read.
+    :param moved: whether more data than before is delivered without a gap.
+    :param finished: whether all data that it will ever hold is delivered.
+    :param reopen_after: how long a finished partition is closed before it is read again; None completes it.
+    :param pending: the ids of the sets that its other batches still wait for.
+    :param create: the initial progress of the partitions that follow a finished one, by key.
+    :param unchanged: other partitions that this decision depends on, as they were read.
     """
 
     progress: Progress
@@ -42,32 +42,32 @@ class Settlement:
 
 
 class BatchLedger(Protocol):
-    """How the partitions of a source keep their batches."""
+    """How the partitions of a source record their batches."""
 
     def set_of(self, progress: Progress, batch_id: str) -> str | None:
-        """Return the acknowledgment set that a batch waits for; None for none, or if there is no such batch."""
+        """Return the id of the set that a batch waits for; None if it waits for none or does not exist."""
         ...
 
     def in_delivery(self, progress: Progress, batch_id: str, set_id: str) -> Progress:
-        """Return the progress with a batch waiting for this set.
+        """Return the progress in which a batch waits for this set.
 
         :raises ProgressChangedError: if there is no such batch.
         """
         ...
 
     def delivered(self, partition: Partition, batch_id: str, lookup: Lookup) -> Settlement:
-        """Return what the partition becomes when this batch, which waits for a set, is delivered."""
+        """Return the new state of the partition when this batch, which waits for a set, is delivered."""
         ...
 
     def undelivered(self, partition: Partition, batch_id: str) -> Settlement:
-        """Return what the partition becomes when this batch, which waits for a set, has to be delivered again."""
+        """Return the new state of the partition when this batch, which waits for a set, must be delivered again."""
         ...
 
 
 class WholePartition:
-    """A partition that is one batch: an object, a table's range. Delivered, it is finished.
+    """A partition that is one batch, such as an object or a range of a table. It is finished once delivered.
 
-    The batch has whatever name its set was given. The set's name is kept in the progress as `acknowledgment_set`.
+    The batch may have any id. The progress stores the id of its set as `acknowledgment_set`.
     """
 
     def set_of(self, progress: Progress, batch_id: str) -> str | None:

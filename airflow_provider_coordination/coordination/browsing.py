@@ -1,6 +1,7 @@
-"""Looking through the partitions of a source, as a person does: some of them, in some order, page by page.
+"""Browsing the partitions of a source: some of them, in some order, page by page.
 
-Every look is bounded, however many partitions there are: a page may come back short, or empty, and say where to go on.
+The work for one page is bounded, however many partitions there are. A page may therefore be short or empty, and says
+where the next page starts.
 """
 
 from __future__ import annotations
@@ -21,41 +22,41 @@ from airflow_provider_coordination.coordination.partition import (
 
 LAST_CHARACTER = "\U0010ffff"
 SURROGATES = range(0xD800, 0xE000)
-"""No characters by themselves, and none that UTF-8 has."""
-EXAMINED_AT_ONCE = 20_000
-"""So many partitions are looked at for one page, at most."""
+"""Code points that are not characters, and that UTF-8 cannot encode."""
+EXAMINED_PER_PAGE = 20_000
+"""The maximum number of partitions that are examined for one page."""
 
 
-class Order(StrEnum):
-    """What partitions are put in order by."""
+class SortOrder(StrEnum):
+    """The order of partitions on a page."""
 
     KEY = "key"
     PRIORITY = "priority"
-    """Oldest first within one status: waiting longest, lease ending next, reopening next, completed first.
+    """Within one status, the oldest first: waiting longest, lease ending next, reopening next, completed first.
 
-    Of one and the same priority by key, save on DynamoDB, which puts those in an order of its own.
+    Partitions of the same priority are ordered by key, except on DynamoDB, which has its own order for them.
     """
 
 
-class Place(NamedTuple):
-    """A place in an order: behind it the next page begins."""
+class BrowsePosition(NamedTuple):
+    """A position in a sort order. The next page starts after it."""
 
     priority: str
-    """As the store keeps it; empty in the order of keys."""
+    """In the stored format; empty if the order is `key`."""
     partition_key: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Which partitions are wanted: those that fulfil all of it.
+    """Selects the partitions that match all of these conditions.
 
-    :param statuses: of one of these statuses.
-    :param prefix: whose keys begin with this.
-    :param search: whose keys have this in them.
-    :param owner: whose owners have this in them.
-    :param parked: only those that are parked.
-    :param failing: only those that failed the last time.
-    :param expired_by: only those whose leases had ended by this instant (aware).
+    :param statuses: with one of these statuses.
+    :param prefix: with a key that starts with this.
+    :param search: with a key that contains this.
+    :param owner: with an owner that contains this.
+    :param parked: only parked partitions.
+    :param failing: only partitions whose last attempt failed.
+    :param expired_by: only partitions whose lease had ended by this instant (aware).
     """
 
     statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
@@ -66,8 +67,8 @@ class Filter:
     failing: bool = False
     expired_by: datetime | None = None
 
-    def wants(self, partition: Partition) -> bool:
-        """Tell whether a partition is one of them."""
+    def matches(self, partition: Partition) -> bool:
+        """Return whether a partition matches."""
         return (
             partition.status in self.statuses
             and partition.partition_key.startswith(self.prefix)
@@ -81,54 +82,54 @@ class Filter:
             )
         )
 
-    def takes_all(self, order: Order) -> bool:
-        """Tell whether all is wanted that an index of this order leads along, so that nothing has to be picked out."""
+    def includes_all(self, order: SortOrder) -> bool:
+        """Return whether every entry of an index in this order matches, so that nothing must be filtered out."""
         if self.search or self.owner or self.parked or self.failing or self.expired_by is not None:
             return False
-        return not self.prefix if order is Order.PRIORITY else set(self.statuses) == set(PartitionStatus)
+        return not self.prefix if order is SortOrder.PRIORITY else set(self.statuses) == set(PartitionStatus)
 
-    def check(self, order: Order, after: Place | None = None) -> None:
-        """Check that this can be asked for in this order.
+    def check(self, order: SortOrder, after: BrowsePosition | None = None) -> None:
+        """Check that the store can return these partitions in this order.
 
-        :param after: where the page begins.
+        :param after: where the page starts.
         :raises ConfigurationError: if it cannot.
         """
         if not self.statuses:
-            raise ConfigurationError("no status is wanted: name one at least")
-        if order is Order.PRIORITY and len(set(self.statuses)) != 1:
+            raise ConfigurationError("the filter has no status: give at least one")
+        if order is SortOrder.PRIORITY and len(set(self.statuses)) != 1:
             raise ConfigurationError(
-                f"order 'priority' is within one status; got {', '.join(sorted(self.statuses))}: name one, or order "
-                "by 'key'"
+                f"order 'priority' needs exactly one status; got {', '.join(sorted(self.statuses))}: give one, or "
+                "order by 'key'"
             )
         if after is not None and (
-            bool(after.priority) != (order is Order.PRIORITY)
+            bool(after.priority) != (order is SortOrder.PRIORITY)
             or not after.partition_key
-            or (order is Order.KEY and not after.partition_key.startswith(self.prefix))
+            or (order is SortOrder.KEY and not after.partition_key.startswith(self.prefix))
         ):
             raise ConfigurationError(
-                f"place {after.partition_key[:80]!r} is not of a page in the order of '{order}' with this filter; "
-                "begin with the first page"
+                f"position {after.partition_key[:80]!r} does not belong to a page in the order '{order}' with this "
+                "filter; start with the first page"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Browsed:
+class BrowsePage:
     """A page of partitions.
 
-    :param partitions: in order.
-    :param next: where the next page begins; None if this one is the last.
+    :param partitions: the partitions, in order.
+    :param next: where the next page starts; None if this page is the last.
     """
 
     partitions: list[Partition]
-    next: Place | None
+    next: BrowsePosition | None
 
 
 PARKED_FROM = format_instant(PARKED_UNTIL)
-"""The text of `reopen_at` from which on a partition is parked."""
+"""The smallest stored `reopen_at` of a parked partition."""
 
 
-def behind_prefix(prefix: str) -> str | None:
-    """Return the first text, by code points, behind all that begin with a prefix; None if there is none.
+def end_of_prefix(prefix: str) -> str | None:
+    """Return the first text, by code points, after all that start with a prefix; None if there is none.
 
     :param prefix: not empty.
     """
@@ -141,7 +142,7 @@ def behind_prefix(prefix: str) -> str | None:
     return f"{kept[:-1]}{chr(following)}"
 
 
-def place_of(partition: Partition, order: Order) -> Place:
-    """Return where a partition is in an order."""
-    priority = format_instant(partition.priority) if order is Order.PRIORITY else ""
-    return Place(priority, partition.partition_key)
+def position_of(partition: Partition, order: SortOrder) -> BrowsePosition:
+    """Return the position of a partition in an order."""
+    priority = format_instant(partition.priority) if order is SortOrder.PRIORITY else ""
+    return BrowsePosition(priority, partition.partition_key)

@@ -1,7 +1,7 @@
-"""Time, injected, so that leases can be tested without waiting.
+"""The source of time, which is injected so that leases can be tested without waiting.
 
-Two clocks are needed: the wall clock dates what is stored, and a monotonic clock tells an owner how long it may
-still trust its lease, whatever happens to the wall clock.
+Two clocks are needed. The wall clock dates stored values. The monotonic clock shows an owner how long it may still
+trust its lease, whatever happens to the wall clock.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """A source of time."""
 
     def now(self) -> datetime:
-        """Return the present instant, in UTC and aware."""
+        """Return the current time (aware, UTC)."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary start; never goes back."""
+        """Return the seconds since an arbitrary start; never decreases."""
         ...
 
 
 class SystemClock:
     """The machine's clocks.
 
-    The monotonic one goes on counting while the machine is suspended, where the system has such a clock:
-    a laptop or a virtual machine that wakes up must not believe that its leases are still fresh.
+    The monotonic clock keeps counting while the machine is suspended, if the system has such a clock: a laptop or a
+    virtual machine that resumes must not trust its old leases.
     """
 
     def now(self) -> datetime:
-        """Return the present instant of the wall clock."""
+        """Return the current time of the wall clock."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds since boot, suspended time included where the system can tell."""
+        """Return the seconds since boot, including suspended time if the system counts it."""
         if hasattr(time, "CLOCK_BOOTTIME"):
             return time.clock_gettime(time.CLOCK_BOOTTIME)
         return time.monotonic()

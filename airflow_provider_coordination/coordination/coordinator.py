@@ -1,8 +1,8 @@
-"""The coordinator: everything that one owner does with one source.
+"""The coordinator: all operations of one owner on one source.
 
-Differences from Data Prepper's coordinator, all deliberate: an owner is one process and not a host; nothing shortens
-a lease; a refused write is never repeated with the value that was refused; a lost answer is distinguished from a lost
-lease; no partition is held while a supplier runs; failures are counted, and what was not delivered is never COMPLETED.
+It differs from Data Prepper's coordinator on purpose. An owner is one process, not a host. Nothing shortens a lease. A
+refused write is never repeated with the refused value. A lost response is distinguished from a lost lease. No partition
+is held while a supplier runs. Failures are counted, and undelivered data is never COMPLETED.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from airflow_provider_coordination.coordination.partition import (
 from airflow_provider_coordination.coordination.partition_events import PartitionEvents
 from airflow_provider_coordination.coordination.partition_leases import PartitionLeases
 from airflow_provider_coordination.coordination.retries import RetryPolicy
-from airflow_provider_coordination.coordination.settlement import Settling
+from airflow_provider_coordination.coordination.settlement import PartitionSettlement
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY
@@ -50,27 +50,27 @@ log = logging.getLogger(__name__)
 class SourceCoordinator:
     """Coordinates one source on behalf of one owner.
 
-    It creates partitions, and sees to those that nobody sees to. What else there is to do has a part of its own:
+    It creates partitions, and handles partitions that no owner handles. Its attributes do the rest:
 
-    - `view` reads the source; who only reads needs nothing but a `SourceView`;
-    - `leases` takes partitions, works on them, and ends that;
-    - `handover` gives a lease to another owner, or gets one from it;
-    - `settling` writes what becomes of a partition whoever owns it, for acknowledgment sets above all;
-    - `workers` is the registry of workers, `claims` that of names which belong to a partition;
+    - `view` reads the source; code that only reads needs only a `SourceView`;
+    - `leases` acquires partitions, works on them, and ends their leases;
+    - `handover` gives a lease to another owner, or receives one;
+    - `settlement` writes results of a partition whichever owner holds it, mainly for acknowledgment sets;
+    - `workers` is the registry of workers, and `claims` the registry of the names that belong to a partition;
     - `events` counts and logs.
 
-    :param store: where the partitions are.
-    :param source: the source's name; no `|`.
-    :param owner: who acts, as made by `new_owner`; must be unique to this process.
-    :param prefix: separates installations that share a store; None for none.
-    :param ownership_timeout: how long a lease runs from its acquisition or last renewal.
-    :param safety_margin: the owner stops trusting a lease this long before its end, and takes others' leases only
-        this long after theirs; clocks of two machines may differ by up to this much. At most a quarter of
+    :param store: the store of the partitions.
+    :param source: the name of the source, without `|`.
+    :param owner: the acting owner, from `new_owner`; must be unique to this process.
+    :param prefix: separates installations that share a store; None for no prefix.
+    :param ownership_timeout: how long a lease lasts from its acquisition or last renewal.
+    :param safety_margin: the owner stops trusting a lease this long before its end, and acquires others' leases only
+        this long after their end. The clocks of two machines may differ by up to this much. At most a quarter of
         `ownership_timeout`.
-    :param retry_policy: what becomes of partitions that fail.
-    :param metrics: where counts go.
-    :param clock: where the time comes from.
-    :raises ConfigurationError: if a name or a time is not usable.
+    :param retry_policy: decides what happens to partitions that fail.
+    :param metrics: where metrics are sent.
+    :param clock: the source of time.
+    :raises ConfigurationError: if a name or a time is not valid.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class SourceCoordinator:
         self.claims = Claims(store, self.view.family(CLAIM_FAMILY), self.clock)
         self._ownership_timeout = ownership_timeout
         leases = self.leases_in(self.view.source_identifier)
-        self.settling = Settling(self.view, leases, self.events, retry_policy or RetryPolicy())
-        self.leases = PartitionLeases(self.view, leases, self.settling, self.claims, self.events)
+        self.settlement = PartitionSettlement(self.view, leases, self.events, retry_policy or RetryPolicy())
+        self.leases = PartitionLeases(self.view, leases, self.settlement, self.claims, self.events)
         self.handover = LeaseHandover(self.view, leases, self.events)
         self.workers = Workers(
             store,
@@ -112,11 +112,11 @@ class SourceCoordinator:
         self._suppliers = SupplierRuns(self.view, self.claims, self.leases_in, self.events, owner=owner)
 
     def initialize(self) -> None:
-        """Make the store ready; needed once before anything else."""
+        """Make the store ready to use. Call it before any other method."""
         self.view.initialize()
 
     def leases_in(self, family: str) -> Leases:
-        """Return new leases of this owner in an item family, which hold nothing yet."""
+        """Return an empty `Leases` of this owner in an item family."""
         return Leases(
             self.store,
             family,
@@ -126,14 +126,14 @@ class SourceCoordinator:
             clock=self.clock,
         )
 
-    # Creating
+    # Creation
 
     def create_partitions(self, partitions: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Create partitions that do not exist yet, in the given order.
 
-        :param partitions: the first progress of each, by partition key.
-        :returns: the keys that were created; the others existed and are untouched.
-        :raises ConfigurationError: if a key is not usable; nothing was created.
+        :param partitions: the initial progress of each partition, by key.
+        :returns: the keys that were created; the other partitions existed and are not changed.
+        :raises ConfigurationError: if a key is not valid; nothing is created then.
         """
         self.view.require_initialized()
         created = self.store.create([self.view.new(key, progress) for key, progress in partitions.items()])
@@ -141,11 +141,11 @@ class SourceCoordinator:
         return created
 
     def share_claims(self, source: str) -> None:
-        """Share the claims of another source, for good: no name that it has claimed belongs to a partition of this one.
+        """Share the claims of another source permanently: a name that one source has claimed is never in the other.
 
-        Nor does any that this one claims ever belong to a partition of the other. See `Claims.share`.
+        See `Claims.share`.
 
-        :raises ConfigurationError: if this source has claims of its own, or shares those of a third one.
+        :raises ConfigurationError: if this source has its own claims, or shares those of a third source.
         """
         self.view.require_initialized()
         self.claims.share(source_identifier(source, prefix=self.view.prefix, family=CLAIM_FAMILY))
@@ -154,41 +154,41 @@ class SourceCoordinator:
         self,
         supplier: Supplier,
         *,
-        patience: timedelta | None = None,
+        wait_timeout: timedelta | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> list[str] | None:
-        """Run a supplier, if no other worker is running it, and create what it finds, page by page.
+        """Run a supplier if no other worker is running it, and create the partitions that it finds, page by page.
 
-        The lease on the global state is renewed while the supplier runs, whatever it does, and given back in all
-        cases. What an earlier try of this worker's task holds of it is taken over. If the lease is lost, or the source
-        is suspended during the run, the run ends before its next page; what was created remains.
+        The lease on the global state is renewed while the supplier runs, and always given back. A lease on it that an
+        earlier try of this worker's task holds is taken over. If the lease is lost, or the source is suspended during
+        the run, the run ends before its next page; the created partitions remain.
 
         :param supplier: finds new partitions.
-        :param patience: run it to its end, whoever else is running it: another worker is waited for as long as its
-            lease may last, and for this long if it keeps its lease; a run whose lease is lost is repeated. None leaves
-            the supplier to the other worker.
-        :param sleep: waits that many seconds.
-        :returns: the keys that were created; None if the source is suspended, or, without patience, another worker is
-            running a supplier.
-        :raises SupplierBusyError: with patience, if another worker keeps its lease for longer.
-        :raises PartitionNotOwnedError: with patience, if the lease is lost in run after run.
-        :raises ProgressError: if the stored global state is unreadable: the supplier does not run.
-        :raises ConfigurationError: if the supplier yields names, again and again, that are claimed.
+        :param wait_timeout: wait for another worker that runs the supplier, then run it to its end. The wait lasts as
+            long as the other worker's lease may last, and for `wait_timeout` if that worker keeps renewing it. A run
+            whose lease is lost is repeated. None leaves the supplier to the other worker.
+        :param sleep: waits for a number of seconds.
+        :returns: the keys that were created; None if the source is suspended or, without `wait_timeout`, if another
+            worker is running a supplier.
+        :raises SupplierBusyError: with `wait_timeout`, if another worker keeps its lease for longer.
+        :raises PartitionNotOwnedError: with `wait_timeout`, if the lease is lost in run after run.
+        :raises ProgressError: if the stored global state is unreadable; the supplier does not run then.
+        :raises ConfigurationError: if the supplier repeatedly yields names that are claimed.
         :raises Exception: whatever the supplier raises.
         """
-        return self._suppliers.run(supplier, patience=patience, sleep=sleep)
+        return self._suppliers.run(supplier, wait_timeout=wait_timeout, sleep=sleep)
 
     def get_next_partition(
         self, supplier: Supplier | None = None, *, force_after: timedelta | None = None
     ) -> Partition | None:
-        """Lease the next available partition; where there is none, let a supplier look for new ones first.
+        """Lease the next available partition; if there is none, let a supplier find new ones first.
 
-        The supplier runs only if no other worker is running it. No partition is held while it runs, so none is lost
-        if it raises.
+        The supplier runs only if no other worker is running it. No partition is held while it runs, so none is lost if
+        it fails.
 
-        :param supplier: finds new partitions; None to take only what there is.
-        :param force_after: run the supplier although partitions may be available, if this worker has not asked for it
-            for this long; None never does.
+        :param supplier: finds new partitions; None to acquire existing ones only.
+        :param force_after: run the supplier even if partitions may be available, if this worker has not run it for this
+            long; None never does.
         :returns: the partition, or None if none is available.
         """
         due = force_after is not None and self._suppliers.idle_seconds > force_after.total_seconds()
@@ -197,13 +197,13 @@ class SourceCoordinator:
         acquired = self.leases.acquire(1, otherwise=partial(self.supply, supplier) if supplier and not due else None)
         return acquired[0] if acquired else None
 
-    # What nobody else sees to
+    # Partitions that no owner handles
 
     def reopen_due(self) -> list[str]:
-        """Make every CLOSED partition available whose time has come; return the keys.
+        """Make every CLOSED partition that is due available; return the keys.
 
-        A job that acquires would take them anyway; others see it only now. A partition keeps its place in the queue:
-        it queues as of when it was to reopen.
+        A job that acquires partitions would take them anyway; this makes them visible to others. A partition keeps its
+        position in the queue: it is queued as of the time it was due.
         """
         reopened = []
         now = self.clock.now()
@@ -214,7 +214,7 @@ class SourceCoordinator:
                 self.store.transact(
                     update=[partition.given_up(partition.priority).because(ChangeKind.REOPENED, "reopened: due")]
                 )
-            except PartitionUpdateError:  # it was acquired, or reopened, by somebody else
+            except PartitionUpdateError:  # another process acquired or reopened it
                 continue
             reopened.append(partition.partition_key)
             log.info("partition reopened: source=%s partition=%s", self.source, partition.partition_key)
@@ -222,10 +222,10 @@ class SourceCoordinator:
         return reopened
 
     def give_up_owner(self, owner: str) -> list[str]:
-        """Give back every lease of another owner that is known to be dead; return the keys. It is a worker no more.
+        """Give back every lease of another owner that is known to be dead; return the partition keys.
 
-        So is its lease on the supplier, which is none of the keys. If the owner lives after all, its writes are refused
-        from here on.
+        Its lease on the supplier is given back too, but is not among the keys. If the owner is alive after all, the
+        store refuses its writes from now on.
         """
         leased = self.view.partitions(PartitionStatus.ASSIGNED)
         given_up = [partition.partition_key for partition in leased if self._give_up_for(owner, partition)]
@@ -233,17 +233,17 @@ class SourceCoordinator:
         if supplying is not None:
             self._give_up_for(owner, supplying)
         self.events.count(CoordinationMetric.PARTITIONS_GIVEN_UP, len(given_up))
-        self.workers.remove(owner)  # last: who notices that it is gone finds its partitions free
+        self.workers.remove(owner)  # last, so that a worker that notices the removal finds the partitions free
         return given_up
 
     def _give_up_for(self, owner: str, found: Partition) -> bool:
-        """Give back a lease for its owner, which is dead; return whether that owner still held it."""
+        """Give back a lease for its dead owner; return whether that owner still held it."""
         current: Partition | None = found
         while current is not None and current.owner == owner:
             try:
                 given_up = current.given_up(self.clock.now()).because(ChangeKind.GIVEN_UP, "given up: its task ended")
                 self.store.transact(update=[given_up])
-            except PartitionUpdateError:  # it was renewed, or taken, in between
+            except PartitionUpdateError:  # it was renewed or taken in between
                 current = self.store.get(found.source_identifier, found.partition_key)
                 continue
             log.info(

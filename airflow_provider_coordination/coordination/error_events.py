@@ -1,4 +1,4 @@
-"""Something that went wrong, as jobs report it and supervisors remember it."""
+"""Error events, which jobs report and supervisors remember."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MAX_MESSAGE_CHARACTERS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorEvent:
-    """Something that went wrong.
+    """An error in a job or a supervisor.
 
-    :param at: when (aware).
-    :param error_class: the class of the error, or of its cause, by its name.
-    :param message: what it says, without secrets.
-    :param partition: the shard, or other partition, that it is about; None if it is about none alone.
-    :param owner: the job that it happened in; None if it happened in the supervisor.
-    :param is_stream_error: whether the source did not answer, or answered with an error.
+    :param at: when it happened (aware).
+    :param error_class: the class name of the error, or of its cause.
+    :param message: the error's message, without secrets.
+    :param partition: the shard or other partition that it concerns; None if it concerns no single partition.
+    :param owner: the job in which it happened; None if it happened in the supervisor.
+    :param is_stream_error: whether the source was unavailable or returned an error.
     """
 
     at: datetime
@@ -32,7 +32,7 @@ class ErrorEvent:
     is_stream_error: bool = False
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the event as a JSON object."""
         return {
             "at": format_instant(self.at),
             "error_class": self.error_class,
@@ -44,7 +44,7 @@ class ErrorEvent:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ErrorEvent | None:
-        """Return it from a JSON object; None if it does not say when."""
+        """Return the event from a JSON object; None if that has no valid `at`."""
         at = read_instant(mapping.get("at"))
         if at is None:
             return None

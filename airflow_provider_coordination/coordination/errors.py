@@ -1,7 +1,7 @@
-"""Every error this package raises on purpose, under one base class.
+"""Every error that this package raises on purpose, under one base class.
 
-Losing a lease is an expected event and has its own class; so has a store that cannot be reached, which is
-something else than a row that is not there.
+Losing a lease is an expected event and has its own class. An unavailable store has its own class too: it is not the
+same as a missing partition.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ class CoordinationError(Exception):
 
 
 class ConfigurationError(CoordinationError):
-    """A setting is wrong, and only a person can put it right: trying again changes nothing."""
+    """A setting is wrong. Retrying does not help; a user must correct it."""
 
 
 class SettingsTakenError(ConfigurationError):
-    """The settings of a job have served another driver, and serve one."""
+    """Another driver has already used the settings of a job, and they can be used only once."""
 
 
 class SourceError(CoordinationError):
@@ -24,7 +24,7 @@ class SourceError(CoordinationError):
 
 
 class StoreUnavailableError(CoordinationError):
-    """The store did not answer, so nothing is known about what it holds."""
+    """The store is unavailable, so its contents are unknown."""
 
 
 class UninitializedCoordinatorError(CoordinationError):
@@ -32,52 +32,52 @@ class UninitializedCoordinatorError(CoordinationError):
 
 
 class PartitionNotFoundError(CoordinationError):
-    """The store answered that it has no such partition."""
+    """The store does not contain the partition."""
 
 
 class PartitionNotOwnedError(CoordinationError):
-    """The partition's lease is not, or no longer, held by this owner."""
+    """This owner does not hold the partition's lease, or has lost it."""
 
 
 class PartitionUpdateError(CoordinationError):
-    """A conditional write was refused: the stored partition is not the version that was read."""
+    """The store refused a conditional write: the stored partition has another version than the one that was read."""
 
 
 class NamesClaimedError(CoordinationError):
-    """Names that were free when a supplier looked belong to a partition of another source by now: look again."""
+    """Names that a supplier found free are now claimed by a partition of another source. Check the names again."""
 
 
 class SupplierBusyError(CoordinationError):
-    """Another worker is running the source's supplier, and keeps its lease: this worker's did not run."""
+    """Another worker runs the source's supplier and holds its lease, so this worker's supplier did not run."""
 
 
 class PartitionStatusError(CoordinationError):
-    """What a person asks for makes no sense for a partition that stands where this one does."""
+    """The requested action does not apply to a partition in this status."""
 
 
 class ProgressChangedError(CoordinationError):
-    """The stored progress is not the one that a new one was made from; the lease is still held."""
+    """The stored progress is not the progress that the new one is based on. The lease is still held."""
 
 
 class ProgressError(CoordinationError):
-    """A partition's stored progress is not a JSON object, or a new one cannot be stored: not JSON, or too large."""
+    """A partition's stored progress is not a JSON object, or the new progress is not JSON or too large."""
 
 
 class AcknowledgmentError(ConfigurationError):
-    """What is asked of an acknowledgment set makes no sense for it: trying again changes nothing."""
+    """The request does not apply to this acknowledgment set. Retrying does not help."""
 
 
 class AcknowledgmentSetNotFoundError(AcknowledgmentError):
-    """The store answered that the source has no such acknowledgment set."""
+    """The source has no such acknowledgment set."""
 
 
 class SupervisionError(CoordinationError):
-    """What is asked of a supervisor makes no sense as it stands: trying again changes nothing."""
+    """The request does not apply to the supervisor in its current state. Retrying does not help."""
 
 
 class SupervisorNotFoundError(SupervisionError):
-    """The store answered that the source has no supervisor."""
+    """The source has no supervisor."""
 
 
 class SupervisedElsewhereError(CoordinationError):
-    """Somebody else supervises the source, and keeps its lease."""
+    """Another supervisor process holds the lease of the source."""

@@ -1,8 +1,8 @@
-"""The history of a source: which partition was whose, from when to when, and why it changed hands.
+"""The history of a source: which owner held which partition, when, and why it changed hands.
 
-A transition is a change of a partition's status or owner. Transitions are kept in pages, items of the family
-`…|HISTORY`, so that hundreds of them cost one write; `RecordingStore` writes them. None of the systems that we learn
-from keeps any: the Kinesis Client Library and Data Prepper know of a lease only how it stands now.
+A transition is a change of a partition's status or owner. Transitions are kept in pages, which are items of the family
+`…|HISTORY`, so that one write stores hundreds of them; `RecordingStore` writes them. The systems that this package
+learns from keep no history: the Kinesis Client Library and Data Prepper only know the current state of a lease.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from airflow_provider_coordination.coordination.compression import packed, unpacked
+from airflow_provider_coordination.coordination.compression import compress, decompress
 from airflow_provider_coordination.coordination.partition import (
     AWAITING_SUFFIX,
     PARKED_UNTIL,
@@ -24,7 +24,7 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
 )
 from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
-from airflow_provider_coordination.coordination.store import CoordinationStore, completed_last
+from airflow_provider_coordination.coordination.store import CoordinationStore, latest_completed
 
 FAMILY = "HISTORY"
 MAX_PAGE_CHARACTERS = 48 * 1024
@@ -32,7 +32,7 @@ MAX_PAGE_TRANSITIONS = 1000
 MAX_REASON_CHARACTERS = 300
 PAGES_READ = 500
 TRANSITIONS_READ = 12_000
-"""So many pages, and transitions, are read at once, at most: a page may hold one of them, or hundreds."""
+"""The maximum numbers of pages and of transitions that are read at once. A page holds between one and hundreds."""
 PAGES_A_QUERY = 100
 PACKED = "packed"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,17 +43,18 @@ class Transition:
     """A change of a partition's status or owner.
 
     :param partition_key: the partition.
-    :param at: when (aware), by the clock of the process that wrote it.
-    :param version: the version that it wrote: of one partition's transitions the later one has the larger.
-    :param status: what its status became; None if it was deleted.
-    :param owner: who held it from then on; None if nobody did.
-    :param until: when that lease was to end, or when it was to reopen (aware); None if neither.
-    :param former_status: what its status was.
-    :param former_owner: who held it before; None if nobody did.
-    :param former_until: when that lease was to end, or when it was to reopen (aware); None if neither.
+    :param at: when it happened (aware), by the clock of the process that wrote it.
+    :param version: the version that it wrote; it increases with every transition of a partition.
+    :param status: the new status; None if the partition was deleted.
+    :param owner: the new owner; None if it has none.
+    :param until: when the new lease would end, or when the partition would reopen (aware); None if neither.
+    :param former_status: the status before.
+    :param former_owner: the owner before; None if it had none.
+    :param former_until: when the former lease would have ended, or the partition have reopened (aware); None if
+        neither.
     :param kind: what happened.
-    :param reason: the same in a few words, with more about it.
-    :param by: the person who ordered it; None if nobody did.
+    :param reason: a short text with details.
+    :param by: the user who requested it; None if no user did.
     """
 
     partition_key: str
@@ -73,9 +74,9 @@ class Transition:
 def transition_of(after: Partition, version: int, at: datetime) -> Transition | None:
     """Return the transition that a write of this partition makes; None if it makes none.
 
-    :param after: as it is given to the store, or as an acquisition returned it.
+    :param after: the partition as passed to the store, or as returned by an acquisition.
     :param version: the version that was written.
-    :param at: the present instant (aware).
+    :param at: the current time (aware).
     """
     change = after.change
     if change is None or (change.former_status, change.former_owner) == (after.status, after.owner):
@@ -99,8 +100,8 @@ def transition_of(after: Partition, version: int, at: datetime) -> Transition | 
 def deletion_of(before: Partition, at: datetime) -> Transition:
     """Return the transition that the deletion of a partition makes.
 
-    :param before: as it is given to the store.
-    :param at: the present instant (aware).
+    :param before: the partition as passed to the store.
+    :param at: the current time (aware).
     """
     change = before.change
     return Transition(
@@ -120,14 +121,14 @@ def deletion_of(before: Partition, at: datetime) -> Transition:
 def pages_of(
     source_identifier: str, transitions: Sequence[Transition], written_at: datetime, name: str
 ) -> list[Partition]:
-    """Return the items that hold these transitions, as they are created.
+    """Return new items that hold these transitions.
 
-    They are COMPLETED, so that their priority is the instant at which they were written.
+    They are COMPLETED, so that their priority is the time of the write.
 
     :param source_identifier: the family, `[prefix|]source|HISTORY`.
-    :param transitions: in the order in which they happened.
-    :param written_at: the present instant (aware), not before any of them.
-    :param name: tells these pages from those of others.
+    :param transitions: the transitions, in the order in which they happened.
+    :param written_at: the current time (aware), not before any of them.
+    :param name: distinguishes these pages from the pages of other processes.
     """
     texts = [
         text
@@ -143,11 +144,11 @@ def pages_of(
 
 
 def transitions_in(page: Partition) -> Iterator[Transition]:
-    """Yield the transitions of a page, in the order in which they happened. What cannot be read is passed over."""
+    """Yield the transitions of a page, in the order in which they happened. Unreadable ones are skipped."""
     try:
-        content = unpacked(page.progress[PACKED])
+        content = decompress(page.progress[PACKED])
         texts, records = list(content["texts"]), list(content["transitions"])
-    except (KeyError, TypeError, ValueError):  # of a newer version, or written by hand
+    except (KeyError, TypeError, ValueError):  # written by a newer version, or by hand
         return
     for record in records:
         try:
@@ -157,11 +158,12 @@ def transitions_in(page: Partition) -> Iterator[Transition]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """What the history tells of a time.
+class HistoryResult:
+    """The transitions of a period.
 
-    :param transitions: in the order in which they happened.
-    :param complete: whether that is all that is kept of that time; of more than can be told, the oldest are left out.
+    :param transitions: the transitions, in the order in which they happened.
+    :param complete: whether these are all transitions that are kept of the period. If there are too many, the oldest
+        ones are left out.
     """
 
     transitions: list[Transition]
@@ -169,9 +171,9 @@ class Told:
 
 
 class History:
-    """The transitions of one source, as far as they are kept.
+    """Reads the transitions of one source that are still kept.
 
-    :param store: where they are.
+    :param store: the store that keeps them.
     :param source_identifier: their family, `[prefix|]source|HISTORY`.
     """
 
@@ -186,30 +188,31 @@ class History:
         *,
         pages: int = PAGES_READ,
         transitions: int = TRANSITIONS_READ,
-    ) -> Told:
-        """Return what happened from one instant (aware) to another, both included.
+    ) -> HistoryResult:
+        """Return what happened between two instants (aware), both included.
 
-        :param until: None for the present.
-        :param pages: so many pages of history are read at most, the latest first.
-        :param transitions: once so many were found, no further page is read.
+        :param since: the first instant.
+        :param until: the last instant; None for now.
+        :param pages: the maximum number of history pages to read, the latest first.
+        :param transitions: the number of transitions after which no further page is read.
         """
         found: list[Transition] = []
         for number, page in enumerate(self._latest(since, pages + 1)):
             if number == pages or len(found) >= transitions:
-                return Told(transitions=_in_order(found), complete=False)
+                return HistoryResult(transitions=_in_order(found), complete=False)
             found += (t for t in transitions_in(page) if t.at >= since and (until is None or t.at <= until))
-        return Told(transitions=_in_order(found))
+        return HistoryResult(transitions=_in_order(found))
 
     def since(self, instant: datetime) -> list[Transition]:
         """Return what happened at an instant (aware) or later, in the order in which it happened."""
         return self.between(instant).transitions
 
     def of(self, partition_key: str, since: datetime, *, limit: int = 50, pages: int = PAGES_READ) -> list[Transition]:
-        """Return the last things that happened to one partition, in the order in which they happened.
+        """Return the latest transitions of one partition, in the order in which they happened.
 
-        :param since: at this instant (aware) or later.
-        :param limit: so many, about.
-        :param pages: so many pages of history are read at most, the latest first.
+        :param since: only transitions at this instant (aware) or later.
+        :param limit: about how many transitions to return.
+        :param pages: the maximum number of history pages to read, the latest first.
         """
         found: list[Transition] = []
         for _, page in zip(range(pages), self._latest(since, pages), strict=False):
@@ -221,32 +224,32 @@ class History:
     def _latest(self, since: datetime, wanted_pages: int) -> Iterator[Partition]:
         """Yield the pages that were written at an instant or later, the latest first.
 
-        :param wanted_pages: of how many there is use: what is read at once is no more.
+        :param wanted_pages: how many pages the caller can use; no more are read at once.
         """
-        for browsed in completed_last(self._store, self._source_identifier, min(PAGES_A_QUERY, wanted_pages)):
+        for browsed in latest_completed(self._store, self._source_identifier, min(PAGES_A_QUERY, wanted_pages)):
             for page in browsed.partitions:
                 if page.priority < since:
                     return
                 yield page
 
 
-class Begin(StrEnum):
-    """How an owner came to a partition."""
+class HoldingStart(StrEnum):
+    """How an owner got a partition."""
 
     ACQUIRED = "acquired"
     TAKEN_OVER = "taken over"
     HANDED_OVER = "handed over"
     AWAITING = "awaiting"
-    """It was left to wait for acknowledgments."""
+    """It waits for acknowledgments."""
     UNKNOWN = "unknown"
-    """That is not kept, or not any more."""
+    """Not known: the transition is not kept, or no longer kept."""
 
 
-class End(StrEnum):
-    """How an owner lost a partition, or gave it away."""
+class HoldingEnd(StrEnum):
+    """How an owner's holding of a partition ended."""
 
     HELD = "held"
-    """It did not: it holds it."""
+    """It did not end: the owner still holds it."""
     COMPLETED = "completed"
     RELEASED = "released"
     FAILED = "failed"
@@ -255,166 +258,165 @@ class End(StrEnum):
     RESET = "reset"
     DELETED = "deleted"
     EXPIRED = "expired"
-    """The lease ran out; perhaps somebody else took it after that."""
+    """The lease expired; another owner may have taken it later."""
     TAKEN_OVER = "taken over"
-    """While the lease ran."""
+    """Another owner took it before the lease expired."""
     HANDED_OVER = "handed over"
     AWAITING = "awaiting"
-    """It was left to wait for acknowledgments, which no process does."""
+    """It waits for acknowledgments, and no process holds it."""
     UNKNOWN = "unknown"
-    """That is not kept; the instant is when its lease was to end, as far as that is known."""
+    """Not known: the end of the lease, if known, is used as the instant."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Holding:
-    """A time during which one owner held a partition.
+    """A period during which one owner held a partition.
 
-    :param owner: who held it.
-    :param began_at: from when on (aware); None if that is not kept.
-    :param begin: how it came to it.
-    :param ended_at: until when (aware); None if it still does.
+    :param owner: the owner.
+    :param began_at: when it began (aware); None if unknown.
+    :param begin: how the owner got the partition.
+    :param ended_at: when it ended (aware); None if the owner still holds the partition.
     :param end: how it ended.
-    :param reason: why it ended, in a few words; empty if it still holds it, or that is not kept.
-    :param by: the person who ended it; None if nobody did.
+    :param reason: why it ended, as a short text; empty if it has not ended or the reason is unknown.
+    :param by: the user who ended it; None if no user did.
     """
 
     owner: str
     began_at: datetime | None = None
-    begin: Begin = Begin.UNKNOWN
+    begin: HoldingStart = HoldingStart.UNKNOWN
     ended_at: datetime | None = None
-    end: End = End.HELD
+    end: HoldingEnd = HoldingEnd.HELD
     reason: str = ""
     by: str | None = None
 
 
 def holdings(
-    transitions: Iterable[Transition], standing: Iterable[Partition] = (), *, now: datetime
+    transitions: Iterable[Transition], current: Iterable[Partition] = (), *, now: datetime
 ) -> dict[str, list[Holding]]:
-    """Return who held which partition when, by partition key, the first first; no two of one partition overlap.
+    """Return the holdings by partition key, the earliest first. The holdings of one partition never overlap.
 
-    Each transition says what was before, and the partitions say what is now. So a transition that was lost, with a
-    worker that died before it could tell, costs the instant at which a lease began or ended, and not who held it.
+    Each transition records the state before it, and the partitions show the current state. So if a worker dies before
+    it writes a transition, only the exact start or end of a lease is lost, not who held it.
 
-    :param transitions: in any order.
-    :param standing: partitions as they stand now, as far as they are known; others are as their last transition left
-        them.
-    :param now: the present instant (aware): what is leased until then or earlier is not held any more.
+    :param transitions: the transitions, in any order.
+    :param current: the current partitions, if known. For other partitions, the last transition shows their state.
+    :param now: the current time (aware): leases that end then or earlier count as ended.
     """
     by_key: dict[str, list[Transition]] = defaultdict(list)
     for transition in transitions:
         by_key[transition.partition_key].append(transition)
-    present = {partition.partition_key: partition for partition in standing}
+    present = {partition.partition_key: partition for partition in current}
     found = {}
     for key in [*by_key, *(key for key in present if key not in by_key)]:
-        life = _Life()
+        history = _PartitionHoldings()
         for transition in sorted(_once(by_key.get(key, ())), key=_version):
-            life.add(transition)
+            history.add(transition)
         if key in present:
-            life.stand(present[key], now)
-        if life.holdings:
-            found[key] = life.holdings
+            history.add_current(present[key], now)
+        if history.holdings:
+            found[key] = history.holdings
     return found
 
 
-class _Life:
-    """The holdings of one partition, transition by transition."""
+class _PartitionHoldings:
+    """Builds the holdings of one partition, transition by transition."""
 
     def __init__(self) -> None:
         self.holdings: list[Holding] = []
-        self._until: datetime | None = None  # when the lease of the last one was to end
+        self._until: datetime | None = None  # when the last lease would end
         self._version = -1
 
     def add(self, transition: Transition) -> None:
-        """Add what a transition says."""
+        """Add a transition."""
         self._version = transition.version
         former = transition.former_owner
-        if self._holds_other_than(former):
-            self._lose_sight(by=transition.at)
+        if self._is_held_by_other_than(former):
+            self._end_unknown(by=transition.at)
         if former is not None and former != transition.owner:
             if not self._is_held:
                 self._begin(Holding(owner=former))
             ran_out = transition.owner is not None and _passed(transition.former_until, transition.at)
             self._end(
                 transition.former_until if ran_out and transition.former_until is not None else transition.at,
-                End.EXPIRED if ran_out else _end_of(transition),
+                HoldingEnd.EXPIRED if ran_out else _end_of(transition),
                 transition.reason,
                 transition.by,
             )
         if transition.owner is not None and (transition.owner != former or not self._is_held):
-            begin = _begin_of(transition) if transition.owner != former else Begin.UNKNOWN
+            begin = _begin_of(transition) if transition.owner != former else HoldingStart.UNKNOWN
             at = transition.at if transition.owner != former else None
             self._begin(Holding(owner=transition.owner, began_at=at, begin=begin))
         self._until = transition.until
 
-    def stand(self, partition: Partition, now: datetime) -> None:
-        """Add what is known of the present, unless that is older than what was told."""
+    def add_current(self, partition: Partition, now: datetime) -> None:
+        """Add the current partition, unless it is older than the last transition."""
         if partition.version < self._version:
             return
-        if self._holds_other_than(partition.owner):
+        if self._is_held_by_other_than(partition.owner):
             if partition.status is PartitionStatus.COMPLETED:
-                self._end(partition.priority, End.COMPLETED)
+                self._end(partition.priority, HoldingEnd.COMPLETED)
             else:
-                self._lose_sight(by=partition.held_since)
+                self._end_unknown(by=partition.held_since)
         if partition.owner is None:
             return
         if not self._is_held:
             self._begin(Holding(owner=partition.owner, began_at=partition.held_since))
         if state_of(partition, now) is PartitionState.EXPIRED:
-            self._end(partition.priority, End.EXPIRED, "nobody has taken it over yet")
+            self._end(partition.priority, HoldingEnd.EXPIRED, "no owner has taken it over yet")
 
     @property
     def _is_held(self) -> bool:
-        return bool(self.holdings) and self.holdings[-1].end is End.HELD
+        return bool(self.holdings) and self.holdings[-1].end is HoldingEnd.HELD
 
-    def _holds_other_than(self, owner: str | None) -> bool:
+    def _is_held_by_other_than(self, owner: str | None) -> bool:
         return self._is_held and self.holdings[-1].owner != owner
 
     def _begin(self, holding: Holding) -> None:
-        if self.holdings and holding.began_at is not None:  # clocks of two machines differ
+        if self.holdings and holding.began_at is not None:  # the clocks of two machines may differ
             holding = replace(holding, began_at=_latest(holding.began_at, self.holdings[-1].ended_at))
         self.holdings.append(holding)
 
-    def _end(self, at: datetime, end: End, reason: str = "", by: str | None = None) -> None:
+    def _end(self, at: datetime, end: HoldingEnd, reason: str = "", by: str | None = None) -> None:
         last = self.holdings.pop()
         before = self.holdings[-1].ended_at if self.holdings else None
         at = _latest(at, last.began_at, before)
         self.holdings.append(replace(last, ended_at=at, end=end, reason=reason, by=by))
 
-    def _lose_sight(self, by: datetime | None = None) -> None:
+    def _end_unknown(self, by: datetime | None = None) -> None:
         last = self.holdings[-1]
         known = [instant for instant in (self._until, by) if instant is not None]
-        self._end(min(known, default=last.began_at or _EPOCH), End.UNKNOWN)
+        self._end(min(known, default=last.began_at or _EPOCH), HoldingEnd.UNKNOWN)
 
 
-def _end_of(transition: Transition) -> End:
+def _end_of(transition: Transition) -> HoldingEnd:
     match transition.status:
         case None:
-            return End.DELETED
+            return HoldingEnd.DELETED
         case PartitionStatus.COMPLETED:
-            return End.COMPLETED
+            return HoldingEnd.COMPLETED
         case PartitionStatus.CLOSED if transition.until is not None and transition.until >= PARKED_UNTIL:
-            return End.PARKED
+            return HoldingEnd.PARKED
         case _ if transition.kind is ChangeKind.FAILED:
-            return End.FAILED
+            return HoldingEnd.FAILED
         case PartitionStatus.CLOSED:
-            return End.CLOSED
+            return HoldingEnd.CLOSED
         case PartitionStatus.UNASSIGNED:
-            return End.RESET if transition.kind is ChangeKind.RESET else End.RELEASED
+            return HoldingEnd.RESET if transition.kind is ChangeKind.RESET else HoldingEnd.RELEASED
         case _:
             begin = _begin_of(transition)
-            return End(begin.value) if begin is not Begin.ACQUIRED else End.TAKEN_OVER
+            return HoldingEnd(begin.value) if begin is not HoldingStart.ACQUIRED else HoldingEnd.TAKEN_OVER
 
 
-def _begin_of(transition: Transition) -> Begin:
+def _begin_of(transition: Transition) -> HoldingStart:
     if is_waiting(transition.owner):
-        return Begin.AWAITING
+        return HoldingStart.AWAITING
     if transition.former_status is not PartitionStatus.ASSIGNED:
-        return Begin.ACQUIRED
-    return Begin.HANDED_OVER if transition.kind is ChangeKind.HANDED_OVER else Begin.TAKEN_OVER
+        return HoldingStart.ACQUIRED
+    return HoldingStart.HANDED_OVER if transition.kind is ChangeKind.HANDED_OVER else HoldingStart.TAKEN_OVER
 
 
 def is_waiting(owner: str | None) -> bool:
-    """Tell whether this is the name under which a partition waits for acknowledgments, held by no process."""
+    """Return whether this owner's name means that the partition waits for acknowledgments and no process holds it."""
     return owner is not None and owner.endswith(AWAITING_SUFFIX)
 
 
@@ -435,7 +437,7 @@ def _in_order(transitions: list[Transition]) -> list[Transition]:
 
 
 def _once(transitions: Iterable[Transition]) -> Iterable[Transition]:
-    """Return each of them once: a page whose answer was lost is written again."""
+    """Return each transition once. A page is written again if the response to its write was lost."""
     return {(transition.partition_key, transition.version): transition for transition in transitions}.values()
 
 
@@ -443,13 +445,13 @@ def _version(transition: Transition) -> int:
     return transition.version
 
 
-# Pages as text: JSON in which owners, reasons and people are written once.
+# Pages as text: JSON in which every owner, reason and user is written once.
 
 
 def _page_texts(transitions: Sequence[Transition]) -> Iterator[str]:
     texts: dict[str, int] = {}
     records = [_written(transition, texts) for transition in transitions]
-    text = packed({"texts": list(texts), "transitions": records})
+    text = compress({"texts": list(texts), "transitions": records})
     if len(text) <= MAX_PAGE_CHARACTERS or len(transitions) == 1:
         yield text
         return
@@ -459,7 +461,7 @@ def _page_texts(transitions: Sequence[Transition]) -> Iterator[str]:
 
 
 def _written(transition: Transition, texts: dict[str, int]) -> list[Any]:
-    def place(text: str | None) -> int | None:
+    def index(text: str | None) -> int | None:
         return None if text is None else texts.setdefault(text, len(texts))
 
     return [
@@ -467,13 +469,13 @@ def _written(transition: Transition, texts: dict[str, int]) -> list[Any]:
         _milliseconds(transition.at),
         transition.version,
         transition.status,
-        place(transition.owner),
+        index(transition.owner),
         _milliseconds(transition.until),
         transition.former_status,
-        place(transition.former_owner),
+        index(transition.former_owner),
         _milliseconds(transition.former_until),
-        place(transition.reason),
-        place(transition.by),
+        index(transition.reason),
+        index(transition.by),
         transition.kind,
     ]
 
@@ -481,8 +483,8 @@ def _written(transition: Transition, texts: dict[str, int]) -> list[Any]:
 def _read(record: Any, texts: Sequence[str]) -> Transition:
     key, at, version, status, owner, until, former_status, former_owner, former_until, reason, by, *kind = record
 
-    def text(place: int | None) -> str | None:
-        return None if place is None else str(texts[place])
+    def text(index: int | None) -> str | None:
+        return None if index is None else str(texts[index])
 
     return Transition(
         partition_key=str(key),
@@ -501,7 +503,7 @@ def _read(record: Any, texts: Sequence[str]) -> Transition:
 
 
 def _kind(written: Any = None) -> ChangeKind:
-    """Return what happened, of a transition that any version of this package wrote."""
+    """Return the kind of a transition that any version of this package may have written."""
     return ChangeKind(written) if written in tuple(ChangeKind) else ChangeKind.OTHER
 
 

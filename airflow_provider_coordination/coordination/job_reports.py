@@ -1,6 +1,6 @@
-"""What a job reports of itself while it runs, as it is kept in the job's item.
+"""The reports of running jobs, as stored in the job's item.
 
-A report is of bounded size: a job that reads a thousand partitions reports the lag of each, in a few kilobytes.
+The size of a report is bounded: a job that reads a thousand partitions reports the lag of each in a few kilobytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_provider_coordination.coordination.compression import packed, unpacked
+from airflow_provider_coordination.coordination.compression import compress, decompress
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.partition import format_instant, read_instant
 from airflow_provider_coordination.coordination.sink_reports import SinkReport
@@ -19,25 +19,25 @@ from airflow_provider_coordination.coordination.sink_reports import SinkReport
 REPORT_INTERVAL = timedelta(seconds=10)
 """How often a job writes its report."""
 WINDOWS: Mapping[str, timedelta] = {f"{minutes}m": timedelta(minutes=minutes) for minutes in (1, 5, 15)}
-"""Over what times records are averaged, by the names of the averages."""
+"""The periods of the moving averages, by the names of the averages."""
 MAX_PARSE_ERRORS = 20
-"""How many bad records, the latest ones, a report has."""
+"""The maximum number of bad records in a report; the latest ones."""
 MAX_ERRORS = 10
-"""How many errors, the latest ones, a report has."""
+"""The maximum number of errors in a report; the latest ones."""
 MAX_SINKS = 20
-"""How many sinks a report has: those first that take nothing."""
+"""The maximum number of sinks in a report; unavailable sinks come first."""
 MAX_REPORT_CHARACTERS = 20_000
-"""About what the lags of 2,000 shards need."""
+"""About the size of the lags of 2,000 shards."""
 MAX_LAST_REPORT_CHARACTERS = 4_000
-"""A stored progress has 64 KB, and the outcome of a job needs nearly all of it."""
+"""A stored progress is limited to 64 KB, and the outcome of a job needs nearly all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordCounts:
-    """What became of records, of the batches that were delivered.
+    """Counts of the records of delivered batches, by their result.
 
-    :param processed: records that the sinks were given, or that no sink wanted.
-    :param processed_bytes: payload bytes of all of them, bad ones and rejected ones included.
+    :param processed: records that were written to the sinks, or that no sink wanted.
+    :param processed_bytes: payload bytes of all records, including bad and rejected ones.
     :param processed_with_error: records on which the transform raised, or which it marked as bad.
     :param unparseable: records whose payload does not fit the schema.
     :param thrown_away: records that were rejected because they are late or early.
@@ -54,20 +54,20 @@ class RecordCounts:
         return RecordCounts(**{name: getattr(self, name) + getattr(other, name) for name in COUNTED})
 
     def __sub__(self, other: RecordCounts) -> RecordCounts:
-        """Return what was counted since."""
+        """Return the difference."""
         return RecordCounts(**{name: getattr(self, name) - getattr(other, name) for name in COUNTED})
 
-    def a_second(self, seconds: float) -> dict[str, float]:
-        """Return how much it is a second, by name, where it took this time; zeros where it took none."""
+    def per_second(self, seconds: float) -> dict[str, float]:
+        """Return the counts per second over this period, by name; zeros if the period is empty."""
         return {name: round(getattr(self, name) / seconds, 3) if seconds > 0 else 0.0 for name in COUNTED}
 
     def to_mapping(self) -> dict[str, int]:
-        """Return it as a JSON object."""
+        """Return the counts as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_mapping(cls, mapping: object) -> RecordCounts:
-        """Return it from a JSON object; what that does not say is 0."""
+        """Return the counts from a JSON object; missing counts are 0."""
         known = mapping if isinstance(mapping, Mapping) else {}
         return cls(**{name: value for name in COUNTED if isinstance(value := known.get(name), int)})
 
@@ -77,19 +77,19 @@ COUNTED = tuple(each.name for each in fields(RecordCounts))
 
 @dataclass(frozen=True, kw_only=True)
 class JobReport:
-    """What a job reports of itself.
+    """A report of a running job.
 
-    :param at: when (aware).
-    :param totals: what it counted since its start.
-    :param rates: moving averages a second, by the names of `WINDOWS` and those of `RecordCounts`; over the time that it
-        runs, where that is shorter.
-    :param lag_ms: how long ago, in milliseconds, the oldest record arrived that it has not read, by partition; 0 where
-        there is none. Partitions of which that is not known are left out.
-    :param parse_errors: the latest bad records, the latest last: JSON objects with `at`, `stage`, `error`, and what
-        says which record it is. As many as `max_saved_parse_exceptions` lets a job keep, `MAX_PARSE_ERRORS` at most.
-    :param errors: the latest failures of partitions, the latest last; `MAX_ERRORS` at most.
-    :param error_count: how many there were since its start.
-    :param sinks: how its sinks stand; `MAX_SINKS` at most.
+    :param at: when it was made (aware).
+    :param totals: the counts since the start of the job.
+    :param rates: moving averages per second, by the names of `WINDOWS` and of `RecordCounts`; over the job's running
+        time if that is shorter.
+    :param lag_ms: by partition, how many milliseconds ago its oldest unread record arrived; 0 if there is none.
+        Partitions with an unknown lag are left out.
+    :param parse_errors: the latest bad records, the latest last: JSON objects with `at`, `stage`, `error`, and the
+        identity of the record. The maximum is the job's `max_saved_parse_exceptions`, but not above `MAX_PARSE_ERRORS`.
+    :param errors: the latest failures of partitions, the latest last; at most `MAX_ERRORS`.
+    :param error_count: the number of failures since the start of the job.
+    :param sinks: the status of its sinks; at most `MAX_SINKS`.
     """
 
     at: datetime
@@ -102,24 +102,24 @@ class JobReport:
     sinks: Sequence[SinkReport] = ()
 
     def errors_after(self, count: int) -> Sequence[ErrorEvent]:
-        """Return the errors after the first ones, as far as the report has them.
+        """Return the errors after the first `count` ones, as far as the report contains them.
 
-        :param count: how many are known already.
+        :param count: the number of errors that the caller already has.
         """
         return self.errors[max(0, len(self.errors) - max(0, self.error_count - count)) :]
 
     def to_text(self, limit: int = MAX_REPORT_CHARACTERS) -> str:
-        """Return it as a text.
+        """Return the report as a text.
 
-        Where it does not fit, the oldest bad records are left out, then the partitions that lag least, then the oldest
-        errors.
+        If it is too long, first the oldest bad records are left out, then the partitions with the smallest lags, then
+        the oldest errors.
 
-        :param limit: most characters.
+        :param limit: the maximum number of characters.
         """
         bad = list(self.parse_errors)[-MAX_PARSE_ERRORS:]
         errors = list(self.errors)[-MAX_ERRORS:]
         lags = sorted(self.lag_ms.items(), key=lambda each: (-each[1], each[0]))
-        while len(text := self._packed(bad, lags, errors)) > limit and (bad or lags or errors):
+        while len(text := self._compressed(bad, lags, errors)) > limit and (bad or lags or errors):
             if bad:
                 bad = bad[len(bad) // 2 + 1 :]
             elif lags:
@@ -129,14 +129,14 @@ class JobReport:
         return text
 
     def to_last_text(self) -> str:
-        """Return it as a job leaves it at its end, where it reads nothing any more."""
+        """Return the last report of a job, which no longer reads anything, as a text."""
         return replace(self, lag_ms={}).to_text(MAX_LAST_REPORT_CHARACTERS)
 
-    def _packed(
+    def _compressed(
         self, bad: Sequence[Mapping[str, Any]], lags: Sequence[tuple[str, int]], errors: Sequence[ErrorEvent]
     ) -> str:
-        by_key = sorted(lags)  # neighbours share most of their keys, which makes the text short
-        return packed(
+        by_key = sorted(lags)  # neighbouring keys are similar, so the compressed text is shorter
+        return compress(
             {
                 "at": format_instant(self.at),
                 "totals": self.totals.to_mapping(),
@@ -152,25 +152,25 @@ class JobReport:
 
     @classmethod
     def from_text(cls, text: object) -> JobReport | None:
-        """Return the report that `to_text` made; None if it is none."""
+        """Return the report from a text of `to_text`; None if the text is not a report."""
         try:
-            said = unpacked(text) if isinstance(text, str) else None
+            stored = decompress(text) if isinstance(text, str) else None
         except ValueError:
-            said = None
-        at = read_instant(said.get("at")) if isinstance(said, Mapping) else None
-        if at is None or not isinstance(said, Mapping):
+            stored = None
+        at = read_instant(stored.get("at")) if isinstance(stored, Mapping) else None
+        if at is None or not isinstance(stored, Mapping):
             return None
-        rates = said.get("rates")
-        lags = zip(_list(said, "partitions"), _list(said, "lag_ms"), strict=False)
-        errors = (ErrorEvent.from_mapping(each) for each in _list(said, "errors") if isinstance(each, Mapping))
-        error_count = said.get("error_count")
-        sinks = (SinkReport.from_mapping(each) for each in _list(said, "sinks") if isinstance(each, Mapping))
+        rates = stored.get("rates")
+        lags = zip(_list(stored, "partitions"), _list(stored, "lag_ms"), strict=False)
+        errors = (ErrorEvent.from_mapping(each) for each in _list(stored, "errors") if isinstance(each, Mapping))
+        error_count = stored.get("error_count")
+        sinks = (SinkReport.from_mapping(each) for each in _list(stored, "sinks") if isinstance(each, Mapping))
         return cls(
             at=at,
-            totals=RecordCounts.from_mapping(said.get("totals")),
+            totals=RecordCounts.from_mapping(stored.get("totals")),
             rates=rates if isinstance(rates, Mapping) else {},
             lag_ms={key: lag for key, lag in lags if isinstance(key, str) and isinstance(lag, int)},
-            parse_errors=tuple(error for error in _list(said, "parse_errors") if isinstance(error, Mapping)),
+            parse_errors=tuple(error for error in _list(stored, "parse_errors") if isinstance(error, Mapping)),
             errors=tuple(error for error in errors if error is not None),
             error_count=error_count if isinstance(error_count, int) else 0,
             sinks=tuple(sink for sink in sinks if sink is not None),
@@ -178,19 +178,19 @@ class JobReport:
 
 
 class MovingAverages:
-    """Averages over the last minutes, of what was counted up to some instants.
+    """Computes moving averages of counts over the last minutes.
 
-    :param started: when counting began, on a monotonic clock, in seconds.
+    :param started: when counting began, in seconds of a monotonic clock.
     """
 
     def __init__(self, started: float) -> None:
         self._known: deque[tuple[float, RecordCounts]] = deque([(started, RecordCounts())])
 
     def rates(self, now: float, totals: RecordCounts) -> dict[str, dict[str, float]]:
-        """Return the averages, and remember what is counted by now.
+        """Return the averages, and remember the current counts.
 
-        :param now: on the same clock, not before an earlier call's.
-        :param totals: what is counted since the start.
+        :param now: the time on the same clock, not before an earlier call's.
+        :param totals: the counts since the start.
         """
         self._known.append((now, totals))
         longest = max(WINDOWS.values()).total_seconds()
@@ -199,16 +199,16 @@ class MovingAverages:
         return {name: self._over(window.total_seconds(), now, totals) for name, window in WINDOWS.items()}
 
     def _over(self, seconds: float, now: float, totals: RecordCounts) -> dict[str, float]:
-        """Return the average since the last known instant that is a window away; since the start, if that is nearer."""
+        """Return the average since the last remembered time a window ago, or since the start if that is later."""
         known = [each for each in self._known if each[0] <= now - seconds]
         at, counted = known[-1] if known else self._known[0]
-        return (totals - counted).a_second(now - at)
+        return (totals - counted).per_second(now - at)
 
 
 def _worst_first(sinks: Sequence[SinkReport]) -> list[SinkReport]:
-    return sorted(sinks, key=lambda sink: sink.away_since is None)
+    return sorted(sinks, key=lambda sink: sink.unavailable_since is None)
 
 
-def _list(said: Mapping[str, Any], name: str) -> list[Any]:
-    value = said.get(name)
+def _list(stored: Mapping[str, Any], name: str) -> list[Any]:
+    value = stored.get(name)
     return value if isinstance(value, list) else []

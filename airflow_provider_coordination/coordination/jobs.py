@@ -1,12 +1,12 @@
-"""Jobs that nobody waits for beside them: how they are followed and stopped, and what they leave behind.
+"""Detached jobs: how they are followed and stopped, and what they leave behind.
 
-Such a job is an item of the family `…|JOB` under its owner's name. Whoever submits it writes the item, UNASSIGNED; the
-job leases it while it runs, ASSIGNED, notes in it when it begins to read, and leaves its outcome in it, COMPLETED. So
-whoever comes back, on whatever machine, knows of a job that never began, that reads, that ended, or whose lease ran
-out: it vanished. A stop is asked for in the item; the job sees it at its next heartbeat.
+Such a job is an item of the family `…|JOB` under its owner's name. Its submitter writes the item, UNASSIGNED. The job
+leases it while it runs, ASSIGNED, notes in it when it starts to read, and stores its outcome in it, COMPLETED. So any
+process on any machine can distinguish a job that never began, that reads, that ended, or whose lease expired, which
+means that it vanished. A stop is requested in the item; the job sees it at its next heartbeat.
 
-Airflow's Spark provider follows jobs by each cluster manager's own interface, where there is one; the store is the same
-for all.
+Airflow's Spark provider follows jobs by the interface of each cluster manager, if there is one. The store is the same
+for all of them.
 """
 
 from __future__ import annotations
@@ -32,56 +32,56 @@ from airflow_provider_coordination.coordination.partition import (
     read_instant,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.store import all_partitions, completed_last
+from airflow_provider_coordination.coordination.store import all_partitions, latest_completed
 from airflow_provider_coordination.coordination.workers import item_key
 
 log = logging.getLogger(__name__)
 
 FAMILY = "JOB"
 HEARTBEAT = timedelta(seconds=5)
-"""How often a job looks at its item at least: so long it may take until it finds out that it shall stop."""
+"""The maximum time between two reads of its item, and so the longest time until a job notices a stop request."""
 RETENTION = timedelta(days=1)
-"""How long the outcome of a job is kept, and the item of one that never left any."""
+"""How long a job's outcome is kept, and the item of a job that never stored one."""
 PURGED_AT_A_TIME = 100
 
 Change = Callable[[Partition], Partition]
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     SUBMITTED = "SUBMITTED"
-    """It was handed to a cluster manager, and has not begun."""
+    """It was submitted to a cluster manager, and has not begun."""
     STARTING = "STARTING"
-    """It has begun, and brings its Spark session up: it takes no leases yet."""
+    """It has begun and starts its Spark session. It acquires no leases yet."""
     RUNNING = "RUNNING"
-    """It takes leases and reads. Whether it lives, its lease shows, as while it is STARTING."""
+    """It acquires leases and reads. As while STARTING, its lease shows whether it is alive."""
     ENDED = "ENDED"
     """It has an outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A job as the store knows it.
+    """A job as it is stored.
 
     :param owner: the owner of its leases.
-    :param state: where it stands.
-    :param since: when it was submitted, until when its lease runs, or when it ended (aware).
-    :param submitted_at: when it was submitted (aware); None if it does not say.
-    :param task: what it works for, such as an Airflow task of one run; tries of one task share it.
-    :param digest: of its settings; equal digests mean equal orders. Salted with the owner.
-    :param start_by: a job that has not begun by then is given up (aware); None if it does not say.
-    :param log: where its output is, on the machine that submitted it; None if it goes elsewhere.
-    :param application_id: Spark's name of it; None if not known.
-    :param cluster_id: what the cluster manager that it was handed to ends it by; None for a driver beside its
-        spark-submit, or if the cluster manager did not say.
-    :param settings: where its settings lie until it has begun, as its submitter names the place; None for a file beside
+    :param state: its state.
+    :param since: when it was submitted, when its lease ends, or when it ended (aware), depending on the state.
+    :param submitted_at: when it was submitted (aware); None if unknown.
+    :param task: what it works for, such as an Airflow task of one run; all tries of a task share it.
+    :param digest: the digest of its settings, salted with the owner; equal digests mean equal settings.
+    :param start_by: when a job that has not begun is given up (aware); None if unknown.
+    :param log: the path of its output on the machine that submitted it; None if it goes elsewhere.
+    :param application_id: its Spark application id; None if unknown.
+    :param cluster_id: the id by which the cluster manager ends it; None for a driver that runs beside its spark-submit,
+        or if the cluster manager returned none.
+    :param settings: the location of its settings until it has begun, in its submitter's format; None for a file beside
         its output.
-    :param was_taken: whether a driver has begun it, whatever became of it.
-    :param ui_url: where its Spark UI is while it runs; None if not known.
-    :param stop: why it was asked to stop; None if it was not.
-    :param report: what it last reported of itself; None if it has not yet.
-    :param outcome: how it ended, a JSON object; None if it has not.
+    :param was_started: whether a driver has begun it.
+    :param ui_url: the URL of its Spark UI while it runs; None if unknown.
+    :param stop: the reason of the stop request; None if there is none.
+    :param report: its latest job report; None if it has not reported yet.
+    :param outcome: its outcome, a JSON object; None if it has not ended.
     :param is_reported: whether the outcome was reported to its task.
     """
 
@@ -96,7 +96,7 @@ class Job:
     application_id: str | None = None
     cluster_id: str | None = None
     settings: str | None = None
-    was_taken: bool = False
+    was_started: bool = False
     ui_url: str | None = None
     stop: str | None = None
     report: JobReport | None = None
@@ -105,36 +105,36 @@ class Job:
 
     @classmethod
     def of(cls, item: Partition) -> Job:
-        """Return the job that an item is about. What it says in another form than expected is passed over."""
-        said = item.progress
-        outcome = said.get("outcome")
+        """Return the job from its item. Values of unexpected types are ignored."""
+        progress = item.progress
+        outcome = progress.get("outcome")
         return cls(
-            owner=_text(said, "owner") or item.owner or item.partition_key,
+            owner=_text(progress, "owner") or item.owner or item.partition_key,
             state=_state_of(item),
             since=item.priority,
-            submitted_at=read_instant(said.get("submitted_at")),
-            task=_text(said, "task") or "",
-            digest=_text(said, "digest") or "",
-            start_by=read_instant(said.get("start_by")),
-            log=_text(said, "log"),
-            application_id=_text(said, "application_id"),
-            cluster_id=_text(said, "cluster_id"),
-            settings=_text(said, "settings"),
-            was_taken="driver" in said,
-            ui_url=_text(said, "ui_url"),
-            stop=_text(said, "stop"),
-            report=JobReport.from_text(said.get("report")),
+            submitted_at=read_instant(progress.get("submitted_at")),
+            task=_text(progress, "task") or "",
+            digest=_text(progress, "digest") or "",
+            start_by=read_instant(progress.get("start_by")),
+            log=_text(progress, "log"),
+            application_id=_text(progress, "application_id"),
+            cluster_id=_text(progress, "cluster_id"),
+            settings=_text(progress, "settings"),
+            was_started="driver" in progress,
+            ui_url=_text(progress, "ui_url"),
+            stop=_text(progress, "stop"),
+            report=JobReport.from_text(progress.get("report")),
             outcome=outcome if isinstance(outcome, Mapping) else None,
-            is_reported=said.get("reported") is True,
+            is_reported=progress.get("reported") is True,
         )
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a process of it, as far as the store knows: it has begun, and has not ended."""
+        """Whether it has a process as far as the store knows: it has begun and has not ended."""
         return self.state in (JobState.STARTING, JobState.RUNNING)
 
     def given_up_at(self, safety_margin: timedelta) -> datetime | None:
-        """Return the instant (aware) from which it counts as late or vanished; None if it has ended, or may wait."""
+        """Return when it counts as late or vanished (aware); None if it has ended, or may wait."""
         if self.has_begun:
             return self.since + safety_margin
         return self.start_by if self.state is JobState.SUBMITTED else None
@@ -143,9 +143,9 @@ class Job:
 class Jobs:
     """The jobs of one source that are followed through the store.
 
-    Every write is conditional, and repeated from what is stored where somebody else wrote in between.
+    Every write is conditional. If another process wrote in between, it is repeated with the stored item.
 
-    :param view: of the source, initialized.
+    :param view: the initialized view of the source.
     """
 
     def __init__(self, view: SourceView) -> None:
@@ -164,12 +164,12 @@ class Jobs:
         log: str | None = None,
         settings: str | None = None,
     ) -> bool:
-        """Write down a job that is about to be submitted; `Job` says what the parameters are.
+        """Record a job that is about to be submitted; see `Job` for the parameters.
 
-        :returns: whether it may be submitted; False if somebody has given it up before.
+        :returns: whether it may be submitted; False if another process has already given it up.
         """
         now = self._clock.now()
-        said = {
+        progress = {
             "owner": owner,
             "submitted_at": format_instant(now),
             "task": task,
@@ -178,48 +178,48 @@ class Jobs:
             "log": log,
             **({} if settings is None else {"settings": settings}),
         }
-        item = new_partition(self.source_identifier, item_key(owner), now).with_progress(said)
+        item = new_partition(self.source_identifier, item_key(owner), now).with_progress(progress)
         if self._store.create([item]):
             return True
         stored = self._store.get(self.source_identifier, item.partition_key)
         return stored is None or stored.status is not PartitionStatus.COMPLETED
 
     def note_submitted(self, owner: str, cluster_id: str) -> None:
-        """Note by what the cluster manager ends a job that it has accepted."""
+        """Record the cluster manager's id of a job that it has accepted."""
         self._change(owner, lambda item: item.with_progress({**item.progress, "cluster_id": cluster_id}))
 
     def get(self, owner: str) -> Job | None:
-        """Return a job as the store knows it now; None if it does not know it."""
+        """Return a job as it is stored now; None if the store does not know it."""
         item = self._store.get(self.source_identifier, item_key(owner))
         return None if item is None else Job.of(item)
 
     def unfinished(self) -> list[Job]:
-        """Return the jobs that have no outcome."""
+        """Return the jobs without an outcome."""
         return self._jobs(PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED)
 
     def of_task(self, task: str) -> list[Job]:
-        """Return the jobs of a task, the first that was submitted first."""
+        """Return the jobs of a task, in the order of their submission."""
         found = [job for job in self._jobs() if job.task == task]
         return sorted(found, key=lambda job: job.submitted_at or job.since)
 
     def request_stop(self, owner: str, reason: str) -> bool:
-        """Ask a job to stop; one that has not begun will not begin.
+        """Request a job to stop; a job that has not begun will not begin.
 
-        :returns: whether there was something to stop.
+        :returns: whether there was a job to stop.
         """
         return self._change(owner, lambda item: item.with_progress({**item.progress, "stop": reason}))
 
     def end(self, owner: str, outcome: Mapping[str, Any]) -> bool:
-        """Write down how a job ended that cannot do so itself; what it still writes is refused from here on.
+        """Record the outcome of a job that cannot do so itself. The store refuses the job's own writes from now on.
 
         :returns: whether it had no outcome before.
         """
         return self._change(owner, lambda item: _ended(item, outcome, self._clock.now()))
 
     def give_up(self, owner: str, task: str, outcome: Mapping[str, Any]) -> bool:
-        """Write down how a job ended that perhaps nobody has written down before: if it is submitted later, it ends.
+        """Record the outcome of a job that may not be recorded yet; if it is submitted later, it stops at once.
 
-        :param task: what it was to work for.
+        :param task: the task that it was to work for.
         :returns: whether it had no outcome before.
         """
         now = self._clock.now()
@@ -228,31 +228,32 @@ class Jobs:
         return bool(self._store.create([item])) or self.end(owner, outcome)
 
     def note_reported(self, owner: str) -> None:
-        """Note that the outcome of a job was reported to its task."""
+        """Record that the outcome of a job was reported to its task."""
         self._change(owner, lambda item: item.with_progress({**item.progress, "reported": True}), is_ended=True)
 
     def purge(self) -> None:
-        """Delete what is older than `RETENTION`, a bounded number at a time."""
+        """Delete items older than `RETENTION`, a bounded number per call."""
         latest = self._clock.now() - RETENTION
         for status in PartitionStatus:
             for item in self._store.query(self.source_identifier, status, limit=PURGED_AT_A_TIME):
                 if item.priority > latest:
                     break
-                with suppress(PartitionUpdateError):  # somebody else purges too
+                with suppress(PartitionUpdateError):  # another process purges as well
                     self._store.delete(item)
 
-    def ended_last(self, limit: int) -> list[Job]:
+    def latest_ended(self, limit: int) -> list[Job]:
         """Return the jobs that ended last, the latest first.
 
-        :param limit: how many at most.
+        :param limit: the maximum number of jobs.
         """
-        browsed = next(completed_last(self._store, self.source_identifier, limit))
-        return [Job.of(item) for item in browsed.partitions]
+        page = next(latest_completed(self._store, self.source_identifier, limit))
+        return [Job.of(item) for item in page.partitions]
 
     def _jobs(self, *statuses: PartitionStatus) -> list[Job]:
-        """Return the jobs of these statuses, of all by default: each once, as it was found last.
+        """Return the jobs with these statuses, all by default; each job once, as it was read last.
 
-        Statuses are read in the order in which a job has them. One that goes on at the same time is found twice.
+        The statuses are read in the order in which a job passes them, so a job that changes during the read occurs
+        twice.
         """
         found = map(Job.of, all_partitions(self._store, self.source_identifier, *statuses))
         return list({job.owner: job for job in found}.values())
@@ -268,14 +269,14 @@ class Jobs:
 
 
 class JobRecord:
-    """A job's own item: it leases it while it runs, and leaves its outcome in it.
+    """A job's own item, which the job leases while it runs and in which it stores its outcome.
 
-    `renew_due` is called by a `LeaseRenewer`, which makes the heartbeat: a twelfth of the ownership timeout, and
-    `HEARTBEAT` at most.
+    A `LeaseRenewer` calls `renew_due`, which is the heartbeat: every twelfth of the ownership timeout, and at least
+    every `HEARTBEAT`.
 
-    :param coordinator: of the source, initialized, for the job's owner.
-    :param when_stopped: called once with the reason, when the job is asked to stop; from the thread that finds out.
-    :param report: returns what the job reports of itself; None as long as it has nothing to report.
+    :param coordinator: the initialized coordinator of the source for the job's owner.
+    :param when_stopped: called once with the reason when the job is requested to stop, in the thread that notices it.
+    :param report: returns the current job report; None if there is nothing to report yet.
     """
 
     def __init__(
@@ -298,26 +299,26 @@ class JobRecord:
 
     @property
     def ownership_timeout(self) -> timedelta:
-        """How long the item's lease runs without a heartbeat."""
+        """How long the item's lease lasts without a heartbeat."""
         return self._leases.ownership_timeout
 
     def begin(self) -> None:
-        """Lease the item, written or not, for this driver alone; one that was given up, or asked to stop, is stopped.
+        """Lease the item for this driver only, creating it if needed. If the job was given up or must stop, stop it.
 
-        :raises SettingsTakenError: if another driver has begun under the same owner, whatever became of it.
+        :raises SettingsTakenError: if another driver has already begun under the same owner.
         """
         while not self._is_stopped:
             now = self._clock.now()
             item = self._store.get(self._family, self._key)
             if item is None:  # submitted by hand
-                made = new_partition(self._family, self._key, now).with_progress({"owner": self._owner})
-                self._store.create([self._taken(made, now)])
+                new = new_partition(self._family, self._key, now).with_progress({"owner": self._owner})
+                self._store.create([self._taken(new, now)])
                 continue
             if item.progress.get("driver", self._driver) != self._driver:
                 raise SettingsTakenError(
-                    f"the settings of job {self._owner!r} have served another driver, and serve one: end what begins "
-                    "drivers again, such as retries of the cluster manager, and run the task again, which submits a "
-                    "job of its own"
+                    f"another driver has already used the settings of job {self._owner!r}, which can be used only "
+                    "once: turn off whatever restarts drivers, such as retries of the cluster manager, and run the "
+                    "task again, which submits a new job"
                 )
             if item.status is PartitionStatus.COMPLETED:
                 self._stop("it was given up before it began")
@@ -325,31 +326,31 @@ class JobRecord:
             if item.owner != self._owner:
                 try:
                     self._store.transact(update=[self._taken(item, now)])
-                except PartitionUpdateError:  # it was asked to stop in between, or another driver took it
+                except PartitionUpdateError:  # a stop was requested in between, or another driver leased it
                     continue
             if self._leases.adopt(self._key) is not None:
-                self._look()
+                self._check_stop()
                 return
 
     def _taken(self, item: Partition, now: datetime) -> Partition:
-        said = {**item.progress, "driver": self._driver}
-        return item.with_progress(said).acquired(self._owner, now + self.ownership_timeout)
+        progress = {**item.progress, "driver": self._driver}
+        return item.with_progress(progress).acquired(self._owner, now + self.ownership_timeout)
 
-    def note(self, **said: Any) -> None:
-        """Write something down that others want to know, such as `application_id`."""
-        self._write(lambda item: self._leases.renewed(item.with_progress({**item.progress, **said})))
+    def note(self, **values: Any) -> None:
+        """Record values for other processes, such as `application_id`."""
+        self._write(lambda item: self._leases.renewed(item.with_progress({**item.progress, **values})))
 
-    def reads(self) -> None:
-        """Note that the job takes leases from now on."""
+    def note_reading(self) -> None:
+        """Record that the job acquires leases from now on."""
         self.note(reads_since=format_instant(self._clock.now()))
 
     def renew_due(self) -> None:
-        """Look whether the job is asked to stop, write its report if it is time to, and renew the item's lease.
+        """Check for a stop request, write the job report if it is due, and renew the item's lease.
 
-        A report renews the lease as well. One that cannot be written is made anew at the next heartbeat.
+        A report renews the lease as well. If it cannot be written, a new one is made at the next heartbeat.
         """
         if not self._is_stopped:
-            self._look()
+            self._check_stop()
         now = self._clock.monotonic()
         if self._reported_at is None or now - self._reported_at >= REPORT_INTERVAL.total_seconds():
             report = self._report()
@@ -359,9 +360,9 @@ class JobRecord:
         self._leases.renew_due()
 
     def end(self, outcome: Mapping[str, Any]) -> bool:
-        """Leave the outcome, and the last report.
+        """Store the outcome and the last job report.
 
-        :returns: whether it is there; False if somebody else wrote one before.
+        :returns: whether it is stored; False if another process stored an outcome before.
         """
         report = self._report()
         last = {} if report is None else {"report": report.to_last_text()}
@@ -370,16 +371,16 @@ class JobRecord:
 
     def _write(self, change: Change) -> bool:
         while self._leases.holds(self._key):
-            with suppress(*LOST):  # it is lost, or somebody asked for a stop in between: then once more
-                self._leases.change(self._key, change, needs_trust=False)
+            with suppress(*LOST):  # the lease is lost, or a stop was requested in between: then try again
+                self._leases.change(self._key, change, requires_trust=False)
                 return True
         return False
 
-    def _look(self) -> None:
+    def _check_stop(self) -> None:
         try:
             stop = self._leases.refresh(self._key).progress.get("stop")
         except LOST:
-            self._stop("it was taken for dead")
+            self._stop("it was considered dead")
         else:
             if isinstance(stop, str):
                 self._stop(stop)
@@ -387,7 +388,7 @@ class JobRecord:
     def _stop(self, why: str) -> None:
         if not self._is_stopped:
             self._is_stopped = True
-            log.warning("the job is told to stop: %s", why)
+            log.warning("the job is requested to stop: %s", why)
             self._when_stopped(why)
 
 
@@ -403,6 +404,6 @@ def _state_of(item: Partition) -> JobState:
     return JobState.STARTING if read_instant(item.progress.get("reads_since")) is None else JobState.RUNNING
 
 
-def _text(said: Mapping[str, Any], name: str) -> str | None:
-    value = said.get(name)
+def _text(progress: Mapping[str, Any], name: str) -> str | None:
+    value = progress.get(name)
     return value if isinstance(value, str) else None

@@ -1,4 +1,4 @@
-"""Which sources a store knows, so that a misspelt name is not taken for a source that has yet to begin."""
+"""The sources that a store knows, so that a misspelt name is not mistaken for a source that has not started yet."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from airflow_provider_coordination.coordination.suspension import FAMILY as SUPE
 from airflow_provider_coordination.coordination.workers import FAMILY as WORKER_FAMILY
 
 FAMILIES = ("PARTITION", WORKER_FAMILY, SUPERVISOR_FAMILY)
-"""The item families of which any makes a source worth showing."""
+"""A source with an item of one of these families is listed."""
 NEAR = 3
-"""How many similar names are suggested at most."""
+"""The maximum number of similar names that are suggested."""
 
 
 def known_sources(store: CoordinationStore, prefix: str | None) -> list[str]:
-    """Return the names of the sources that a store holds anything of, sorted; some stores read everything for it.
+    """Return the names of the sources in a store, sorted. Some stores must read every item for this.
 
-    :param prefix: of the sources; None for none.
+    :param prefix: the prefix of the sources; None for no prefix.
     """
     found = set()
     for identifier in store.source_identifiers():
         try:
             family = parse_source_identifier(identifier)
-        except ValueError:  # another system named it
+        except ValueError:  # the name comes from another system
             continue
         if family.prefix == prefix and family.family in FAMILIES:
             found.add(family.source)
@@ -37,21 +37,21 @@ def known_sources(store: CoordinationStore, prefix: str | None) -> list[str]:
 
 
 def is_known(store: CoordinationStore, source: str, prefix: str | None) -> bool:
-    """Tell whether a store holds anything of a source, if only that a supplier has looked for its partitions.
+    """Return whether a store contains any item of a source, even if only the state of its supplier.
 
-    :param prefix: of the source; None for none.
-    :raises ConfigurationError: if the name is not usable.
+    :param prefix: the prefix of the source; None for no prefix.
+    :raises ConfigurationError: if the name is not valid.
     """
     families = [source_identifier(source, prefix=prefix, family=family) for family in (*FAMILIES, "GLOBAL_STATE")]
     return any(store.query(family, status, limit=1) for family in families for status in PartitionStatus)
 
 
 def unknown_source(source: str, known: Iterable[str], *, remedy: str) -> str:
-    """Return what to tell somebody who named a source that the store does not know.
+    """Return the message for a user who named a source that the store does not know.
 
-    :param known: the names of the sources that it knows.
-    :param remedy: what to do where the name is right.
+    :param known: the names of the known sources.
+    :param remedy: what to do if the name is correct.
     """
     near = get_close_matches(source, known, NEAR)
     meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
-    return f"the store holds nothing of source {source!r}{meant} Check the name, or {remedy}"
+    return f"the store has no data of source {source!r}{meant} Check the name, or {remedy}"

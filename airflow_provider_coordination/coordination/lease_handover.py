@@ -1,4 +1,4 @@
-"""One lease from one owner to another: given, taken up, or taken by force. `Balancer` decides which."""
+"""Moves a lease from one owner to another: given, adopted, or taken by force. `Balancer` decides which."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 
 class LeaseHandover:
-    """What one owner does to give a lease to another owner, or to get one.
+    """The operations of one owner to give a lease to another owner, or to get one.
 
-    :param view: of the source.
-    :param leases: of the owner, in the family of the source's partitions.
-    :param events: where to note what happened.
+    :param view: the view of the source.
+    :param leases: the owner's leases in the family of the source's partitions.
+    :param events: where events are logged and counted.
     """
 
     def __init__(self, view: SourceView, leases: Leases, events: PartitionEvents) -> None:
@@ -31,7 +31,7 @@ class LeaseHandover:
     def give(self, partition_key: str, to: str, *, unchanged: Sequence[Partition] = ()) -> Partition:
         """Make another owner the holder of a partition; see `give_each`.
 
-        :raises Exception: what that returns for it.
+        :raises Exception: the error that `give_each` returns for it.
         """
         [given] = self.give_each([partition_key], to, unchanged=unchanged).values()
         if isinstance(given, Exception):
@@ -41,13 +41,13 @@ class LeaseHandover:
     def give_each(
         self, partition_keys: Sequence[str], to: str, *, unchanged: Sequence[Partition] = ()
     ) -> dict[str, Partition | Exception]:
-        """Make another owner the holder of partitions, each in one write: nobody else can acquire it in between.
+        """Make another owner the holder of partitions, each in one write, so that no other owner can acquire it.
 
-        :param to: the new owner, which finds them by `adopt_each`; if it never does, the leases run out.
-        :param unchanged: what this rests on, as it was read.
-        :returns: by key the partition, which this owner holds no more; `PartitionNotOwnedError` if somebody else has it
-            already; `PartitionUpdateError` if one of `unchanged` has changed, and nothing was written; what else
-            `Leases.change_each` returns.
+        :param to: the new owner, which adopts them with `adopt_each`. If it never does, the leases expire.
+        :param unchanged: items that this decision depends on, as they were read.
+        :returns: by key, the partition, which this owner no longer holds; `PartitionNotOwnedError` if another owner has
+            it already; `PartitionUpdateError` if one of `unchanged` has changed, and nothing was written; or another
+            error of `Leases.change_each`.
         """
         self._view.require_initialized()
         now = self._view.clock.now()
@@ -57,7 +57,7 @@ class LeaseHandover:
             return acquired.because(ChangeKind.HANDED_OVER)
 
         changes = [
-            LeaseChange(partition_key=key, change=handed_over, needs_trust=False, unchanged=unchanged)
+            LeaseChange(partition_key=key, change=handed_over, requires_trust=False, unchanged=unchanged)
             for key in partition_keys
         ]
         results = dict(zip(partition_keys, self._leases.change_each(changes), strict=True))
@@ -74,16 +74,16 @@ class LeaseHandover:
         return results
 
     def adopt(self, partition_key: str) -> Partition | None:
-        """Begin to hold a partition that its former owner has handed over to this one; see `adopt_each`.
+        """Start to hold a partition that its former owner has handed over to this one; see `adopt_each`.
 
-        :returns: the partition; None if it is not this owner's.
+        :returns: the partition; None if it is not leased to this owner.
         """
         return next(iter(self.adopt_each([partition_key])), None)
 
     def adopt_each(self, partition_keys: Sequence[str]) -> list[Partition]:
-        """Begin to hold partitions that their former owners have handed over to this one.
+        """Start to hold partitions that their former owners have handed over to this one.
 
-        :returns: those that are this owner's, and were not held yet.
+        :returns: the partitions that are leased to this owner and were not held before.
         """
         new = [key for key in partition_keys if not self._leases.holds(key)]
         adopted = self._leases.adopt_each(new) if new else []
@@ -92,14 +92,14 @@ class LeaseHandover:
         return adopted
 
     def take_over(self, partition_key: str, owner: str) -> Partition | None:
-        """Lease a partition that another owner should have handed over and did not; its next write is refused.
+        """Lease a partition that another owner should have handed over but did not; its next write is refused.
 
-        :returns: the partition; None if that owner holds it no more.
+        :returns: the partition; None if that owner no longer holds it.
         """
         taken = self._leases.take_over(partition_key, owner)
         if taken is not None:
             log.warning(
-                "partition taken from its owner, which did not hand it over: source=%s partition=%s owner=%s",
+                "partition taken by force, because its owner did not hand it over: source=%s partition=%s owner=%s",
                 self._view.source, partition_key, owner,
             )  # fmt: skip
             self._events.count(CoordinationMetric.HANDOVERS_FORCED)

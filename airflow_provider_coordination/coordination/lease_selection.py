@@ -1,6 +1,6 @@
-"""Which leases of a source a person means to end: of some keys, an owner, a run of a DAG, or those that ran out.
+"""Selects the leases of a source that a user wants to end: by keys, owner, run of a DAG, or expiry.
 
-The command `release` and `ReleasePartitionsOperator` both choose here, and both end leases by `Administration.release`.
+The command `release` and `ReleasePartitionsOperator` both use it, and both end leases by `Administration.release`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaseChoice:
-    """What must be true of a lease that is meant; all that is given.
+class LeaseSelection:
+    """The conditions for the selected leases. A lease must meet all that are given.
 
-    :param owner: who holds it.
-    :param dag_id: of which DAG the task is that holds it, in whatever try.
-    :param run_id: of which run.
-    :param task_id: which task.
-    :param expired_by: its time was up by this instant (aware).
+    :param owner: the owner of the lease.
+    :param dag_id: the DAG of the task that holds it, in any try.
+    :param run_id: the run of that task.
+    :param task_id: the id of that task.
+    :param expired_by: the lease had ended by this instant (aware).
     """
 
     owner: str | None = None
@@ -33,34 +33,34 @@ class LeaseChoice:
     task_id: str | None = None
     expired_by: datetime | None = None
 
-    def objection(self, partition: Partition) -> str | None:
-        """Return why this partition is not meant; None if it is."""
+    def mismatch(self, partition: Partition) -> str | None:
+        """Return why this partition is not selected; None if it is."""
         if partition.status is not PartitionStatus.ASSIGNED:
-            return f"it is {partition.status}: nobody holds it"
-        # What waits for acknowledgments is in its last owner's name, and that task may have ended well.
+            return f"it is {partition.status}: it has no owner"
+        # A partition that waits for acknowledgments keeps its last owner's name, and that task may have succeeded.
         task = None if partition.is_awaiting else task_of(partition.owner or "")
         found = (None, None, None) if task is None else (task.dag_id, task.run_id, task.task_id)
-        asked = (self.dag_id, self.run_id, self.task_id)
-        is_of_task = all(wanted in (None, has) for wanted, has in zip(asked, found, strict=True))
+        required = (self.dag_id, self.run_id, self.task_id)
+        is_of_task = all(value in (None, actual) for value, actual in zip(required, found, strict=True))
         if self.owner not in (None, partition.owner) or not is_of_task:
             return f"{partition.owner} holds it"
-        if self.expired_by is not None and not has_run_out(partition, self.expired_by):
+        if self.expired_by is not None and not has_expired(partition, self.expired_by):
             return f"its lease runs until {format_instant(partition.priority)}"
         return None
 
 
-def chosen_leases(store: CoordinationStore, source_identifier: str, choice: LeaseChoice) -> Iterator[Partition]:
-    """Yield the leases of a source that are meant: of partitions, the one that ends first first, and of its supplier.
+def selected_leases(store: CoordinationStore, source_identifier: str, selection: LeaseSelection) -> Iterator[Partition]:
+    """Yield the selected leases of a source: its partitions, the earliest end first, then its supplier.
 
-    :param source_identifier: the source's partitions; the supplier's lease is in another item family.
+    :param source_identifier: the family of the source's partitions; the supplier's lease is in another family.
     """
     supplying = store.get(f"{source_identifier.rpartition('|')[0]}|{GLOBAL_STATE_FAMILY}", GLOBAL_STATE_KEY)
     leased = all_partitions(store, source_identifier, PartitionStatus.ASSIGNED)
     for lease in (*leased, *([] if supplying is None else [supplying])):
-        if choice.objection(lease) is None:
+        if selection.mismatch(lease) is None:
             yield lease
 
 
-def has_run_out(partition: Partition, expired_by: datetime) -> bool:
-    """Tell whether a lease had ended by this instant: now, less by how much clocks may differ."""
+def has_expired(partition: Partition, expired_by: datetime) -> bool:
+    """Return whether a lease had ended by this instant, which is the current time minus the clock difference."""
     return partition.status is PartitionStatus.ASSIGNED and partition.priority <= expired_by

@@ -1,4 +1,4 @@
-"""How many of a source's leases a worker may have, and how it comes by them."""
+"""How many leases of a source a worker may hold, and how it gets them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 
 @dataclass(kw_only=True)
 class LeaseSettings:
-    """How many of a source's leases a worker may have, and how it comes by them.
+    """How many leases of a source a worker may hold, and how it gets them.
 
-    :param max_leases: most partitions the worker holds, however large its fair share; None for no limit. (templated)
-    :param balance_by: what workers share evenly: `"count"` of leases, or `"throughput"`, as each partition's progress
-        says. (templated)
-    :param max_leases_to_steal: how many leases the worker asks others for at a time; None for an eighth of an even
+    :param max_leases: the maximum number of partitions the worker holds, even if its fair share is larger; None for no
+        limit. (templated)
+    :param balance_by: what workers share evenly: the `"count"` of leases, or the `"throughput"` recorded in each
+        partition's progress. (templated)
+    :param max_leases_to_steal: how many leases the worker requests from others at a time; None for an eighth of an even
         share. (templated)
-    :param handover_timeout: how long an owner may take to hand over a lease that another worker asked for; timedelta or
+    :param handover_timeout: how long an owner may take to hand over a lease that another worker requested; timedelta or
         seconds. (templated)
     """
 
@@ -38,11 +39,11 @@ class LeaseSettings:
         """
         if self.max_leases is not None and self.max_leases < 1:
             raise ConfigurationError(
-                f"LeaseSettings: field 'max_leases' must be at least 1, or left out; got {self.max_leases!r}"
+                f"LeaseSettings: field 'max_leases' must be at least 1, or omitted; got {self.max_leases!r}"
             )
         if self.max_leases_to_steal is not None and self.max_leases_to_steal < 1:
             raise ConfigurationError(
-                f"LeaseSettings: field 'max_leases_to_steal' must be at least 1, or left out; got "
+                f"LeaseSettings: field 'max_leases_to_steal' must be at least 1, or omitted; got "
                 f"{self.max_leases_to_steal!r}"
             )
         if self.handover_timeout <= timedelta(0):

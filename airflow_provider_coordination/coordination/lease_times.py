@@ -1,4 +1,4 @@
-"""How long a lease runs, and how far the clocks of two machines may differ."""
+"""How long a lease lasts, and how much the clocks of two machines may differ."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ DEFAULT_SAFETY_MARGIN = timedelta(seconds=2)
 
 
 def check_lease_times(ownership_timeout: timedelta, safety_margin: timedelta) -> None:
-    """Check that a lease of this length leaves room for the margin on both sides.
+    """Check that the ownership timeout is long enough for the safety margin on both sides.
 
-    :raises ConfigurationError: if it does not.
+    :raises ConfigurationError: if it is not.
     """
     if safety_margin < timedelta(0) or ownership_timeout < 4 * safety_margin or ownership_timeout <= timedelta(0):
         raise ConfigurationError(

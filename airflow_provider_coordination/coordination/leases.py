@@ -1,8 +1,8 @@
-"""The leases that one owner holds in one item family, and the only way in which it writes to them.
+"""The leases that one owner holds in one item family, and the only code that writes to them for the owner.
 
-Every write is conditional on the version this owner wrote last. A refused write is looked into before it counts as a
-lost lease: the store may have done an earlier write of this owner whose answer was lost. Safe to use from several
-threads: the renewal thread writes the same partitions as the thread that works.
+Every write is conditional on the version that this owner wrote last. A refused write does not always mean a lost
+lease: the store may have done an earlier write of this owner whose response was lost, so that is checked first. Safe
+to use from several threads: the renewal thread writes the same partitions as the thread that works.
 """
 
 from __future__ import annotations
@@ -34,43 +34,44 @@ from airflow_provider_coordination.coordination.transactions import Outcome, Tra
 log = logging.getLogger(__name__)
 
 LOST = (PartitionNotOwnedError, PartitionNotFoundError, ProgressChangedError)
-"""What a write raises when the work in hand must be dropped: an expected event, and no reason to end a job."""
+"""The errors of a write after which the current work must be dropped. They are expected and do not end a job."""
 
 MAX_TRIES = 10
-"""How often a change is made anew: whoever acknowledges batches of a held partition writes to it as well."""
+"""How often a change is retried. Acknowledgments write to a held partition as well."""
 
-AT_ONCE = 50
-"""Of how many partitions changes are written before another thread has its turn: renewals wait no longer for it. With
-an item beside each, they are what one transaction of DynamoDB takes."""
+BATCH_SIZE = 50
+"""The number of partitions whose changes are written before another thread may run, so that renewals do not wait
+longer. With one more item for each partition, they fill one DynamoDB transaction."""
 
 Change = Callable[[Partition], Partition]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseChange:
-    """A change of a held partition, with what belongs to the same transaction.
+    """A change of a held partition, with the other items of the same transaction.
 
     :param partition_key: the partition.
-    :param change: makes the new value from the one last written.
-    :param needs_trust: whether a lease that ran out by the owner's own clock is refused without asking the store.
-    :param update: other items of the same decision, written if they are still the version that each carries.
-    :param create: written if absent.
-    :param new: written, and must be absent.
-    :param unchanged: must still be as they were read.
+    :param change: returns the new value, given the value that was written last.
+    :param requires_trust: whether to refuse the change, without a request to the store, if the lease has ended by the
+        owner's own clock.
+    :param update: other items to update, if the stored version of each one matches its `version`.
+    :param create: items to create unless they exist.
+    :param new: items to create, which must not exist.
+    :param unchanged: items that must not have changed since they were read.
     """
 
     partition_key: str
     change: Change
-    needs_trust: bool = True
+    requires_trust: bool = True
     update: Sequence[Partition] = ()
     create: Sequence[Partition] = ()
     new: Sequence[Partition] = ()
     unchanged: Sequence[Partition] = ()
 
     def transaction(self, intended: Partition) -> Transaction:
-        """Return what is written.
+        """Return the transaction that writes the change.
 
-        :param intended: the new value.
+        :param intended: the new value of the partition.
         """
         return Transaction(update=[intended, *self.update], create=self.create, new=self.new, unchanged=self.unchanged)
 
@@ -80,13 +81,13 @@ class _Lease:
     partition: Partition
     fencing_token: int
     trusted_until: float  # on the monotonic clock
-    measured_to: datetime | None  # the end of the lease, which this precedes by the margin; None if it was not measured
-    in_doubt: bool = False  # it was given back or deleted, and no answer came
+    measured_to: datetime | None  # the end of the lease from which `trusted_until` was computed; None if it was not
+    in_doubt: bool = False  # a release or deletion of it got no response
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """When the store was asked for something, by both clocks."""
+class _RequestTime:
+    """When a request to the store was made, by both clocks."""
 
     monotonic: float
     now: datetime
@@ -95,12 +96,12 @@ class _Asked:
 class Leases:
     """The leases of one owner in one item family.
 
-    :param store: where the partitions are.
+    :param store: the store of the partitions.
     :param source_identifier: the item family.
-    :param owner: who holds them; unique to this process.
-    :param ownership_timeout: how long a lease runs from its acquisition or last renewal.
-    :param safety_margin: a lease is not trusted any more this long before its end.
-    :param clock: where the time comes from.
+    :param owner: the owner's name; unique to this process.
+    :param ownership_timeout: how long a lease lasts from its acquisition or last renewal.
+    :param safety_margin: how long before its end a lease is no longer trusted.
+    :param clock: the source of time.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Leases:
         self._leases: dict[str, _Lease] = {}
         self._lock = threading.RLock()
 
-    # What is held
+    # Held leases
 
     @property
     def held(self) -> dict[str, Partition]:
@@ -141,13 +142,13 @@ class Leases:
             return None if lease is None else lease.partition
 
     def owns(self, partition_key: str) -> bool:
-        """Return whether the owner may act for the partition right now, by its own monotonic clock alone."""
+        """Return whether the owner may act for the partition now, judged by its own monotonic clock only."""
         with self._lock:
             lease = self._leases.get(partition_key)
             return lease is not None and not lease.in_doubt and self._runs(lease)
 
     def leased(self, partition_key: str) -> Partition:
-        """Return a partition that is held, as last written.
+        """Return a held partition, as last written.
 
         :raises PartitionNotOwnedError: if it is not held.
         """
@@ -155,41 +156,41 @@ class Leases:
             return self._held_lease(partition_key).partition
 
     def fencing_token(self, partition_key: str) -> int:
-        """Return the version that this owner's acquisition wrote, or a later one: larger than any earlier owner had.
+        """Return the version that this owner's acquisition wrote, or a later one; larger than any former owner's.
 
         :raises PartitionNotOwnedError: if the partition is not held.
         """
         with self._lock:
             return self._held_lease(partition_key).fencing_token
 
-    # Taking
+    # Acquisition
 
     def acquire(self, limit: int) -> list[Partition]:
         """Lease up to `limit` available partitions, in the order of `acquisition_order`."""
         with self._lock:
-            asked = self._ask()
+            requested = self._request_time()
             acquired = self._store.acquire(
                 Acquisition(
                     source_identifier=self._source_identifier,
                     owner=self.owner,
                     limit=limit,
-                    ownership_timeout=asked.now + self.ownership_timeout,
-                    available_by=asked.now,
-                    expired_by=asked.now - self._safety_margin,
+                    ownership_timeout=requested.now + self.ownership_timeout,
+                    available_by=requested.now,
+                    expired_by=requested.now - self._safety_margin,
                 )
             )
             for partition in acquired:
-                self._hold(partition, partition.version, asked)
+                self._hold(partition, partition.version, requested)
             return acquired
 
     def acquire_key(self, partition_key: str) -> Partition | None:
-        """Lease this partition if it is available; None if it is not, or somebody else was faster."""
+        """Lease this partition; return None if it is not available or another owner was faster."""
         with self._lock:
-            asked = self._ask()
+            requested = self._request_time()
             found = self._store.get(self._source_identifier, partition_key)
-            if found is None or not is_available(found, asked.now, expired_by=asked.now - self._safety_margin):
+            if found is None or not is_available(found, requested.now, expired_by=requested.now - self._safety_margin):
                 return None
-            intended = found.acquired(self.owner, asked.now + self.ownership_timeout, asked.now)
+            intended = found.acquired(self.owner, requested.now + self.ownership_timeout, requested.now)
             try:
                 [written] = self._store.transact(update=[intended])
             except PartitionUpdateError:
@@ -197,74 +198,74 @@ class Leases:
                 if stored != intended.written():
                     return None
                 written = stored
-            self._hold(written, written.version, asked)
+            self._hold(written, written.version, requested)
             return written
 
     def adopt(self, partition_key: str) -> Partition | None:
-        """Begin to hold a partition that the store says is leased to this owner: its former owner handed it over.
+        """Start to hold a partition that is stored as leased to this owner, because its former owner handed it over.
 
-        The version that is stored is the fencing token: it is larger than any that the former owner had.
+        The stored version becomes the fencing token. It is larger than any token of the former owner.
 
-        :returns: the partition; None if it is not this owner's.
+        :returns: the partition; None if it is not leased to this owner.
         """
         return next(iter(self.adopt_each([partition_key])), None)
 
     def adopt_each(self, partition_keys: Sequence[str]) -> list[Partition]:
-        """Begin to hold those of these partitions that are leased to this owner; see `adopt`."""
+        """Start to hold those of these partitions that are leased to this owner; see `adopt`."""
         adopted = []
         with self._lock:
-            asked = self._ask()
-            found = self._store.get_each(self._source_identifier, partition_keys)
+            requested = self._request_time()
+            found = self._store.get_many(self._source_identifier, partition_keys)
             for key, stored in found.items():
                 if stored.owner == self.owner:
                     if key not in self._leases:
-                        self._hold(stored, stored.version, asked)
+                        self._hold(stored, stored.version, requested)
                     adopted.append(self._leases[key].partition)
         return adopted
 
     def take_over(self, partition_key: str, owner: str) -> Partition | None:
-        """Lease a partition that another owner still holds; that one finds its next write refused.
+        """Lease a partition that another owner still holds. The store refuses the other owner's next write.
 
-        :param owner: who holds it.
-        :returns: the partition; None if that owner holds it no more.
+        :param owner: the owner that holds it.
+        :returns: the partition; None if that owner no longer holds it.
         """
         with self._lock:
             while True:
-                asked = self._ask()
+                requested = self._request_time()
                 found = self._store.get(self._source_identifier, partition_key)
                 if found is None or found.owner != owner:
                     return None
-                intended = found.acquired(self.owner, asked.now + self.ownership_timeout, asked.now)
+                intended = found.acquired(self.owner, requested.now + self.ownership_timeout, requested.now)
                 try:
                     [written] = self._store.transact(update=[intended])
-                except PartitionUpdateError:  # it was renewed in between; or this was written, and the answer lost
+                except PartitionUpdateError:  # it was renewed, or this was written and the response was lost
                     stored = self._store.get(self._source_identifier, partition_key)
                     if stored != intended.written():
                         continue
                     written = stored
-                self._hold(written, written.version, asked)
+                self._hold(written, written.version, requested)
                 return written
 
-    # Writing
+    # Writes
 
     def change(
         self,
         partition_key: str,
         change: Change,
         *,
-        needs_trust: bool = True,
+        requires_trust: bool = True,
         create: Sequence[Partition] = (),
         new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> Partition:
-        """Write a change of one held partition; return it as written. See `LeaseChange`.
+        """Write a change of one held partition; return the partition as written. See `LeaseChange`.
 
-        :raises Exception: what `change_each` returns for it.
+        :raises Exception: the error that `change_each` returns for it.
         """
         wanted = LeaseChange(
             partition_key=partition_key,
             change=change,
-            needs_trust=needs_trust,
+            requires_trust=requires_trust,
             create=create,
             new=new,
             unchanged=unchanged,
@@ -275,31 +276,31 @@ class Leases:
         return written
 
     def change_each(self, changes: Sequence[LeaseChange], *, cheaply: bool = False) -> list[Partition | Exception]:
-        """Write changes of held partitions, in few requests; return for each the partition as written, or its error.
+        """Write changes of held partitions in few requests; return each partition as written, or its error.
 
-        None holds another. The errors are
+        A failed change does not affect the others. The errors are
 
-        - `PartitionNotOwnedError` if the lease is lost or no longer to be trusted;
-        - `PartitionNotFoundError` if the partition is gone;
-        - `ProgressChangedError` if the new progress was made from one that is not the stored one;
-        - `PartitionUpdateError` if one of `update` or `unchanged` has changed, or one of `new` exists; nothing was
-          written;
-        - `StoreUnavailableError` if the store did not answer, for all that was not written before that.
+        - `PartitionNotOwnedError` if the lease is lost or no longer trusted;
+        - `PartitionNotFoundError` if the partition no longer exists;
+        - `ProgressChangedError` if the new progress is not based on the stored progress;
+        - `PartitionUpdateError` if one of `update` or `unchanged` has changed, or one of `new` exists; nothing is
+          written then;
+        - `StoreUnavailableError` if the store is unavailable, for every change that was not written before.
 
-        :param cheaply: each in a request of its own where the store charges more for writing them together.
+        :param cheaply: whether to use one request per change if the store charges more for combined writes.
         """
         results: list[Partition | Exception] = []
-        at_once = self._at_once if cheaply else AT_ONCE
-        for start in range(0, len(changes), at_once):
-            some = changes[start : start + at_once]
-            away = next((each for each in results if isinstance(each, StoreUnavailableError)), None)
-            results += self._change_some(some) if away is None else [away] * len(some)
+        size = self._batch_size if cheaply else BATCH_SIZE
+        for start in range(0, len(changes), size):
+            some = changes[start : start + size]
+            unavailable = next((each for each in results if isinstance(each, StoreUnavailableError)), None)
+            results += self._change_some(some) if unavailable is None else [unavailable] * len(some)
         return results
 
     def delete(self, partition_key: str) -> None:
         """Delete a held partition.
 
-        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
+        :raises PartitionNotOwnedError: if the lease is lost or no longer trusted.
         """
         with self._lock:
             for _ in range(2):
@@ -312,29 +313,29 @@ class Leases:
                 except PartitionUpdateError:
                     with self._doubting(lease):
                         stored = self._store.get(self._source_identifier, partition_key)
-                    if stored is None:  # the deletion happened, its answer was lost
+                    if stored is None:  # it was deleted, and the response was lost
                         break
                     if stored.owner != self.owner:
                         del self._leases[partition_key]
                         raise self._lost(partition_key, stored) from None
                     self._leases[partition_key] = replace(lease, partition=stored, in_doubt=False)
             else:
-                raise PartitionUpdateError(f"partition {partition_key!r}: it changes while it is deleted")
+                raise PartitionUpdateError(f"partition {partition_key!r}: it changed during its deletion; try again")
             del self._leases[partition_key]
 
     def renew(self, partition_key: str) -> Partition:
-        """Extend the lease to a whole ownership timeout from now; never shortens it.
+        """Extend the lease to one ownership timeout from now; never shorten it.
 
-        Also revives a lease that ran out while nobody took it: the version proves that nobody did.
+        This also revives an expired lease that no other owner has taken; the version proves that.
 
-        :raises PartitionNotOwnedError: if somebody else took the partition.
+        :raises PartitionNotOwnedError: if another owner took the partition.
         """
-        return self.change(partition_key, self.renewed, needs_trust=False)
+        return self.change(partition_key, self.renewed, requires_trust=False)
 
     def refresh(self, partition_key: str) -> Partition:
-        """Read one held partition anew.
+        """Read one held partition again.
 
-        :raises Exception: what `refresh_each` returns for it.
+        :raises Exception: the error that `refresh_each` returns for it.
         """
         found = self.refresh_each([partition_key])[partition_key]
         if isinstance(found, Exception):
@@ -342,20 +343,20 @@ class Leases:
         return found
 
     def refresh_each(self, partition_keys: Sequence[str]) -> dict[str, Partition | Exception]:
-        """Read held partitions anew, in few requests: others may have changed their progress, who acknowledge batches.
+        """Read held partitions again, in few requests: acknowledgments may have changed their progress.
 
-        :returns: by key the partition; `PartitionNotOwnedError` if it is not this owner's any more;
-            `PartitionNotFoundError` if it is gone; `StoreUnavailableError` for all that the store did not answer for.
+        :returns: by key, the partition; `PartitionNotOwnedError` if this owner no longer holds it;
+            `PartitionNotFoundError` if it no longer exists; `StoreUnavailableError` if the store is unavailable.
         """
         results: dict[str, Partition | Exception] = {}
-        for start in range(0, len(partition_keys), AT_ONCE):
-            results |= self._refresh_some(partition_keys[start : start + AT_ONCE])
+        for start in range(0, len(partition_keys), BATCH_SIZE):
+            results |= self._refresh_some(partition_keys[start : start + BATCH_SIZE])
         return results
 
     def _refresh_some(self, partition_keys: Sequence[str]) -> dict[str, Partition | Exception]:
         with self._lock:
             try:
-                stored = self._store.get_each(self._source_identifier, partition_keys)
+                stored = self._store.get_many(self._source_identifier, partition_keys)
             except StoreUnavailableError as error:
                 return dict.fromkeys(partition_keys, error)
             return {key: self._refreshed(key, stored.get(key)) for key in partition_keys}
@@ -372,19 +373,19 @@ class Leases:
         return stored
 
     def renewed(self, partition: Partition) -> Partition:
-        """Return a partition with its lease running for an ownership timeout from now, or longer where it did."""
+        """Return a partition whose lease lasts for one ownership timeout from now, or longer if it already does."""
         return partition.renewed(self._clock.now() + self.ownership_timeout)
 
     def renew_due(self) -> tuple[list[str], list[str]]:
-        """Renew every lease of which more than a third has passed; return their keys, and those found to be lost."""
+        """Renew every lease of which more than a third has passed; return the renewed keys and the lost keys."""
         renewed: list[str] = []
         lost: list[str] = []
         keys = list(self.held)
-        for start in range(0, len(keys), self._at_once):
+        for start in range(0, len(keys), self._batch_size):
             with self._lock:
-                due = [key for key in keys[start : start + self._at_once] if self._is_due(key)]
+                due = [key for key in keys[start : start + self._batch_size] if self._is_due(key)]
                 results = self.change_each(
-                    [LeaseChange(partition_key=key, change=self.renewed, needs_trust=False) for key in due]
+                    [LeaseChange(partition_key=key, change=self.renewed, requires_trust=False) for key in due]
                 )
             for key, result in zip(due, results, strict=True):
                 if isinstance(result, LOST):
@@ -398,24 +399,24 @@ class Leases:
 
     def _is_due(self, partition_key: str) -> bool:
         lease = self._leases.get(partition_key)
-        if lease is None:  # given back by another thread: not lost
+        if lease is None:  # another thread gave it back: not lost
             return False
         now = self._clock.now()
         remaining = (lease.partition.ownership_timeout or now) - now
         return remaining <= self.ownership_timeout * 2 / 3 or not self.owns(partition_key)
 
     @property
-    def _at_once(self) -> int:
-        """How many partitions are renewed by one request."""
-        return AT_ONCE if self._store.joins_cheaply else 1
+    def _batch_size(self) -> int:
+        """How many partitions one request renews."""
+        return BATCH_SIZE if self._store.combines_writes_cheaply else 1
 
     def recover(self) -> list[str]:
-        """Find out where the leases stand after the store was away, and renew those that are still this owner's.
+        """Check the leases after the store was unavailable, and renew those that are still this owner's.
 
-        Writes may have gone through without an answer, acquisitions among them, and others may have taken what ran
-        out.
+        Writes may have succeeded without a response, acquisitions among them. Other owners may have acquired expired
+        leases.
 
-        :returns: the keys of the leases that are lost.
+        :returns: the keys of the lost leases.
         """
         lost = []
         with self._lock:
@@ -425,7 +426,7 @@ class Leases:
                     self._leases[stored.partition_key] = _Lease(
                         stored, stored.version, trusted_until=self._clock.monotonic(), measured_to=None
                     )
-            # What is known is not compared with the listing, which may be behind: renewing it finds out.
+            # The held leases are not compared with the listing, which may be stale: their renewal detects a loss.
             for key in list(self._leases):
                 try:
                     self.renew(key)
@@ -434,11 +435,11 @@ class Leases:
                     lost.append(key)
         return lost
 
-    # Inside
+    # Internal
 
     def _change_some(self, changes: Sequence[LeaseChange]) -> list[Partition | Exception]:
         with self._lock:
-            asked = self._ask()
+            requested = self._request_time()
             tried: list[tuple[_Lease, Partition] | Exception] = [self._intended(wanted) for wanted in changes]
             outcomes = iter(
                 transact_each(
@@ -451,30 +452,30 @@ class Leases:
                 )
             )
             return [
-                each if isinstance(each, Exception) else self._changed(wanted, *each, next(outcomes), asked)
+                each if isinstance(each, Exception) else self._changed(wanted, *each, next(outcomes), requested)
                 for wanted, each in zip(changes, tried, strict=True)
             ]
 
     def _intended(self, wanted: LeaseChange) -> tuple[_Lease, Partition] | Exception:
-        """Return a lease and the new value of its partition; or what is in the way."""
+        """Return a lease and the new value of its partition; or the error that prevents the change."""
         try:
             lease = self._held_lease(wanted.partition_key)
-            if wanted.needs_trust:
+            if wanted.requires_trust:
                 self._require_trust(lease)
             return lease, wanted.change(lease.partition)
         except Exception as error:
             return error
 
     def _changed(
-        self, wanted: LeaseChange, lease: _Lease, intended: Partition, outcome: Outcome, asked: _Asked
+        self, wanted: LeaseChange, lease: _Lease, intended: Partition, outcome: Outcome, requested: _RequestTime
     ) -> Partition | Exception:
-        """Look into the outcome of a write, and write again where that is what it takes; return what became of it."""
+        """Handle the outcome of a write, and retry it if necessary; return the partition as written, or the error."""
         try:
             lease, written = self._written(wanted, lease, intended, outcome)
         except Exception as error:
             return error
         if written.owner == self.owner:
-            self._hold(written, lease.fencing_token, asked)
+            self._hold(written, lease.fencing_token, requested)
         else:
             del self._leases[wanted.partition_key]
         return written
@@ -496,31 +497,31 @@ class Leases:
                 if not isinstance(outcome, PartitionUpdateError):
                     raise outcome
                 stored = self._store.get(self._source_identifier, wanted.partition_key)
-                # An earlier write may have left the very same partition, and not what belongs to this one.
+                # An earlier write may have written this very partition, but not the other items of this change.
                 if stored is not None and stored == intended.written() and self._were_written(wanted):
-                    return lease, stored  # the write happened, its answer was lost
+                    return lease, stored  # the write succeeded, and its response was lost
             if stored is None or stored.owner != self.owner:
                 del self._leases[wanted.partition_key]
                 raise self._lost(wanted.partition_key, stored)
             current = lease.partition
-            if stored.version == current.version:  # not this partition was refused, but another one
+            if stored.version == current.version:  # the store refused another item, not this partition
                 raise outcome
-            # Somebody ended an acknowledgment set, or an earlier write of this owner happened, and its answer
-            # was lost. It may have been an acquisition after somebody else's, so the fencing token grows.
+            # An acknowledgment set ended, or an earlier write of this owner succeeded and its response was lost. That
+            # write may have been an acquisition after another owner's, so the fencing token grows.
             lease = replace(lease, partition=stored, fencing_token=stored.version, in_doubt=False)
             self._leases[wanted.partition_key] = lease
             if intended.progress != current.progress and stored.progress != current.progress:
                 raise ProgressChangedError(
-                    f"partition {wanted.partition_key!r}: an earlier write of {self.owner} went through without an "
-                    "answer; the work in hand is dropped, and goes on from the stored progress"
+                    f"partition {wanted.partition_key!r}: an earlier write of {self.owner} succeeded without a "
+                    "response; the current work is dropped and continues from the stored progress"
                 )
         raise StoreUnavailableError(
-            f"partition {wanted.partition_key!r} changes under its owner {self.owner}: "
-            "another process must be using the same owner name"
+            f"partition {wanted.partition_key!r} keeps changing while {self.owner} holds it: "
+            "check whether another process uses the same owner name"
         )
 
     def _were_written(self, wanted: LeaseChange) -> bool:
-        """Return whether the store holds what belongs to a change as a write of it leaves it."""
+        """Return whether the store holds the other items of a change as its write leaves them."""
 
         def stored(item: Partition) -> Partition | None:
             return self._store.get(item.source_identifier, item.partition_key)
@@ -531,19 +532,19 @@ class Leases:
             and all(stored(item) == item for item in wanted.new)
         )
 
-    def _ask(self) -> _Asked:
-        return _Asked(self._clock.monotonic(), self._clock.now())
+    def _request_time(self) -> _RequestTime:
+        return _RequestTime(self._clock.monotonic(), self._clock.now())
 
-    def _hold(self, partition: Partition, fencing_token: int, asked: _Asked) -> None:
-        # The lease runs from when it was asked for, not from when the answer came; and how long it runs is measured
-        # once, when its end is first known, since the wall clock may be set at any time.
+    def _hold(self, partition: Partition, fencing_token: int, requested: _RequestTime) -> None:
+        # The lease counts from the request, not from the response. How long it lasts is measured only once, when its
+        # end becomes known, because the wall clock may be set at any time.
         known = self._leases.get(partition.partition_key)
         end = partition.ownership_timeout
         assert end is not None
         if known and known.measured_to == end:
             trusted_until = known.trusted_until
         else:
-            trusted_until = asked.monotonic + (end - asked.now - self._safety_margin).total_seconds()
+            trusted_until = requested.monotonic + (end - requested.now - self._safety_margin).total_seconds()
         self._leases[partition.partition_key] = _Lease(partition, fencing_token, trusted_until, measured_to=end)
 
     def _runs(self, lease: _Lease) -> bool:
@@ -552,12 +553,12 @@ class Leases:
     def _require_trust(self, lease: _Lease) -> None:
         if not self._runs(lease):
             raise PartitionNotOwnedError(
-                f"partition {lease.partition.partition_key!r}: the lease of {self.owner} ran out before it was renewed"
+                f"partition {lease.partition.partition_key!r}: the lease of {self.owner} expired before it was renewed"
             )
 
     @contextmanager
     def _doubting(self, lease: _Lease, *, unless: bool = False) -> Iterator[None]:
-        """Stop believing in a lease that may be given back: nobody answered. The next write or renewal finds out."""
+        """Stop trusting a lease if the store does not respond to its release. The next write or renewal finds out."""
         try:
             yield
         except StoreUnavailableError:
@@ -569,7 +570,7 @@ class Leases:
         if stored is None:
             return PartitionNotFoundError(f"partition {partition_key!r} of {self._source_identifier!r} is gone")
         return PartitionNotOwnedError(
-            f"partition {partition_key!r}: the lease of {self.owner} is lost; it is {stored.status} now, "
+            f"partition {partition_key!r}: the lease of {self.owner} is lost; the partition is now {stored.status}, "
             f"owner {stored.owner}, version {stored.version}"
         )
 

@@ -1,7 +1,7 @@
-"""Work on several leased partitions, in step: what each wants to write next is written together.
+"""Work on several leased partitions in lockstep: their next writes are sent together.
 
-A process is a generator. It yields the change of a partition that it wants written, is sent the partition as written,
-or has raised in it why it was not, and returns its result.
+A process is a generator. It yields the change of a partition to write. It is then sent the partition as written, or the
+error is raised in it. Finally it returns its result.
 """
 
 from __future__ import annotations
@@ -17,56 +17,57 @@ T = TypeVar("T")
 
 Steps = Generator[LeaseChange, Partition, T]
 Write = Callable[[Sequence[LeaseChange]], Sequence[Partition | Exception]]
-"""Writes several changes and returns what became of each; see `Leases.change_each`."""
+"""Writes several changes; returns each partition as written, or its error. See `Leases.change_each`."""
 
 
-def in_step(processes: Sequence[Steps[T]], write: Write) -> list[T | Exception]:
-    """Take processes to their ends; return for each its result, or what it raises.
+def run_in_lockstep(processes: Sequence[Steps[T]], write: Write) -> list[T | Exception]:
+    """Run processes to completion; return the result or the error of each one.
 
-    What one raises holds no other. Once the store does not answer, no further one is begun: its result is that error.
+    An error of one process does not affect the others. Once the store is unavailable, no further process is started;
+    its result is that error.
     """
     results: dict[int, T | Exception] = {}
-    wanted: dict[int, LeaseChange] = {}
+    changes: dict[int, LeaseChange] = {}
     for n, process in enumerate(processes):
-        away = results.get(n - 1)
-        if isinstance(away, StoreUnavailableError):
-            results[n] = away
+        error = results.get(n - 1)
+        if isinstance(error, StoreUnavailableError):
+            results[n] = error
         else:
-            _go_on(n, process, None, wanted, results)
-    while wanted:
-        asked, wanted = wanted, {}
-        for n, answer in zip(asked, write(list(asked.values())), strict=True):
-            _go_on(n, processes[n], answer, wanted, results)
+            _advance(n, process, None, changes, results)
+    while changes:
+        sent, changes = changes, {}
+        for n, written in zip(sent, write(list(sent.values())), strict=True):
+            _advance(n, processes[n], written, changes, results)
     return [results[n] for n in range(len(processes))]
 
 
-def alone(process: Steps[T], write: Write) -> T:
-    """Take one process to its end; return its result.
+def run_alone(process: Steps[T], write: Write) -> T:
+    """Run one process to completion; return its result.
 
-    :raises Exception: what it raises.
+    :raises Exception: whatever the process raises.
     """
-    [result] = in_step([process], write)
+    [result] = run_in_lockstep([process], write)
     if isinstance(result, Exception):
         raise result
     return result
 
 
-def _go_on(
+def _advance(
     n: int,
     process: Steps[T],
-    answer: Partition | Exception | None,
-    wanted: dict[int, LeaseChange],
+    written: Partition | Exception | None,
+    changes: dict[int, LeaseChange],
     results: dict[int, T | Exception],
 ) -> None:
-    """Take one process to the next change that it wants written, or to its end."""
+    """Run one process until it yields its next change, or ends."""
     try:
-        if answer is None:
-            wanted[n] = next(process)
-        elif isinstance(answer, Exception):
-            wanted[n] = process.throw(answer)
+        if written is None:
+            changes[n] = next(process)
+        elif isinstance(written, Exception):
+            changes[n] = process.throw(written)
         else:
-            wanted[n] = process.send(answer)
+            changes[n] = process.send(written)
     except StopIteration as end:
         results[n] = end.value
-    except Exception as error:  # whatever it is, it is this one's
+    except Exception as error:  # any error is the result of this process
         results[n] = error

@@ -1,7 +1,7 @@
-"""What is counted about coordination, and the seam through which the counts leave.
+"""The metrics of coordination, and the interface that receives them.
 
-The core counts; where the counts go is decided outside: to Airflow's stats in a task, to the log's summary and to
-OTLP in a Spark job. The names are those of Data Prepper's source coordination, in our form; the second group is ours.
+The core counts. The caller decides where the counts go: to Airflow's stats in a task, to the log's summary and to OTLP
+in a Spark job. The names are those of Data Prepper's source coordination, in our format; the second group is ours.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Protocol
 
 
 class CoordinationMetric(StrEnum):
-    """What a coordinator counts, each with the tags `source` and `store`."""
+    """The counters of a coordinator, each with the tags `source` and `store`."""
 
     PARTITION_CREATION_SUPPLIER_INVOCATIONS = "coordination.partition_creation_supplier_invocations"
-    """A supplier ran to its end."""
+    """A supplier run completed."""
     NO_PARTITIONS_ACQUIRED = "coordination.no_partitions_acquired"
-    """A partition was asked for and none was available."""
+    """A partition was requested and none was available."""
     PARTITIONS_CREATED = "coordination.partitions_created"
     PARTITIONS_ACQUIRED = "coordination.partitions_acquired"
     PARTITIONS_COMPLETED = "coordination.partitions_completed"
@@ -28,27 +28,27 @@ class CoordinationMetric(StrEnum):
     PARTITIONS_GIVEN_UP = "coordination.partitions_given_up"
     PROGRESS_SAVED = "coordination.progress_saved"
     PARTITION_NOT_FOUND_ERRORS = "coordination.partition_not_found_errors"
-    """A write found that the partition is gone."""
+    """A write found that the partition no longer exists."""
     PARTITION_NOT_OWNED_ERRORS = "coordination.partition_not_owned_errors"
-    """A write was refused, or not even tried, because the lease is lost."""
+    """A write was refused, or not even attempted, because the lease is lost."""
     SAVE_STATE_UPDATE_ERRORS = "coordination.save_state_partition_update_errors"
     CLOSE_UPDATE_ERRORS = "coordination.close_partition_update_errors"
     COMPLETE_UPDATE_ERRORS = "coordination.complete_partition_update_errors"
 
     LEASES_RENEWED = "coordination.leases_renewed"
     ATTEMPTS_FAILED = "coordination.attempts_failed"
-    """Working on a partition failed."""
+    """Work on a partition failed."""
     PARTITIONS_PARKED = "coordination.partitions_parked"
-    """A partition failed so often that only a person reopens it."""
+    """A partition was parked: only a user reopens it."""
     SUPPLIER_FAILURES = "coordination.supplier_failures"
     """A supplier raised, or lost the lease on the global state while it ran."""
     DATA_LOSS = "coordination.data_loss"
-    """Data of the source was gone before it was read."""
+    """Data of the source was deleted before it was read."""
     PARTITIONS_REOPENED = "coordination.partitions_reopened"
-    """A CLOSED partition became available because its time had come."""
+    """A CLOSED partition became available because it was due."""
 
-    HANDOVERS_ASKED = "coordination.handovers_asked"
-    """A worker asked another for a lease."""
+    HANDOVERS_REQUESTED = "coordination.handovers_requested"
+    """A worker requested a lease from another."""
     HANDOVERS_GIVEN = "coordination.handovers_given"
     """A worker handed a lease over to another."""
     HANDOVERS_FORCED = "coordination.handovers_forced"
@@ -60,27 +60,27 @@ class CoordinationMetric(StrEnum):
     ACKNOWLEDGMENT_SETS_EXPIRED = "coordination.acknowledgment_sets_expired"
     ACKNOWLEDGMENT_SETS_CANCELLED = "coordination.acknowledgment_sets_cancelled"
     LATE_ACKNOWLEDGMENTS = "coordination.late_acknowledgments"
-    """A release came after its set had ended, and changed nothing."""
+    """A release arrived after its set had ended, and changed nothing."""
     INVALID_ACKNOWLEDGMENTS = "coordination.invalid_acknowledgments"
-    """A release or an acquisition of a reference was refused: no such set or handle, or nothing left to release."""
+    """A release or an acquisition of a reference was refused: unknown set or handle, or nothing left to release."""
 
 
 PARTITIONS = "coordination.partitions"
-"""A gauge: how many partitions there are now, with the tags `source`, `store` and `status`."""
+"""A gauge: the current number of partitions, with the tags `source`, `store` and `status`."""
 
 WORKERS = "coordination.workers"
-"""A gauge: how many live workers there are now, with the tags `source` and `store`."""
+"""A gauge: the current number of live workers, with the tags `source` and `store`."""
 
 
 class Metrics(Protocol):
-    """Where counts go. Called from several threads; must neither block nor raise."""
+    """Receives metrics. Called from several threads; must neither block nor raise."""
 
     def count(self, name: str, tags: Mapping[str, str], by: int = 1) -> None:
-        """Count that something happened so many times."""
+        """Increase a counter."""
         ...
 
     def gauge(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Note how much of something there is now."""
+        """Set a gauge to its current value."""
         ...
 
 
@@ -103,17 +103,17 @@ class MetricTotals:
         self._lock = threading.Lock()
 
     def count(self, name: str, tags: Mapping[str, str], by: int = 1) -> None:
-        """Add to the total of the name, whatever the tags."""
+        """Increase the total of the name, ignoring the tags."""
         with self._lock:
             self._counts[name] += by
 
     def gauge(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Keep the last value of the name, whatever the tags."""
+        """Keep the last value of the name, ignoring the tags."""
         with self._lock:
             self._gauges[name] = value
 
     @property
     def totals(self) -> dict[str, float]:
-        """What was counted and noted so far, by name, sorted."""
+        """The totals and the last gauge values so far, sorted by name."""
         with self._lock:
             return dict(sorted({**self._gauges, **self._counts}.items()))

@@ -1,7 +1,7 @@
-"""Who holds a lease: one worker process of one task try, never just a host.
+"""The owner of a lease: one worker process of one task try, never just a host.
 
-Data Prepper's owner is the host's name, so two processes on a host are one owner there and both may write; ours never
-are.
+In Data Prepper, the owner is the host's name, so two processes on a host are one owner and both may write. That cannot
+happen here.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import socket
 from typing import NamedTuple
 
 PARTS = 7
-"""An owner has at least so many parts; a run's id may hold the separator."""
+"""The minimum number of parts of an owner; a run's id may contain the separator."""
 
 
 class TaskTry(NamedTuple):
-    """The try of a task that an owner stands for."""
+    """The task try to which an owner belongs."""
 
     dag_id: str
     run_id: str
@@ -25,9 +25,9 @@ class TaskTry(NamedTuple):
 
 
 def new_owner(dag_id: str, run_id: str, task_id: str, map_index: int, try_number: int) -> str:
-    """Return the owner of one try of one task, different at every call.
+    """Return a new owner for one try of one task; unique for every call.
 
-    :param map_index: -1 for a task that is not mapped, as Airflow counts.
+    :param map_index: Airflow's map index; -1 for a task that is not mapped.
     """
     return ":".join(
         (socket.gethostname(), dag_id, run_id, task_id, str(map_index), str(try_number), secrets.token_hex(4))
@@ -35,7 +35,7 @@ def new_owner(dag_id: str, run_id: str, task_id: str, map_index: int, try_number
 
 
 def task_of(owner: str) -> TaskTry | None:
-    """Return the task try that an owner, as `new_owner` made it, stands for; None if it is of another form."""
+    """Return the task try of an owner from `new_owner`; None if the name has another format."""
     parts = owner.split(":")
     if len(parts) < PARTS:
         return None
@@ -47,7 +47,7 @@ def task_of(owner: str) -> TaskTry | None:
 
 
 def is_earlier_try(owner: str, than: str) -> bool:
-    """Tell whether an owner stands for an earlier try of a task, in the same run, than another one."""
+    """Return whether an owner belongs to an earlier try of the same task in the same run than another owner."""
     earlier, later = task_of(owner), task_of(than)
     if earlier is None or later is None:
         return False

@@ -1,8 +1,9 @@
 """The partition: one unit of work, as an immutable value.
 
-Every change makes a new value through one of the methods here, and reaches the store as a write that is conditional
-on the version read. The four statuses and the meaning of `priority` follow Data Prepper's source coordination;
-unlike there, a completed partition is ordered by when it was completed, and a given-up one by when it was given up.
+Every method that changes a partition returns a new value. The new value is written to the store only if the version
+that was read is still stored. The four statuses and the meaning of `priority` follow Data Prepper's source
+coordination. Unlike there, a completed partition is ordered by its completion time, and a partition that was given up
+by the time it was given up.
 """
 
 from __future__ import annotations
@@ -19,69 +20,69 @@ from typing import Any, NamedTuple, TypeVar, cast
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 
 MAX_KEY_BYTES = 1024
-"""What DynamoDB takes as a sort key; the same for every store, so that a source can move from one to another."""
+"""The limit of a DynamoDB sort key. It is the same for every store, so that a source can move between stores."""
 MAX_SOURCE_IDENTIFIER_BYTES = 256
 MAX_PROGRESS_BYTES = 64 * 1024
 PARKED_UNTIL = datetime(9999, 1, 1, tzinfo=UTC)
-"""When a parked partition reopens by itself: never, as far as anybody is concerned."""
+"""The `reopen_at` of a parked partition: it never reopens automatically."""
 
 
 T = TypeVar("T")
 
 
 class PartitionStatus(StrEnum):
-    """Where a partition stands."""
+    """The status of a partition."""
 
     UNASSIGNED = "UNASSIGNED"
     """Waiting for an owner."""
     ASSIGNED = "ASSIGNED"
     """Leased to an owner until `ownership_timeout`."""
     CLOSED = "CLOSED"
-    """Put aside until `reopen_at`."""
+    """Not available until `reopen_at`."""
     COMPLETED = "COMPLETED"
     """Finished: all its data is delivered."""
 
 
 AWAITING_SUFFIX = ":acknowledgment"
-"""Ends the owner of a partition that waits for acknowledgments: no process holds it."""
+"""The suffix of the owner of a partition that waits for acknowledgments: no process holds its lease."""
 
 UNFINISHED = (PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED, PartitionStatus.CLOSED)
 
 
 class ChangeKind(StrEnum):
-    """What happened to a partition: what is concluded from a change goes by this, and never by its words."""
+    """What happened to a partition. Code that reacts to a change uses this, never the text of its reason."""
 
     ACQUIRED = "acquired"
     TAKEN_OVER = "taken over"
     HANDED_OVER = "handed over"
     AWAITING = "awaiting"
-    """It was left to wait for acknowledgments."""
+    """It waits for acknowledgments."""
     GIVEN_UP = "given up"
     FAILED = "failed"
-    """Working on it failed, or what it delivered was rejected; what became of it then says its status."""
+    """Work on it failed, or its data was rejected. Its status says what happened next."""
     CLOSED = "closed"
     RELEASED = "released"
-    """A person ended its lease."""
+    """A user ended its lease."""
     PARKED = "parked"
-    """By a person."""
+    """By a user."""
     REOPENED = "reopened"
     RESET = "reset"
     COMPLETED = "completed"
     DELETED = "deleted"
     OTHER = "other"
-    """What another version of this package wrote, and this one does not know."""
+    """A kind that another version of this package wrote and this version does not know."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What made a partition's status or owner another one, until it is written: for whoever keeps the history.
+    """The cause of a change of status or owner, kept with the partition until it is written. The history records it.
 
     :param kind: what happened.
-    :param reason: the same in a few words, with more about it.
-    :param former_status: what its status was.
-    :param former_owner: who held it; None if nobody did.
-    :param former_until: when that lease was to end, or when it was to reopen (aware); None if neither.
-    :param by: the person who ordered it; None if nobody did.
+    :param reason: a short text with details.
+    :param former_status: the status before the change.
+    :param former_owner: the owner before the change; None if it had no owner.
+    :param former_until: when that lease would have ended, or when it would have reopened (aware); None if neither.
+    :param by: the user who requested the change; None if no user did.
     """
 
     kind: ChangeKind
@@ -98,23 +99,24 @@ class Partition:
 
     :param source_identifier: the item family it belongs to, `[prefix|]source|PARTITION`.
     :param partition_key: its name, unique in its source.
-    :param status: where it stands.
-    :param priority: its place in the queue of its status, oldest first: when it became available, when its lease ends,
-        when it reopens, or when it was completed (aware, UTC).
-    :param owner: who holds the lease; None unless ASSIGNED.
+    :param status: its status.
+    :param priority: its position in the queue of its status, oldest first: when it became available, when its lease
+        ends, when it reopens, or when it was completed (aware, UTC).
+    :param owner: the owner of the lease; None unless ASSIGNED.
     :param ownership_timeout: when the lease ends (aware, UTC); None unless ASSIGNED.
-    :param held_since: since when this owner has held it (aware, UTC); None unless ASSIGNED, and where whoever leased it
-        did not say so, as Data Prepper does not.
-    :param progress: its state, a JSON object, whose meaning belongs to the source.
-    :param unreadable_progress: the state as it is stored, where that is not a JSON object; `progress` is empty then.
-        Every write keeps it, except one that a person orders.
+    :param held_since: when this owner acquired it (aware, UTC); None unless ASSIGNED, and None if the program that
+        leased it did not record it, as Data Prepper does not.
+    :param progress: its state, a JSON object; the source defines its meaning.
+    :param unreadable_progress: the stored state if it is not a JSON object; `progress` is empty then. Every write keeps
+        it, except one that a user requests.
     :param reopen_at: when a CLOSED partition may be acquired again (aware, UTC).
-    :param closed_count: how often it was closed to be read again later; resting after a failure does not count.
-    :param attempts: how often in a row working on it failed, since it last got further.
-    :param last_error: why it failed the last time; None if it did not since it last got further.
-    :param version: grows by one with every write; `first_version` on creation, 0 for what others created. The version
-        that an acquisition wrote is the owner's fencing token.
-    :param change: what is about to be written made of it; not stored, and none of what makes two partitions equal.
+    :param closed_count: how many times it was closed to be read again later; waits after a failure do not count.
+    :param attempts: the number of failures in a row since it last made progress.
+    :param last_error: the reason of the last failure; None if it has not failed since it last made progress.
+    :param version: increases by one with every write; starts at `first_version`, or at 0 if another program created the
+        partition. The version that an acquisition wrote is the owner's fencing token.
+    :param change: the cause of the change that is about to be written. It is not stored, and is ignored when partitions
+        are compared.
     """
 
     source_identifier: str
@@ -134,17 +136,17 @@ class Partition:
     change: Change | None = field(default=None, compare=False, repr=False)
 
     def progress_as(self, read: Callable[[Mapping[str, Any]], T]) -> T:
-        """Return what a function makes of `progress`, which it is called with once.
+        """Return the result of a function of `progress`. The result is cached, so the function is called once.
 
         :param read: a function of the progress alone, whose results are immutable.
-        :raises Exception: what it raises, every time.
+        :raises Exception: whatever the function raises; errors are not cached.
         """
         if read not in self._read:
             self._read[read] = read(self.progress)
         return cast("T", self._read[read])
 
     def _with(self, **values: Any) -> Partition:
-        """Return it with other values of some fields; as long as its progress stays, so does what that was read as."""
+        """Return a copy with other values of some fields. The cached results remain while the progress is the same."""
         made = object.__new__(Partition)
         made.__dict__.update(self.__dict__)
         if "progress" in values or "unreadable_progress" in values:
@@ -168,18 +170,18 @@ class Partition:
 
     @property
     def is_parked(self) -> bool:
-        """Whether it is CLOSED until a person reopens it."""
+        """Whether it is CLOSED until a user reopens it."""
         return self.status is PartitionStatus.CLOSED and self.reopen_at is not None and self.reopen_at >= PARKED_UNTIL
 
     @property
     def is_awaiting(self) -> bool:
-        """Whether no process holds its lease, which lasts until its batches are acknowledged."""
+        """Whether it waits for acknowledgments: no process holds its lease, which lasts until they arrive."""
         return self.status is PartitionStatus.ASSIGNED and (self.owner or "").endswith(AWAITING_SUFFIX)
 
     def acquired(self, owner: str, ownership_timeout: datetime, held_since: datetime | None = None) -> Partition:
-        """Return it leased to `owner` until `ownership_timeout`.
+        """Return a copy that is leased to `owner` until `ownership_timeout`.
 
-        :param held_since: since when; None where nobody wants to know that.
+        :param held_since: when the lease began; None if this is not recorded.
         """
         return self._with(
             status=PartitionStatus.ASSIGNED,
@@ -194,97 +196,97 @@ class Partition:
         )
 
     def taken(self, owner: str, ownership_timeout: datetime, held_since: datetime) -> Partition:
-        """Return it as a store's acquisition writes and returns it: it still tells what it was before."""
+        """Return a copy as a store's acquisition writes and returns it. Its `change` keeps the former state."""
         acquired = self.acquired(owner, ownership_timeout, held_since)
         return acquired.written()._with(change=acquired.change)
 
     def renewed(self, ownership_timeout: datetime) -> Partition:
-        """Return it with its lease running until `ownership_timeout`, or longer where it already did."""
+        """Return a copy whose lease ends at `ownership_timeout`, or later if it already does."""
         end = max(ownership_timeout, self.ownership_timeout or ownership_timeout)
         return self._with(ownership_timeout=end, priority=end)
 
     def awaiting(self, until: datetime, held_since: datetime | None = None) -> Partition:
-        """Return it leased until `until`, or longer where it was, without a process that works on it.
+        """Return a copy that is leased at least until `until`, without a process that works on it.
 
-        :param held_since: since when; None where nobody wants to know that.
+        :param held_since: when the lease began; None if this is not recorded.
         """
         owner = f"{(self.owner or '').removesuffix(AWAITING_SUFFIX)}{AWAITING_SUFFIX}"
         change = self._change(ChangeKind.AWAITING, "waits for acknowledgments")
         return self.renewed(until)._with(owner=owner, held_since=held_since, change=change)
 
     def with_progress(self, progress: Mapping[str, Any]) -> Partition:
-        """Return it with this state.
+        """Return a copy with this state.
 
-        :raises ProgressError: if the stored state cannot be read, since this would overwrite it; or if the new one is
-            not JSON, or too large.
+        :raises ProgressError: if the stored state is unreadable, because this would overwrite it; or if the new state
+            is not JSON or too large.
         """
         if self.unreadable_progress is not None:
             raise ProgressError(
-                f"partition {self.partition_key!r}: its stored progress is not a JSON object and is kept as it is: "
-                f"{self.unreadable_progress[:80]!r}; restore it, or reset the partition"
+                f"partition {self.partition_key!r}: its stored progress is not a JSON object and is kept unchanged: "
+                f"{self.unreadable_progress[:80]!r}; correct it in the store, or reset the partition"
             )
         changed = self._with(progress=progress)
         size = len(progress_text(changed))  # ASCII, so characters are bytes
         if size > MAX_PROGRESS_BYTES:
             raise ProgressError(
-                f"partition {self.partition_key!r}: its progress has {size} bytes and may have {MAX_PROGRESS_BYTES}; "
-                "keep long lists in a file that the progress points to"
+                f"partition {self.partition_key!r}: its progress has {size} bytes; the limit is {MAX_PROGRESS_BYTES}. "
+                "Keep long lists in a file, and the file's path in the progress"
             )
         return changed
 
     def reset(self, progress: Mapping[str, Any], available_at: datetime) -> Partition:
-        """Return it as new: without an owner or a history, with this state, queueing as of `available_at`.
+        """Return a copy that is as good as new: no owner, no failures, this state, queued as of `available_at`.
 
-        A person orders this: whatever was stored is overwritten.
+        A user requests this, so it overwrites any stored state.
         """
         again = self.reopened(available_at)._with(progress=progress, unreadable_progress=None, closed_count=0)
         return again.because(ChangeKind.RESET)
 
     def reopened(self, available_at: datetime) -> Partition:
-        """Return it without an owner and with its failures forgotten, queueing as of `available_at`."""
+        """Return a copy without an owner and without failures, queued as of `available_at`."""
         return self.given_up(available_at).recovered().because(ChangeKind.REOPENED)
 
     def failed(self, error: str) -> Partition:
-        """Return it with one more failure in a row."""
+        """Return a copy with one more failure in a row."""
         change = self._change(ChangeKind.FAILED, f"failed: {error}")
         return self._with(attempts=self.attempts + 1, last_error=error, change=change)
 
     def recovered(self) -> Partition:
-        """Return it with its failures forgotten: it got further."""
+        """Return a copy without failures: the partition made progress."""
         return self._with(attempts=0, last_error=None)
 
     def given_up(self, available_at: datetime) -> Partition:
-        """Return it without an owner, queueing as of `available_at`."""
-        return self._disowned(PartitionStatus.UNASSIGNED, ChangeKind.GIVEN_UP)._with(priority=available_at)
+        """Return a copy without an owner, queued as of `available_at`."""
+        return self._without_owner(PartitionStatus.UNASSIGNED, ChangeKind.GIVEN_UP)._with(priority=available_at)
 
     def closed(self, reopen_at: datetime) -> Partition:
-        """Return it put aside until `reopen_at`, and the closing counted."""
+        """Return a copy that is closed until `reopen_at`; `closed_count` increases by one."""
         return self.resting(reopen_at)._with(closed_count=self.closed_count + 1)
 
     def resting(self, reopen_at: datetime) -> Partition:
-        """Return it put aside until `reopen_at` because it failed: `attempts` counts that, `closed_count` does not."""
-        put_aside = self._disowned(PartitionStatus.CLOSED, ChangeKind.CLOSED)
-        return put_aside._with(reopen_at=reopen_at, priority=reopen_at)
+        """Return a copy that is closed until `reopen_at` after a failure; `closed_count` stays the same."""
+        closed = self._without_owner(PartitionStatus.CLOSED, ChangeKind.CLOSED)
+        return closed._with(reopen_at=reopen_at, priority=reopen_at)
 
     def completed(self, at: datetime) -> Partition:
-        """Return it finished at this instant."""
-        return self._disowned(PartitionStatus.COMPLETED, ChangeKind.COMPLETED)._with(priority=at)
+        """Return a copy that was completed at this instant."""
+        return self._without_owner(PartitionStatus.COMPLETED, ChangeKind.COMPLETED)._with(priority=at)
 
     def because(self, kind: ChangeKind, reason: str | None = None, by: str | None = None) -> Partition:
-        """Return it with another cause of what is about to be written.
+        """Return a copy with another cause for the change that is about to be written.
 
         :param kind: what happened.
-        :param reason: the same in a few words, with more about it; None for the kind's own.
-        :param by: the person who ordered it.
+        :param reason: a short text with details; None for the text of the kind.
+        :param by: the user who requested the change.
         """
         change = replace(self._change(kind), kind=kind, reason=kind.value if reason is None else reason, by=by)
         return self._with(change=change)
 
     def written(self) -> Partition:
-        """Return it as the store holds it after this write: one version on."""
+        """Return a copy as the store holds it after this write, with the version increased by one."""
         return self._with(version=self.version + 1, change=None)
 
-    def _disowned(self, status: PartitionStatus, kind: ChangeKind) -> Partition:
+    def _without_owner(self, status: PartitionStatus, kind: ChangeKind) -> Partition:
         return self._with(
             status=status,
             owner=None,
@@ -295,7 +297,7 @@ class Partition:
         )
 
     def _change(self, kind: ChangeKind, reason: str | None = None) -> Change:
-        """Return what is about to be written: its first cause stays, and so does what was before."""
+        """Return the change that is about to be written. The first cause and the former state are kept."""
         if self.change is not None:
             return self.change
         return Change(
@@ -308,7 +310,7 @@ class Partition:
 
 
 def new_partition(source_identifier: str, partition_key: str, created_at: datetime) -> Partition:
-    """Return a partition as it is created: without progress, waiting since this instant (aware)."""
+    """Return a new partition without progress, queued as of this instant (aware)."""
     return Partition(
         source_identifier=source_identifier,
         partition_key=partition_key,
@@ -318,10 +320,10 @@ def new_partition(source_identifier: str, partition_key: str, created_at: dateti
     )
 
 
-def under_keys(partition: Partition, partition_keys: Iterable[str]) -> list[Partition]:
-    """Return what a partition holds under each of these keys.
+def with_keys(partition: Partition, partition_keys: Iterable[str]) -> list[Partition]:
+    """Return copies of a partition, one for each of these keys.
 
-    There may be many thousand, and `replace` takes ten times as long for each: it sets every field anew.
+    There may be many thousand keys. `replace` takes ten times as long per copy, because it sets every field again.
     """
     made = []
     for key in partition_keys:
@@ -332,29 +334,29 @@ def under_keys(partition: Partition, partition_keys: Iterable[str]) -> list[Part
 
 
 def first_version(created_at: datetime) -> int:
-    """Return the version that a partition starts with: the microseconds since 1970.
+    """Return the initial version of a partition: the microseconds since 1970.
 
-    A partition that is deleted and created again so never has a version that it had before, which somebody may still
-    hold in hand and would take for the present one.
+    A partition that is deleted and created again therefore never has a version that it had before. Another process may
+    still have read the old version and would take it for the current one.
     """
     return (created_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def check_partition_key(partition_key: str) -> None:
-    """Check that every store can hold this key.
+    """Check that every store can store this key.
 
-    :raises ConfigurationError: if it is empty, too long, or holds what no database takes.
+    :raises ConfigurationError: if it is empty, too long, or contains characters that databases do not accept.
     """
     _check_name("partition key", partition_key, MAX_KEY_BYTES)
 
 
 def source_identifier(source: str, *, prefix: str | None = None, family: str = "PARTITION") -> str:
-    """Return the name of a source's item family, `[prefix|]source|family`, as Data Prepper names it.
+    """Return the identifier of a source's item family, `[prefix|]source|family`, in Data Prepper's format.
 
-    :param source: the source's name; no `|`.
-    :param prefix: separates installations that share a store; None for none.
-    :param family: `PARTITION`, or another kind of item that belongs to the source.
-    :raises ConfigurationError: if a name is not usable.
+    :param source: the name of the source, without `|`.
+    :param prefix: separates installations that share a store; None for no prefix.
+    :param family: `PARTITION`, or the family of other items of the source.
+    :raises ConfigurationError: if a name is not valid.
     """
     for what, name in (("source", source), ("prefix", prefix)):
         if name is not None and (not name or "|" in name):
@@ -365,7 +367,7 @@ def source_identifier(source: str, *, prefix: str | None = None, family: str = "
 
 
 class ItemFamily(NamedTuple):
-    """What the name of an item family says."""
+    """The parts of a source identifier."""
 
     prefix: str | None
     source: str
@@ -373,9 +375,9 @@ class ItemFamily(NamedTuple):
 
 
 def parse_source_identifier(text: str) -> ItemFamily:
-    """Return what `source_identifier` put together.
+    """Split an identifier that `source_identifier` returned into its parts.
 
-    :raises ValueError: if the text is not such a name.
+    :raises ValueError: if the text is not such an identifier.
     """
     match text.split("|"):
         case [source, family] if source and family:
@@ -395,13 +397,13 @@ def _check_name(what: str, name: str, max_bytes: int) -> None:
         raise ConfigurationError(f"{what} {shown} is not usable: give text that is not empty and has no NUL")
     if size > max_bytes:
         raise ConfigurationError(
-            f"{what} {shown} is not usable: it has {size} bytes in UTF-8 and may have {max_bytes}; "
+            f"{what} {shown} is not usable: it has {size} bytes in UTF-8; the limit is {max_bytes}; "
             "shorten it, for example to a prefix and a digest"
         )
 
 
 def progress_text(partition: Partition) -> str:
-    """Return a partition's state as the text that a store keeps.
+    """Return a partition's state as the text to store.
 
     :raises ProgressError: if it cannot be written as JSON.
     """
@@ -409,9 +411,9 @@ def progress_text(partition: Partition) -> str:
 
 
 def read_progress(text: str | None) -> dict[str, Any]:
-    """Return the fields of a `Partition` that hold its state, from the text that a store keeps.
+    """Return the state fields of a `Partition`, parsed from the stored text.
 
-    No text, and JSON's null, are the empty state. What is not a JSON object is kept as `unreadable_progress`.
+    No text and JSON's null are the empty state. Text that is not a JSON object becomes `unreadable_progress`.
     """
     try:
         value = json.loads(text or "null")
@@ -423,9 +425,9 @@ def read_progress(text: str | None) -> dict[str, Any]:
 
 
 def format_instant(instant: datetime) -> str:
-    """Return an instant as text of fixed width, so that the order of texts is the order of instants.
+    """Return an instant as text of fixed width, which sorts in the order of time.
 
-    :param instant: aware; converted to UTC.
+    :param instant: an aware datetime; it is converted to UTC.
     :raises ValueError: if it has no time zone.
     """
     if instant.tzinfo is None:
@@ -438,7 +440,7 @@ def parse_instant(text: str) -> datetime:
 
     :raises ValueError: if the text is not such an instant.
     """
-    with suppress(ValueError):  # fast, and takes much that is no such instant
+    with suppress(ValueError):  # fast, but accepts other formats as well
         instant = datetime.fromisoformat(text)
         if instant.tzinfo is UTC and format_instant(instant) == text:
             return instant
@@ -446,7 +448,7 @@ def parse_instant(text: str) -> datetime:
 
 
 def read_instant(value: object) -> datetime | None:
-    """Return the instant in a stored value, aware and in UTC; None if it holds none."""
+    """Return the instant in a stored value (aware, UTC); None if the value is not an instant."""
     try:
         return parse_instant(value) if isinstance(value, str) else None
     except ValueError:

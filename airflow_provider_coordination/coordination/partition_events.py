@@ -1,4 +1,4 @@
-"""What happens to the partitions of a source, counted and logged, one line an event."""
+"""The events of a source's partitions, counted and logged, one line per event."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ log = logging.getLogger(__name__)
 
 
 class PartitionEvents:
-    """Counts and logs what one owner did to the partitions of one source, once it is written.
+    """Counts and logs what one owner has done with the partitions of one source, after it was written.
 
-    :param metrics: where counts go.
-    :param source: the source's name.
-    :param store_kind: the kind of store that the partitions are in, such as `sql`.
-    :param owner: who acts.
+    :param metrics: where metrics are sent.
+    :param source: the name of the source.
+    :param store_kind: the kind of store of the partitions, such as `sqlite`.
+    :param owner: the acting owner.
     """
 
     def __init__(self, metrics: Metrics, *, source: str, store_kind: str, owner: str) -> None:
@@ -37,20 +37,20 @@ class PartitionEvents:
         self._owner = owner
 
     def count(self, metric: StrEnum, by: int = 1) -> None:
-        """Count events of a kind.
+        """Increase a counter.
 
-        :param by: how many there were; none are not counted.
+        :param by: the number of events; zero is ignored.
         """
         if by:
             self._metrics.count(metric, self._tags, by)
 
     def gauge(self, metric: str, value: float) -> None:
-        """Note how much of something this source has now."""
+        """Set a gauge of this source."""
         self._metrics.gauge(metric, value, self._tags)
 
     @contextmanager
     def counting_errors(self, other: CoordinationMetric | None = None) -> Iterator[None]:
-        """Count what a write raises: a lost lease as such, anything else as `other`."""
+        """Count the error of a write: a lost lease as such, other errors as `other`."""
         try:
             yield
         except PartitionNotFoundError:
@@ -65,13 +65,13 @@ class PartitionEvents:
             raise
 
     def created(self, partition_keys: Sequence[str]) -> None:
-        """Note partitions that were created."""
+        """Record created partitions."""
         for key in partition_keys:
             log.info("partition created: source=%s partition=%s", self._source, key)
         self.count(CoordinationMetric.PARTITIONS_CREATED, len(partition_keys))
 
     def acquired(self, partitions: Sequence[Partition]) -> None:
-        """Note partitions that the owner holds from now on."""
+        """Record partitions that the owner has acquired."""
         for partition in partitions:
             log.info(
                 "partition acquired: source=%s partition=%s owner=%s fencing_token=%d",
@@ -80,9 +80,9 @@ class PartitionEvents:
         self.count(CoordinationMetric.PARTITIONS_ACQUIRED, len(partitions))
 
     def completed(self, partition_key: str, followed_by: Sequence[str] = ()) -> None:
-        """Note a partition that was completed.
+        """Record a completed partition.
 
-        :param followed_by: the partitions that were created with that.
+        :param followed_by: the partitions that were created in the same transaction.
         """
         self.count(CoordinationMetric.PARTITIONS_COMPLETED)
         log.info(
@@ -91,7 +91,7 @@ class PartitionEvents:
         )  # fmt: skip
 
     def closed(self, partition: Partition) -> None:
-        """Note a partition that was put aside, its data so far delivered."""
+        """Record a partition that was closed until later, with its data so far delivered."""
         self.count(CoordinationMetric.PARTITIONS_CLOSED)
         log.info(
             "partition closed: source=%s partition=%s reopen_at=%s",
@@ -99,17 +99,17 @@ class PartitionEvents:
         )  # fmt: skip
 
     def failed(self, partition: Partition) -> None:
-        """Note a partition that was given back because working on it failed."""
+        """Record a partition that was given back because work on it failed."""
         self.count(CoordinationMetric.ATTEMPTS_FAILED)
         self.count(CoordinationMetric.PARTITIONS_GIVEN_UP)
-        becomes = "is available again"
+        result = "is available again"
         if partition.is_parked:
             self.count(CoordinationMetric.PARTITIONS_PARKED)
-            becomes = "is parked until a person reopens it"
+            result = "is parked until a user reopens it"
         elif partition.status is PartitionStatus.CLOSED:
             self.count(CoordinationMetric.PARTITIONS_CLOSED)
-            becomes = f"rests until {partition.reopen_at:%Y-%m-%dT%H:%M:%SZ}"
+            result = f"waits until {partition.reopen_at:%Y-%m-%dT%H:%M:%SZ} before the next retry"
         log.error(
             "partition failed, attempt %d, and %s: source=%s partition=%s owner=%s: %s",
-            partition.attempts, becomes, self._source, partition.partition_key, self._owner, partition.last_error,
+            partition.attempts, result, self._source, partition.partition_key, self._owner, partition.last_error,
         )  # fmt: skip

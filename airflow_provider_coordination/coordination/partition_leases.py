@@ -1,4 +1,4 @@
-"""What one owner may do with its leases on the partitions of one source: take them, work under them, end them.
+"""The operations of one owner on its leases of a source's partitions: acquire them, work on them, end them.
 
 Every write is conditional on the version that this owner wrote last; see `Leases`.
 """
@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.leases import LOST, Change, Leas
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import ChangeKind, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_events import PartitionEvents
-from airflow_provider_coordination.coordination.settlement import Settling
+from airflow_provider_coordination.coordination.settlement import PartitionSettlement
 from airflow_provider_coordination.coordination.source_view import SourceView
 
 log = logging.getLogger(__name__)
@@ -27,25 +27,25 @@ log = logging.getLogger(__name__)
 class PartitionLeases:
     """The leases of one owner on the partitions of one source. Safe to use from several threads.
 
-    :param view: of the source.
-    :param leases: of the owner, in the family of the source's partitions.
-    :param settling: what becomes of a partition that fails.
-    :param claims: of the source: those of a partition that is deleted are released.
-    :param events: where to note what happened.
+    :param view: the view of the source.
+    :param leases: the owner's leases in the family of the source's partitions.
+    :param settlement: decides what happens to a partition that fails.
+    :param claims: the source's claims; deleting a partition releases its claims.
+    :param events: where events are logged and counted.
     """
 
     def __init__(
-        self, view: SourceView, leases: Leases, settling: Settling, claims: Claims, events: PartitionEvents
+        self, view: SourceView, leases: Leases, settlement: PartitionSettlement, claims: Claims, events: PartitionEvents
     ) -> None:
         self.owner = leases.owner
         self.ownership_timeout = leases.ownership_timeout
         self._view = view
         self._leases = leases
-        self._settling = settling
+        self._settlement = settlement
         self._claims = claims
         self._events = events
 
-    # What is held
+    # Held leases
 
     @property
     def held(self) -> dict[str, Partition]:
@@ -61,7 +61,7 @@ class PartitionLeases:
         return self._leases.find(partition_key)
 
     def owns(self, partition_key: str) -> bool:
-        """Return whether this owner may act for the partition right now, by its own monotonic clock alone."""
+        """Return whether this owner may act for the partition now, judged by its own monotonic clock only."""
         return self._leases.owns(partition_key)
 
     def leased(self, partition_key: str) -> Partition:
@@ -72,19 +72,19 @@ class PartitionLeases:
         return self._leases.leased(partition_key)
 
     def fencing_token(self, partition_key: str) -> int:
-        """Return the version that this owner's acquisition wrote, or a later one: larger than any earlier owner had.
+        """Return the version that this owner's acquisition wrote, or a later one; larger than any former owner's.
 
         :raises PartitionNotOwnedError: if the partition is not held.
         """
         return self._leases.fencing_token(partition_key)
 
-    # Taking
+    # Acquisition
 
     def acquire(self, limit: int, *, otherwise: Callable[[], object] | None = None) -> list[Partition]:
         """Lease up to `limit` available partitions: expired ones first, then CLOSED that are due, then UNASSIGNED.
 
-        :param otherwise: called if none is available; if it returns something true, there may be one now.
-        :returns: what was acquired, perhaps nothing; nothing of a suspended source.
+        :param otherwise: called if no partition is available. If it returns something true, the acquisition is retried.
+        :returns: the acquired partitions, possibly none; always none for a suspended source.
         """
         acquired = self._acquire(limit)
         if not acquired and otherwise is not None and otherwise():
@@ -93,14 +93,14 @@ class PartitionLeases:
             self._events.count(CoordinationMetric.NO_PARTITIONS_ACQUIRED)
         return acquired
 
-    # Keeping
+    # Renewal
 
     def renew(self, partition_key: str) -> Partition:
-        """Extend the lease to a whole ownership timeout from now; never shortens it.
+        """Extend the lease to one ownership timeout from now; never shorten it.
 
-        Also revives a lease that ran out while nobody took it: the version proves that nobody did.
+        This also revives an expired lease that no other owner has taken; the version proves that.
 
-        :raises PartitionNotOwnedError: if somebody else took the partition.
+        :raises PartitionNotOwnedError: if another owner took the partition.
         """
         with self._counting_errors():
             renewed = self._leases.renew(partition_key)
@@ -108,7 +108,7 @@ class PartitionLeases:
         return renewed
 
     def refresh_each(self, partition_keys: Sequence[str]) -> dict[str, Partition | Exception]:
-        """Read partitions that this owner holds anew: others may have acknowledged their batches.
+        """Read held partitions again: acknowledgments may have changed their progress.
 
         :returns: see `Leases.refresh_each`.
         """
@@ -127,51 +127,51 @@ class PartitionLeases:
         self._events.count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS, len(lost))
 
     def recover(self) -> None:
-        """Find out where this owner's leases stand after the store was away; what it lost is forgotten.
+        """Check this owner's leases after the store was unavailable, and forget those that it lost.
 
-        Call it after a `StoreUnavailableError`, before new work: the write may have been made, and so may an
-        acquisition. Work goes on from the progress that is stored then.
+        Call it after a `StoreUnavailableError`, before new work: the write, or an acquisition, may have succeeded.
+        Work then continues from the stored progress.
         """
         self._events.count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS, len(self._leases.recover()))
 
-    # Working
+    # Progress
 
     def save_progress(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
-        """Write the partition's state; renews the lease as well.
+        """Write the partition's state and renew its lease.
 
-        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
-        :raises ProgressChangedError: if an earlier write went through without an answer; the lease is still held.
-        :raises ProgressError: if the stored state is unreadable, or the new one too large or not JSON.
+        :raises PartitionNotOwnedError: if the lease is lost or no longer trusted.
+        :raises ProgressChangedError: if an earlier write succeeded without a response; the lease is still held.
+        :raises ProgressError: if the stored state is unreadable, or the new one is too large or not JSON.
         """
         return self._save(partition_key, lambda p: self._leases.renewed(p.with_progress(progress)))
 
     def change_progress_each(
         self, changes: Mapping[str, Callable[[Partition], Mapping[str, Any]]]
     ) -> dict[str, Partition | Exception]:
-        """Write what becomes of partitions' states, in few requests; renews their leases, also those that ran out.
+        """Compute and write new states of partitions in few requests, and renew their leases, even expired ones.
 
-        :param changes: by key what returns the new state of a partition as it is stored; may refuse by raising.
-        :returns: by key the partition as written, or why it was not: see `Leases.change_each`.
+        :param changes: by key, a function that returns the new state of the stored partition; it may raise to refuse.
+        :returns: by key, the partition as written, or its error: see `Leases.change_each`.
         """
         return self._save_each(
-            {key: partial(self._with_changed, change) for key, change in changes.items()}, needs_trust=False
+            {key: partial(self._with_changed, change) for key, change in changes.items()}, requires_trust=False
         )
 
     def _with_changed(self, change: Callable[[Partition], Mapping[str, Any]], partition: Partition) -> Partition:
         return self._leases.renewed(partition.with_progress(change(partition)))
 
     def checkpoint(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
-        """Write a state that says that more is delivered: as `save_progress`, and its failures are forgotten.
+        """Write a state that records a delivery: as `save_progress`, and reset the failures of the partition.
 
-        :raises PartitionNotOwnedError: as `save_progress`, and so the others.
+        :raises PartitionNotOwnedError: as `save_progress`, which lists the other errors.
         """
         return self._save(partition_key, lambda p: self._leases.renewed(p.with_progress(progress)).recovered())
 
     def checkpoint_each(self, progress: Mapping[str, Mapping[str, Any]]) -> dict[str, Partition | Exception]:
-        """Write states as `checkpoint` does, as cheaply as renewals.
+        """Write states as `checkpoint` does, at the cost of renewals.
 
         :param progress: the new states, by key.
-        :returns: by key the partition as written, or why it was not: see `Leases.change_each`.
+        :returns: by key, the partition as written, or its error: see `Leases.change_each`.
         """
 
         def changed(state: Mapping[str, Any], partition: Partition) -> Partition:
@@ -179,18 +179,18 @@ class PartitionLeases:
 
         return self._save_each({key: partial(changed, state) for key, state in progress.items()}, cheaply=True)
 
-    # Ending
+    # End of a lease
 
     def await_acknowledgment(self, partition_key: str, timeout: timedelta) -> Partition:
-        """Leave the partition leased for as long as its acknowledgments may take, without an owner that works on it.
+        """Keep the partition leased while its acknowledgments are pending, without an owner that works on it.
 
-        Nobody else acquires it until then. The end of its last pending acknowledgment set gives it back earlier.
+        No other owner acquires it until then. The end of its last pending acknowledgment set releases it earlier.
 
-        :param timeout: from now; a lease that runs longer is left as it is.
-        :returns: the partition, which this owner holds no more.
-        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
-        :raises ProgressChangedError: if the stored progress is not the one that this owner knows: what it would wait
-            for may have been acknowledged; the lease is still held.
+        :param timeout: how long from now; a lease that lasts longer is not changed.
+        :returns: the partition, which this owner no longer holds.
+        :raises PartitionNotOwnedError: if the lease is lost or no longer trusted.
+        :raises ProgressChangedError: if the stored progress differs from the progress that this owner knows: the
+            batches may have been acknowledged; the lease is still held.
         """
         now = self._view.clock.now()
         known = self.held.get(partition_key)
@@ -198,8 +198,8 @@ class PartitionLeases:
         def awaiting(partition: Partition) -> Partition:
             if known is not None and partition.progress != known.progress:
                 raise ProgressChangedError(
-                    f"partition {partition_key!r}: its progress changed before {self.owner} left it to wait; look "
-                    "again whether there is anything to wait for"
+                    f"partition {partition_key!r}: its progress changed before {self.owner} left it to wait; check "
+                    "again whether acknowledgments are pending"
                 )
             return partition.awaiting(now + timeout, now)
 
@@ -219,13 +219,13 @@ class PartitionLeases:
         create: Mapping[str, Mapping[str, Any]] | None = None,
         unchanged: Sequence[Partition] = (),
     ) -> None:
-        """Finish the partition and, in the same transaction, create those that follow it.
+        """Complete the partition and, in the same transaction, create those that follow it.
 
-        :param progress: its last state; None leaves it as it is.
-        :param create: the first progress of each partition to create, by key; existing ones are untouched.
-        :param unchanged: other partitions that this decision rests on, as they were read.
-        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
-        :raises PartitionUpdateError: if one of `unchanged` has changed; nothing was written, decide again.
+        :param progress: its last state; None keeps the current one.
+        :param create: the initial progress of each partition to create, by key; existing partitions are not changed.
+        :param unchanged: other partitions that this decision depends on, as they were read.
+        :raises PartitionNotOwnedError: if the lease is lost or no longer trusted.
+        :raises PartitionUpdateError: if one of `unchanged` has changed; nothing is written then. Decide again.
         """
         now = self._view.clock.now()
         with self._counting_errors(CoordinationMetric.COMPLETE_UPDATE_ERRORS):
@@ -245,14 +245,14 @@ class PartitionLeases:
         max_closed_count: int | None = None,
         progress: Mapping[str, Any] | None = None,
     ) -> Partition:
-        """Put the partition, whose data so far is delivered, aside; its progress is kept.
+        """Close the partition, whose data so far is delivered, until later; its progress is kept.
 
-        :param reopen_after: when it can be acquired again.
-        :param max_closed_count: the closing of this number finishes the partition instead; None for no end. For
-            partitions that fail there is `fail`, which never finishes one.
-        :param progress: its state; None leaves it as it is.
+        :param reopen_after: how long until it can be acquired again.
+        :param max_closed_count: the number of closings after which the partition is completed instead; None for no
+            limit. For partitions that fail there is `fail`, which never completes one.
+        :param progress: its state; None keeps the current one.
         :returns: the partition, CLOSED or COMPLETED.
-        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
+        :raises PartitionNotOwnedError: if the lease is lost or no longer trusted.
         """
         now = self._view.clock.now()
 
@@ -261,8 +261,8 @@ class PartitionLeases:
 
         def closed(partition: Partition) -> Partition:
             known = partition if progress is None else partition.with_progress(progress)
-            put_aside = known.closed(now + reopen_after)
-            return put_aside.completed(now).because(ChangeKind.COMPLETED) if finishes(partition) else put_aside
+            reopening = known.closed(now + reopen_after)
+            return reopening.completed(now).because(ChangeKind.COMPLETED) if finishes(partition) else reopening
 
         held = self.held.get(partition_key)
         completes = held is not None and finishes(held)
@@ -273,7 +273,7 @@ class PartitionLeases:
         if written.status is PartitionStatus.COMPLETED:
             self._events.count(CoordinationMetric.PARTITIONS_COMPLETED)
             log.info(
-                "partition completed by its closing number %d: source=%s partition=%s",
+                "partition completed by closing number %d: source=%s partition=%s",
                 written.closed_count, self._view.source, partition_key,
             )  # fmt: skip
         else:
@@ -290,8 +290,8 @@ class PartitionLeases:
         """Give the lease back.
 
         :param after: how long the partition stays unavailable.
-        :param progress: a state that says that more is delivered, as for `checkpoint`; None keeps the one that it has.
-        :raises PartitionNotOwnedError: if somebody else has it already.
+        :param progress: a state that records a delivery, as for `checkpoint`; None keeps the current one.
+        :raises PartitionNotOwnedError: if another owner has the lease already.
         """
         [written] = self.give_up_each({partition_key: progress}, after=after).values()
         if written is not None:
@@ -300,11 +300,11 @@ class PartitionLeases:
     def give_up_each(
         self, progress: Mapping[str, Mapping[str, Any] | None], *, after: timedelta = timedelta(0)
     ) -> dict[str, Exception | None]:
-        """Give leases back, in few requests.
+        """Give leases back in few requests.
 
-        :param progress: by key of each, a state as for `give_up`, or None.
+        :param progress: by key, a state as for `give_up`, or None.
         :param after: how long the partitions stay unavailable.
-        :returns: by key None, or why the lease was not given back: see `Leases.change_each`.
+        :returns: by key, None, or the error: see `Leases.change_each`.
         """
         available_at = self._view.clock.now() + after
 
@@ -313,7 +313,7 @@ class PartitionLeases:
             return known.given_up(available_at)
 
         changes = {key: partial(given_up, state) for key, state in progress.items()}
-        written = self._change_each(changes, needs_trust=False)
+        written = self._change_each(changes, requires_trust=False)
         ended = {key: found if isinstance(found, Exception) else None for key, found in written.items()}
         for key in (key for key, error in ended.items() if error is None):
             self._events.count(CoordinationMetric.PARTITIONS_GIVEN_UP)
@@ -321,40 +321,42 @@ class PartitionLeases:
         return ended
 
     def fail(self, partition_key: str, error: str) -> Partition:
-        """Give the partition back because working on it failed, or its data was rejected; its progress is kept.
+        """Give the partition back because work on it failed or its data was rejected; its progress is kept.
 
-        The retry policy says what becomes of it: available at once, CLOSED for a growing while, or parked.
+        The retry policy decides its status: available at once, CLOSED for a growing time, or parked.
 
-        :param error: why; kept with the partition.
-        :returns: the partition as it is now.
-        :raises PartitionNotOwnedError: if somebody else has it already.
+        :param error: the reason, which is stored with the partition.
+        :returns: the partition as written.
+        :raises PartitionNotOwnedError: if another owner has the lease already.
         """
         with self._counting_errors():
-            written = self._leases.change(partition_key, lambda p: self._settling.failed(p, error), needs_trust=False)
+            written = self._leases.change(
+                partition_key, lambda p: self._settlement.failed(p, error), requires_trust=False
+            )
         self._events.failed(written)
         return written
 
     def park(self, partition_key: str, error: str, progress: Mapping[str, Any]) -> Partition:
-        """Put the partition aside until a person reopens it: trying again cannot help.
+        """Park the partition until a user reopens it, because a retry cannot help.
 
-        :param error: why; kept with the partition.
-        :param progress: its state, which says more about it.
-        :returns: the partition as it is now.
-        :raises PartitionNotOwnedError: if somebody else has it already.
+        :param error: the reason, which is stored with the partition.
+        :param progress: its state, with details.
+        :returns: the partition as written.
+        :raises PartitionNotOwnedError: if another owner has the lease already.
         """
 
         def parked(partition: Partition) -> Partition:
-            return self._settling.parked(partition.with_progress(progress), error)
+            return self._settlement.parked(partition.with_progress(progress), error)
 
         with self._counting_errors():
-            written = self._leases.change(partition_key, parked, needs_trust=False)
+            written = self._leases.change(partition_key, parked, requires_trust=False)
         self._events.failed(written)
         return written
 
     def delete(self, partition_key: str) -> None:
-        """Delete a partition that this owner holds: it can be created anew, and the names that it claims are new again.
+        """Delete a held partition. It can be created again, and the names that it claims become free.
 
-        :raises PartitionNotOwnedError: if the lease is lost or no longer to be trusted.
+        :raises PartitionNotOwnedError: if the lease is lost or no longer trusted.
         """
         with self._counting_errors():
             held = self._leases.leased(partition_key)
@@ -364,7 +366,7 @@ class PartitionLeases:
         log.info("partition deleted: source=%s partition=%s owner=%s", self._view.source, partition_key, self.owner)
 
     def give_up_all(self) -> list[str]:
-        """Give back every lease of this owner; return the keys. Leases that are lost already are passed over."""
+        """Give back every lease of this owner; return their keys. Leases that are already lost are skipped."""
         given_up = []
         for key, error in self.give_up_each(dict.fromkeys(self.held)).items():
             if error is None:
@@ -375,7 +377,7 @@ class PartitionLeases:
                 raise error
         return given_up
 
-    # Inside
+    # Internal
 
     def _acquire(self, limit: int) -> list[Partition]:
         self._view.require_initialized()
@@ -392,10 +394,10 @@ class PartitionLeases:
         return written
 
     def _save_each(
-        self, changes: Mapping[str, Change], *, needs_trust: bool = True, cheaply: bool = False
+        self, changes: Mapping[str, Change], *, requires_trust: bool = True, cheaply: bool = False
     ) -> dict[str, Partition | Exception]:
         written = self._change_each(
-            changes, CoordinationMetric.SAVE_STATE_UPDATE_ERRORS, needs_trust=needs_trust, cheaply=cheaply
+            changes, CoordinationMetric.SAVE_STATE_UPDATE_ERRORS, requires_trust=requires_trust, cheaply=cheaply
         )
         saved = sum(not isinstance(found, Exception) for found in written.values())
         self._events.count(CoordinationMetric.PROGRESS_SAVED, saved)
@@ -406,13 +408,14 @@ class PartitionLeases:
         changes: Mapping[str, Change],
         other: CoordinationMetric | None = None,
         *,
-        needs_trust: bool,
+        requires_trust: bool,
         cheaply: bool = False,
     ) -> dict[str, Partition | Exception]:
-        """Write changes of held partitions; count what they raise, which is returned."""
+        """Write changes of held partitions; count and return their errors."""
         self._view.require_initialized()
         wanted = [
-            LeaseChange(partition_key=key, change=change, needs_trust=needs_trust) for key, change in changes.items()
+            LeaseChange(partition_key=key, change=change, requires_trust=requires_trust)
+            for key, change in changes.items()
         ]
         written = dict(zip(changes, self._leases.change_each(wanted, cheaply=cheaply), strict=True))
         for found in written.values():

@@ -1,4 +1,4 @@
-"""The state of a partition at an instant, in one word for people: its status, and what the time makes of that."""
+"""The state of a partition at a point in time, as one word for display: its status combined with the time."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 
 
 class PartitionState(StrEnum):
-    """What a partition is doing now."""
+    """The current state of a partition."""
 
     WAITING = "waiting"
-    """UNASSIGNED, and anybody may take it."""
+    """UNASSIGNED and available to any owner."""
     DELAYED = "delayed"
-    """UNASSIGNED, and nobody may take it yet."""
+    """UNASSIGNED but not available yet."""
     HELD = "held"
-    """ASSIGNED to a worker, whose lease runs."""
+    """ASSIGNED to a worker whose lease has not ended."""
     EXPIRED = "expired"
-    """ASSIGNED, and the lease has run out."""
+    """ASSIGNED, but the lease has ended."""
     AWAITING = "awaiting"
-    """ASSIGNED to nobody's process: its batches wait for their acknowledgment."""
+    """ASSIGNED without a process: its batches wait for acknowledgment."""
     RESTING = "resting"
-    """CLOSED for a time."""
+    """CLOSED until a later time."""
     DUE = "due"
-    """CLOSED, and its time is up: anybody may take it."""
+    """CLOSED but due: available to any owner."""
     PARKED = "parked"
-    """CLOSED until a person reopens it."""
+    """CLOSED until a user reopens it."""
     COMPLETED = "completed"
     """COMPLETED."""
 
@@ -34,7 +34,7 @@ class PartitionState(StrEnum):
 def state_of(partition: Partition, now: datetime) -> PartitionState:
     """Return the state of a partition.
 
-    :param now: the present instant (aware), as if all clocks were one.
+    :param now: the current time (aware), assuming that all clocks agree.
     """
     is_over = partition.priority <= now
     match partition.status:

@@ -1,8 +1,8 @@
-"""Named implementations of a seam, found when one is asked for by its name: nothing else is imported.
+"""Named implementations of an interface, imported only when they are requested by name.
 
-The package's own are found by where their module is; others register by an entry point of a group. A Spark cluster may
-have the package as a zip without metadata, where no entry point is seen: what travels there carries the implementation
-as `module:attribute`, which `Registry.implementation` returns.
+The package's own implementations are found by the location of their module; other distributions register theirs by an
+entry point. A Spark cluster may have the package as a zip file without metadata, where no entry point is visible.
+Settings for such a cluster carry the implementation as `module:attribute`, which `Registry.implementation` returns.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Registry(Generic[T]):
-    """The implementations of one seam, each an object under a name.
+    """The implementations of one interface, each one an object with a name.
 
-    :param what: what an implementation is called in errors, such as `store`.
-    :param own: `module:attribute` of the package's own, with `{name}` for the name, which is a folder or a module, such
-        as `airflow_provider_coordination.stores.{name}.kind:KIND`.
-    :param group: the entry points by which other distributions register theirs.
-    :param seam: the class that each object is of; a protocol must be `runtime_checkable`.
+    :param what: what error messages call an implementation, such as `store`.
+    :param own: `module:attribute` of the package's own implementations, with `{name}` for the name of the folder or
+        module, such as `airflow_provider_coordination.stores.{name}.kind:KIND`.
+    :param group: the entry point group by which other distributions register theirs.
+    :param interface: the class of every object; a protocol must be `runtime_checkable`.
     """
 
     what: str
     own: str
     group: str
-    seam: type
+    interface: type
 
     def names(self) -> list[str]:
-        """Return the names that are known here, sorted; no implementation is imported."""
+        """Return the known names, sorted. No implementation is imported."""
         return sorted({*_own_names(self.own), *(point.name for point in _registered(self.group))})
 
     def knows(self, name: str) -> bool:
-        """Return whether the name is known here."""
+        """Return whether the name is known."""
         return self._is_own(name) or name in self.names()
 
     def implementation(self, name: str) -> str | None:
-        """Return `module:attribute` of an implementation, for settings that travel to where entry points are not seen.
+        """Return `module:attribute` of an implementation, for settings that go to a place without entry points.
 
         :returns: None for one of the package's own.
-        :raises ConfigurationError: if nobody registered the name, or more than one did.
+        :raises ConfigurationError: if no distribution registered the name, or more than one did.
         """
         registered = _registered(self.group, name)
         owners = ["airflow-provider-coordination"] * self._is_own(name) + [_distribution(point) for point in registered]
@@ -61,27 +61,27 @@ class Registry(Generic[T]):
         if not owners:
             known = ", ".join(map(repr, self.names())) or "none"
             raise ConfigurationError(
-                f"{self.what} {name!r} is not known; known are {known}. Install the distribution that registers it by "
-                f"an entry point of the group {self.group!r}"
+                f"{self.what} {name!r} is not known; known are {known}. Install the distribution that registers it "
+                f"as an entry point of the group {self.group!r}"
             )
         return _reference(registered[0]) if registered else None
 
     def load(self, name: str, implementation: str | None = None) -> T:
         """Import an implementation and return it.
 
-        :param implementation: `module:attribute`, where the settings carry it.
-        :raises ConfigurationError: if there is none, or it cannot be imported, or is something else.
+        :param implementation: `module:attribute`, if the settings carry it.
+        :raises ConfigurationError: if it does not exist, cannot be imported, or has another type.
         """
         if implementation is not None:
             where = f"{self.what} {name!r}: implementation {implementation!r}"
             return self._imported(implementation, where, "ship its module with 'py_files', or install it there")
         if self._is_own(name):
             own = self.own.format(name=name)
-            return self._imported(own, f"{self.what} {name!r}", "install what it needs")
+            return self._imported(own, f"{self.what} {name!r}", "install its dependencies")
         reference = self.implementation(name)
         (point,) = _registered(self.group, name)
         where = f"{self.what} {name!r}: entry point '{name} = {reference}' of {_distribution(point)}"
-        return self._imported(str(reference), where, "mend that distribution, or uninstall it")
+        return self._imported(str(reference), where, "fix that distribution, or uninstall it")
 
     def _imported(self, reference: str, where: str, remedy: str) -> T:
         module, _, attribute = reference.partition(":")
@@ -89,12 +89,12 @@ class Registry(Generic[T]):
             found = importlib.import_module(module)
             for part in attribute.split("."):
                 found = getattr(found, part)
-        except Exception as error:  # a module may raise anything while it is imported
+        except Exception as error:  # the import of a module may raise anything
             raise ConfigurationError(
                 f"{where} cannot be imported: {type(error).__name__}: {error}; {remedy}"
             ) from error
-        if not isinstance(found, self.seam):
-            raise ConfigurationError(f"{where} must be a {self.seam.__name__}; got {type(found).__name__}")
+        if not isinstance(found, self.interface):
+            raise ConfigurationError(f"{where} must be a {self.interface.__name__}; got {type(found).__name__}")
         return found  # type: ignore[return-value]
 
     def _is_own(self, name: str) -> bool:
@@ -102,31 +102,31 @@ class Registry(Generic[T]):
 
 
 def _registered(group: str, name: str | None = None) -> list[EntryPoint]:
-    """Return the entry points of a group, of this name alone if there is one."""
+    """Return the entry points of a group, or only those with this name."""
     return [point for point in _entry_points(group, tuple(sys.path)) if name in (None, point.name)]
 
 
 @cache
 def _entry_points(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Return the entry points of a group, of what is installed on a path; looking takes tens of milliseconds."""
+    """Return the entry points of a group on a path. The search takes tens of milliseconds, so it is cached."""
     return tuple(entry_points(group=group))
 
 
 @cache
 def _own_names(own: str) -> tuple[str, ...]:
-    """Return the names of the package's own, by looking at which modules there are."""
+    """Return the names of the package's own implementations, from its modules."""
     folder, _, rest = own.partition(".{name}")
     below = rest.partition(":")[0].removeprefix(".")
-    places = importlib.import_module(folder).__path__
+    paths = importlib.import_module(folder).__path__
     return tuple(
         module.name
-        for module in pkgutil.iter_modules(places)
-        if not below or below in _modules_in(f"{place}/{module.name}" for place in places)
+        for module in pkgutil.iter_modules(paths)
+        if not below or below in _modules_in(f"{path}/{module.name}" for path in paths)
     )
 
 
-def _modules_in(places: Iterable[str]) -> set[str]:
-    return {module.name for module in pkgutil.iter_modules(places)}
+def _modules_in(paths: Iterable[str]) -> set[str]:
+    return {module.name for module in pkgutil.iter_modules(paths)}
 
 
 def _reference(point: EntryPoint) -> str:

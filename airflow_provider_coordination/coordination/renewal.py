@@ -1,4 +1,4 @@
-"""Renewal of leases on a thread of its own, so that slow reading or a slow sink never costs a lease."""
+"""Renews leases in a separate thread, so that slow reading or a slow sink never costs a lease."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ log = logging.getLogger(__name__)
 
 
 class Renewable(Protocol):
-    """What holds leases."""
+    """An object that holds leases."""
 
     @property
     def ownership_timeout(self) -> timedelta:
-        """How long a lease runs without renewal."""
+        """How long a lease lasts without renewal."""
         ...
 
     def renew_due(self) -> object:
@@ -30,12 +30,12 @@ class LeaseRenewer:
     """Renews leases while the `with` block runs.
 
     A lease is renewed once a third of it has passed, so two attempts may fail before it is lost. An error is logged and
-    the next attempt made; leases that cannot be renewed run out by the coordinator's own clock.
+    the next attempt follows. Leases that cannot be renewed expire by the coordinator's own clock.
 
-    :param leases: what to renew: a coordinator, leases of their own, a balancer; in this order, each whatever becomes
-        of the others.
-    :param interval: how often to look what is due, at most a twelfth of the shortest ownership timeout; None for a
-        twenty-fourth, so that a lease is renewed no later than a twelfth after it is due, however many there are.
+    :param leases: the objects to renew, in this order: a coordinator, separate leases, a balancer. A failure of one
+        does not affect the others.
+    :param interval: how often to check for due leases, at most a twelfth of the shortest ownership timeout; None for a
+        twenty-fourth, so that a lease is renewed at most a twelfth after it is due, however many leases there are.
     """
 
     def __init__(self, *leases: Renewable, interval: timedelta | None = None) -> None:

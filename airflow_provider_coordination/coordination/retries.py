@@ -1,4 +1,4 @@
-"""What becomes of a partition that failed: tried again at once, put aside for a growing while, or parked."""
+"""Decides what happens to a failed partition: retried at once, closed for a growing time, or parked."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """How often a failing partition is tried, and how long it rests in between.
+    """How often a failing partition is retried, and how long it waits in between.
 
-    Failures count in a row: once a partition gets further, it starts anew. With the defaults a partition that fails
-    without end is parked after 27 attempts over three hours.
+    Failures are counted in a row; progress of the partition resets the count. With the defaults, a partition that keeps
+    failing is parked after 27 attempts over three hours.
 
-    :param max_attempts: after so many failures in a row the partition is closed for a while, and again after as many
-        more.
-    :param first_delay: how long it stays closed the first time; twice as long each time after.
-    :param max_delay: the longest time it stays closed.
-    :param max_closed_count: after so many closings in a row it is parked: only a person reopens it.
-    :raises ConfigurationError: if a value is not usable.
+    :param max_attempts: the number of failures in a row after which the partition is closed for a time; it is closed
+        again after every further `max_attempts` failures.
+    :param first_delay: how long it stays closed the first time; the time doubles with each closing.
+    :param max_delay: the longest time that it stays closed.
+    :param max_closed_count: the number of closings in a row after which it is parked, so that only a user reopens it.
+    :raises ConfigurationError: if a value is not valid.
     """
 
     max_attempts: int = 3
@@ -42,7 +42,7 @@ class RetryPolicy:
             )
 
     def delay_after(self, attempts: int) -> timedelta | None:
-        """Return how long a partition rests after so many failures in a row: zero is not at all, None for ever.
+        """Return how long a partition waits after this number of failures in a row; zero for no wait, None for ever.
 
         :param attempts: at least 1.
         """

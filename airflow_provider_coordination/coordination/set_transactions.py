@@ -1,8 +1,8 @@
-"""What a change of an acknowledgment set writes: the set, and what that means to its partition, in one transaction.
+"""Transactions that write a change of an acknowledgment set together with its effect on the partition.
 
-It needs no lease: both writes are conditional on the versions read, and the partition's progress says which set each of
-its batches waits for, so a set that was made for an earlier delivery, or for a partition that was reset since, changes
-nothing. What the owner of the partition itself writes goes through its lease, so that it knows its own writes.
+No lease is needed. Both writes are conditional on the versions read, and the partition's progress records the set of
+each pending batch. A set of an earlier delivery, or of a partition that was reset since, therefore changes nothing. The
+partition's owner writes through its lease, so that it knows its own writes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 log = logging.getLogger(__name__)
 
 MAX_TRIES = 2 * MAX_REFERENCES
-"""How often a decision is made anew because what it rests on changed: all of a set's handles may release at once."""
+"""How often a decision is retried because its basis has changed. All handles of a set may be released at once."""
 
 ENDED = {
     AcknowledgmentState.ACKNOWLEDGED: CoordinationMetric.ACKNOWLEDGMENT_SETS_ACKNOWLEDGED,
@@ -41,9 +41,9 @@ ENDED = {
 class SetTransactions:
     """Writes changes of the acknowledgment sets of one source.
 
-    :param coordinator: of the source, initialized. Only `beginning`, and `writing` with `owned`, need a lease of its
-        owner.
-    :param ledger: how the source's partitions keep their batches.
+    :param coordinator: the initialized coordinator of the source. Only `begin_steps`, and `write_steps` with `owned`,
+        need a lease.
+    :param ledger: how the source's partitions record their batches.
     """
 
     def __init__(self, coordinator: SourceCoordinator, ledger: BatchLedger) -> None:
@@ -53,12 +53,13 @@ class SetTransactions:
         self._clock = coordinator.clock
         self._family = coordinator.view.family(FAMILY)
 
-    def beginning(self, made: AcknowledgmentSet, progress: Progress | None) -> Steps[AcknowledgmentSet]:
-        """Write a new set, and in its partition's progress that the batch waits for it; renews the lease as well.
+    def begin_steps(self, made: AcknowledgmentSet, progress: Progress | None) -> Steps[AcknowledgmentSet]:
+        """Write a new set, record it in its partition's progress, and renew the lease.
 
-        :param progress: the partition's progress with the batch in it; as it is by default.
+        :param made: the new set.
+        :param progress: the partition's progress including the batch; None for the current progress.
         :returns: the set as written.
-        :raises PartitionUpdateError: if what the end of the set rests on keeps changing.
+        :raises PartitionUpdateError: if other partitions that the end of the set depends on keep changing.
         """
         now, partition_key = made.created_at, made.partition_key
         for _ in range(MAX_TRIES):
@@ -72,21 +73,23 @@ class SetTransactions:
             ) -> Partition:
                 if then is not None:
                     return self._delivered(p, then, now)
-                return self._coordinator.settling.renewed(p.with_progress(noted))
+                return self._coordinator.settlement.renewed(p.with_progress(noted))
 
             try:
-                written = yield from self._coordinator.settling.settling(
+                written = yield from self._coordinator.settlement.settle_steps(
                     known,
                     begun,
-                    needs_trust=True,
+                    requires_trust=True,
                     create=[self._item(made), *self._successors(settlement)],
                     unchanged=() if settlement is None else settlement.unchanged,
                 )
                 break
-            except PartitionUpdateError:  # another partition that the end rests on has changed
+            except PartitionUpdateError:  # another partition that the end depends on has changed
                 continue
         else:
-            raise PartitionUpdateError(f"partition {partition_key!r}: what its end rests on keeps changing")
+            raise PartitionUpdateError(
+                f"partition {partition_key!r}: the partitions that its end depends on keep changing; try again"
+            )
         self._coordinator.events.count(CoordinationMetric.ACKNOWLEDGMENT_SETS_CREATED)
         log.info(
             "acknowledgment set created: source=%s partition=%s set=%s references=%d expires_at=%s",
@@ -96,43 +99,43 @@ class SetTransactions:
             self._note_end(made, settlement, written)
         return replace(made, version=self._item(made).version)
 
-    def writing(
+    def write_steps(
         self, found: AcknowledgmentSet, changed: AcknowledgmentSet, now: datetime, *, owned: bool, by: str | None
     ) -> Steps[None]:
-        """Write a set that has changed, with what that means to the partition that waits for it.
+        """Write a changed set and its effect on the partition that waits for it.
 
         :param found: the set as it was read.
-        :param changed: what it becomes.
-        :param now: when that was decided (aware).
+        :param changed: its new value.
+        :param now: the time of the decision (aware).
         :param owned: whether only the partition's owner may do this.
-        :param by: the person who ordered it; kept in the partition's history.
-        :raises PartitionUpdateError: if the set, the partition, or what the decision rests on has changed; nothing was
-            written, decide again.
+        :param by: the user who requested it; stored in the partition's history.
+        :raises PartitionUpdateError: if the set, the partition or another basis of the decision has changed; nothing is
+            written then. Decide again.
         :raises PartitionNotOwnedError: if this owner held the lease, and has lost it.
         """
         partition, waits = self._partition_of(found, owned=owned)
         if partition is None or not waits:
-            # Nothing becomes of the partition, but what only its owner may say rests on the lease all the same.
+            # The partition does not change. A report that only its owner may make still requires the lease.
             held = [partition] if owned and partition is not None else []
             self._store.transact(update=[self._item(changed)], unchanged=held)
             self._note_end(changed, None)
         elif changed.is_pending:
-            yield from self._writing_pending(found, changed, partition, owned=owned)
+            yield from self._write_pending_steps(found, changed, partition, owned=owned)
         else:
-            yield from self._writing_end(changed, partition, now, by)
+            yield from self._write_end_steps(changed, partition, now, by)
 
     def give_back(self, waiting: AcknowledgmentSet) -> bool:
-        """Give back the lease of a partition that waits for a set; return whether that was done. The set stays."""
+        """Give back the lease of a partition that waits for a set, which remains; return whether this was done."""
         for _ in range(MAX_TRIES):
-            partition = self._coordinator.settling.current(waiting.partition_key)
+            partition = self._coordinator.settlement.current(waiting.partition_key)
             if partition is None or not partition.is_awaiting or not self._waits_for(partition, waiting):
                 return False
             try:
-                self._coordinator.settling.settle(partition, lambda p: p.given_up(self._clock.now()))
+                self._coordinator.settlement.settle(partition, lambda p: p.given_up(self._clock.now()))
             except PartitionUpdateError:
                 continue
             log.info(
-                "partition given up, it waits for acknowledgments no longer: source=%s partition=%s set=%s",
+                "partition given up, it no longer waits for acknowledgments: source=%s partition=%s set=%s",
                 self._coordinator.source, waiting.partition_key, waiting.set_id,
             )  # fmt: skip
             return True
@@ -141,7 +144,7 @@ class SetTransactions:
     def _item(self, acknowledgment_set: AcknowledgmentSet) -> Partition:
         return item_of(acknowledgment_set, self._family)
 
-    def _writing_end(
+    def _write_end_steps(
         self, ended: AcknowledgmentSet, partition: Partition, now: datetime, by: str | None
     ) -> Steps[None]:
         settlement = self._settlement(ended, partition)
@@ -153,7 +156,7 @@ class SetTransactions:
                 return after
             return after.because(after.change.kind, after.change.reason, by)
 
-        written = yield from self._coordinator.settling.settling(
+        written = yield from self._coordinator.settlement.settle_steps(
             partition,
             settled,
             update=[self._item(ended)],
@@ -164,26 +167,26 @@ class SetTransactions:
         if written.attempts > partition.attempts:
             self._coordinator.events.failed(written)
 
-    def _writing_pending(
+    def _write_pending_steps(
         self, found: AcknowledgmentSet, changed: AcknowledgmentSet, partition: Partition, *, owned: bool
     ) -> Steps[None]:
         update = [self._item(changed)]
-        if owned:  # only the store knows that the lease is not lost
-            settling = self._coordinator.settling
-            yield from settling.settling(partition, settling.renewed, update=update)
+        if owned:  # only the store can confirm the lease
+            settlement = self._coordinator.settlement
+            yield from settlement.settle_steps(partition, settlement.renewed, update=update)
             return
         if partition.is_awaiting and changed.expires_at > found.expires_at:
             update.append(partition.renewed(changed.expires_at))
         self._store.transact(update=update)
 
     def _partition_of(self, acknowledgment_set: AcknowledgmentSet, *, owned: bool) -> tuple[Partition | None, bool]:
-        """Return the partition of a set and whether it waits for the set: it may have been deleted, or reset, since."""
+        """Return the partition of a set, and whether it waits for the set; it may have been deleted or reset since."""
         key = acknowledgment_set.partition_key
-        partition = self._coordinator.leases.leased(key) if owned else self._coordinator.settling.current(key)
+        partition = self._coordinator.leases.leased(key) if owned else self._coordinator.settlement.current(key)
         if partition is None or self._waits_for(partition, acknowledgment_set):
             return partition, partition is not None
         if self._coordinator.leases.holds(key):
-            # What this owner knows may be behind: an answer may be missing, or the lease lost. A renewal finds out.
+            # This owner's copy may be stale, because a response or the lease was lost. A renewal finds out.
             partition = self._coordinator.leases.renew(key)
         return partition, self._waits_for(partition, acknowledgment_set)
 
@@ -210,18 +213,18 @@ class SetTransactions:
             after = after.recovered()
         if after.is_awaiting:
             return after if settlement.pending else after.given_up(now)
-        return self._coordinator.settling.renewed(after) if after.owner == self._coordinator.owner else after
+        return self._coordinator.settlement.renewed(after) if after.owner == self._coordinator.owner else after
 
     def _undelivered(
         self, partition: Partition, settlement: Settlement, ended: AcknowledgmentSet, now: datetime
     ) -> Partition:
         after = partition.with_progress(settlement.progress)
         if after.status is not PartitionStatus.ASSIGNED:
-            return after  # another batch of it failed before: it is tried again anyway
+            return after  # another of its batches failed before, so it is retried anyway
         if ended.state is AcknowledgmentState.CANCELLED:
             return after.given_up(now) if after.is_awaiting and not settlement.pending else after
         what = "was rejected" if ended.state is AcknowledgmentState.REJECTED else "expired"
-        return self._coordinator.settling.failed(after, f"batch {ended.batch_id} {what}: {ended.reason}")
+        return self._coordinator.settlement.failed(after, f"batch {ended.batch_id} {what}: {ended.reason}")
 
     def _successors(self, settlement: Settlement | None) -> list[Partition]:
         return [] if settlement is None else [self._coordinator.view.new(k, p) for k, p in settlement.create.items()]
@@ -229,7 +232,7 @@ class SetTransactions:
     def _note_end(
         self, ended: AcknowledgmentSet, settlement: Settlement | None, written: Partition | None = None
     ) -> None:
-        """Count and log an end that was written.
+        """Count and log the end of a set.
 
         :param written: the partition that it changed.
         """

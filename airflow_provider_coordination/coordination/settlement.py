@@ -1,6 +1,7 @@
-"""What becomes of partitions whoever owns them: their batches are delivered or not, their data is gone.
+"""Settles partitions, whichever owner holds them: when their batches are delivered or not, and when their data is gone.
 
-Conditional on the version alone where nobody's lease is at hand, since what is delivered is delivered, whoever says so.
+If this process does not hold the lease, a write is conditional on the version only: a delivery is a fact, whichever
+process reports it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TypeVar
 
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
 from airflow_provider_coordination.coordination.leases import Change, LeaseChange, Leases
-from airflow_provider_coordination.coordination.lockstep import Steps, alone, in_step
+from airflow_provider_coordination.coordination.lockstep import Steps, run_alone, run_in_lockstep
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition
 from airflow_provider_coordination.coordination.partition_events import PartitionEvents
@@ -25,13 +26,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Settling:
-    """Settles partitions of one source, for acknowledgment sets and for what creates and cleans up partitions.
+class PartitionSettlement:
+    """Settles partitions of one source, for acknowledgment sets and for the creation and cleanup of partitions.
 
-    :param view: of the source.
-    :param leases: of whoever acts, in the family of its partitions; what these hold is written through them.
-    :param events: where to note what happened.
-    :param retry_policy: what becomes of partitions that fail.
+    :param view: the view of the source.
+    :param leases: the acting owner's leases of its partitions; held partitions are written through them.
+    :param events: where events are logged and counted.
+    :param retry_policy: decides what happens to partitions that fail.
     """
 
     def __init__(self, view: SourceView, leases: Leases, events: PartitionEvents, retry_policy: RetryPolicy) -> None:
@@ -41,7 +42,7 @@ class Settling:
         self._retry_policy = retry_policy
 
     def current(self, partition_key: str) -> Partition | None:
-        """Return a partition as this owner last wrote it, if it holds it, or as the store holds it now."""
+        """Return a partition: as this owner last wrote it if it holds the lease, else as it is stored now."""
         held = self._leases.find(partition_key)
         return held if held is not None else self._view.get(partition_key)
 
@@ -53,18 +54,18 @@ class Settling:
         update: Sequence[Partition] = (),
         create: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
-        needs_trust: bool = False,
+        requires_trust: bool = False,
     ) -> Partition:
-        """Write a change of a partition, as `settling` does; return it as written.
+        """Write a change of a partition, as `settle_steps` does; return the partition as written.
 
-        :raises Exception: what that raises.
+        :raises Exception: see `settle_steps`.
         """
-        process = self.settling(
-            seen, change, update=update, create=create, unchanged=unchanged, needs_trust=needs_trust
+        process = self.settle_steps(
+            seen, change, update=update, create=create, unchanged=unchanged, requires_trust=requires_trust
         )
-        return alone(process, self._leases.change_each)
+        return run_alone(process, self._leases.change_each)
 
-    def settling(
+    def settle_steps(
         self,
         seen: Partition,
         change: Change,
@@ -72,45 +73,45 @@ class Settling:
         update: Sequence[Partition] = (),
         create: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
-        needs_trust: bool = False,
+        requires_trust: bool = False,
     ) -> Steps[Partition]:
-        """Write a change of a partition, with other items of the same decision, in one transaction.
+        """Write a change of a partition and other items of the same decision, in one transaction.
 
-        Through the lease if this owner holds the partition; conditional on the version alone if not.
+        If this owner holds the partition, its lease is used; otherwise the write is conditional on the version only.
 
         :param seen: the partition as `current` returned it.
-        :param change: makes the new value; rests on nothing but the partition's progress and status.
-        :param update: written if they are still the version that each carries.
-        :param create: written if absent.
-        :param unchanged: must still be as they were read.
-        :param needs_trust: refuse where this owner does not hold the lease, or trusts it no more.
+        :param change: returns the new value; it depends only on the partition's progress and status.
+        :param update: items to update, if the stored version of each one matches its `version`.
+        :param create: items to create unless they exist.
+        :param unchanged: items that must not have changed since they were read.
+        :param requires_trust: whether to refuse if this owner does not hold the lease, or no longer trusts it.
         :returns: the partition as written.
-        :raises PartitionUpdateError: if one of them has changed; nothing was written, decide again.
+        :raises PartitionUpdateError: if one of them has changed; nothing is written then. Decide again.
         :raises PartitionNotOwnedError: if this owner held the lease, and has lost it.
         """
         key = seen.partition_key
-        if not needs_trust and not self._leases.holds(key):
+        if not requires_trust and not self._leases.holds(key):
             return self._view.store.transact(update=[change(seen), *update], create=create, unchanged=unchanged)[0]
         self._view.require_initialized()
         with self._events.counting_errors():
             written = yield LeaseChange(
                 partition_key=key,
                 change=change,
-                needs_trust=needs_trust,
+                requires_trust=requires_trust,
                 update=update,
                 create=create,
                 unchanged=unchanged,
             )
         return written
 
-    def in_step(self, processes: Sequence[Steps[T]]) -> list[T | Exception]:
-        """Take several processes that write to partitions to their ends; see `steps.in_step`."""
-        return in_step(processes, self._leases.change_each)
+    def run_in_lockstep(self, processes: Sequence[Steps[T]]) -> list[T | Exception]:
+        """Run several processes that write to partitions in lockstep; see `lockstep.run_in_lockstep`."""
+        return run_in_lockstep(processes, self._leases.change_each)
 
     def remove(self, seen: Partition) -> bool:
-        """Delete a partition that is finished for good, as it was read; return whether that was done.
+        """Delete a completed partition; return whether it was deleted.
 
-        :param seen: as it was read: COMPLETED. If it has changed since, it stays.
+        :param seen: the COMPLETED partition as it was read. If it has changed since, it is not deleted.
         """
         self._view.require_initialized()
         try:
@@ -121,16 +122,18 @@ class Settling:
         log.info("partition removed: source=%s partition=%s", self._view.source, seen.partition_key)
         return True
 
-    # What a change makes of a partition
+    # New values of a partition
 
     def renewed(self, partition: Partition) -> Partition:
-        """Return a partition with its lease running for an ownership timeout from now, or longer where it did."""
+        """Return a partition whose lease lasts for one ownership timeout from now, or longer if it already does."""
         return self._leases.renewed(partition)
 
     def failed(self, partition: Partition, error: str) -> Partition:
-        """Return a partition with one more failure and what the retry policy makes of it: available, resting, parked.
+        """Return a partition with one more failure, in the status that the retry policy decides.
 
-        :param error: why it failed; kept with the partition.
+        It is available at once, waits before the next retry, or is parked.
+
+        :param error: the reason, which is stored with the partition.
         """
         now = self._view.clock.now()
         counted = partition.failed(storable(error))
@@ -140,8 +143,8 @@ class Settling:
         return counted.resting(PARKED_UNTIL if delay is None else now + delay)
 
     def parked(self, partition: Partition, reason: str) -> Partition:
-        """Return a partition put aside until a person, or what put it aside, reopens it.
+        """Return a partition that is parked until a user, or the code that parked it, reopens it.
 
-        :param reason: why; kept with the partition as its last error.
+        :param reason: the reason, which is stored as its last error.
         """
         return partition.failed(storable(reason)).resting(PARKED_UNTIL)

@@ -1,4 +1,4 @@
-"""What jobs report of their sinks: which take batches, and which take nothing, since when and why."""
+"""Reports of a job's sinks: which sinks are available, and which are unavailable, since when and why."""
 
 from __future__ import annotations
 
@@ -19,72 +19,77 @@ MAX_ERROR_CHARACTERS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class SinkReport:
-    """How one sink of a job stands.
+    """The status of one sink of a job.
 
     :param name: its name.
     :param kind: its kind, such as `parquet`.
-    :param is_exactly_once: whether it takes each batch once; at least once if not.
-    :param at: when it last took a batch, or last took nothing (aware); None if it was given none yet.
-    :param away_since: since when it takes nothing (aware); None if it takes what it is given.
-    :param error: why it takes nothing, without secrets; empty if it takes what it is given.
-    :param held: how many batches of the job wait for it.
+    :param is_exactly_once: whether it stores each batch exactly once; otherwise at least once.
+    :param at: when it last stored or refused a batch (aware); None if it has not been given a batch yet.
+    :param unavailable_since: since when it has been unavailable (aware); None if it is available.
+    :param error: why it is unavailable, without secrets; empty if it is available.
+    :param waiting_batches: how many batches of the job wait for it.
     """
 
     name: str
     kind: str
     is_exactly_once: bool = True
     at: datetime | None = None
-    away_since: datetime | None = None
+    unavailable_since: datetime | None = None
     error: str = ""
-    held: int = 0
+    waiting_batches: int = 0
 
-    def refusing(self, at: datetime, error: str, held: int) -> SinkReport:
-        """Return it where it has just taken nothing.
+    def unavailable(self, at: datetime, error: str, waiting_batches: int) -> SinkReport:
+        """Return the report after the sink has just been unavailable.
 
-        :param at: now (aware).
+        :param at: the current time (aware).
         :param error: why, without secrets.
-        :param held: how many batches wait for it.
+        :param waiting_batches: how many batches wait for it.
         """
         error = storable(error, MAX_ERROR_CHARACTERS)
-        return replace(self, at=at, away_since=self.away_since or at, error=error, held=held)
+        return replace(
+            self, at=at, unavailable_since=self.unavailable_since or at, error=error, waiting_batches=waiting_batches
+        )
 
-    def taking(self, at: datetime) -> SinkReport:
-        """Return it where it has just taken a batch."""
-        return replace(self, at=at, away_since=None, error="", held=0)
+    def available(self, at: datetime) -> SinkReport:
+        """Return the report after the sink has just stored a batch."""
+        return replace(self, at=at, unavailable_since=None, error="", waiting_batches=0)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the report as a JSON object."""
         return {
             "name": self.name,
             "kind": self.kind,
             "is_exactly_once": self.is_exactly_once,
             "at": self.at and format_instant(self.at),
-            "away_since": self.away_since and format_instant(self.away_since),
+            "unavailable_since": self.unavailable_since and format_instant(self.unavailable_since),
             "error": self.error,
-            "held": self.held,
+            "waiting_batches": self.waiting_batches,
         }
 
     @classmethod
-    def from_mapping(cls, said: Mapping[str, Any]) -> SinkReport | None:
-        """Return it from a JSON object; None if that is none."""
-        name, kind, error, held = (said.get(each) for each in ("name", "kind", "error", "held"))
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> SinkReport | None:
+        """Return the report from a JSON object; None if that is not a report."""
+        name, kind, error, waiting_batches = (
+            mapping.get(each) for each in ("name", "kind", "error", "waiting_batches")
+        )
         if not isinstance(name, str) or not isinstance(kind, str):
             return None
         return cls(
             name=name,
             kind=kind,
-            is_exactly_once=said.get("is_exactly_once") is not False,
-            at=read_instant(said.get("at")),
-            away_since=read_instant(said.get("away_since")),
+            is_exactly_once=mapping.get("is_exactly_once") is not False,
+            at=read_instant(mapping.get("at")),
+            unavailable_since=read_instant(mapping.get("unavailable_since")),
             error=error if isinstance(error, str) else "",
-            held=held if isinstance(held, int) else 0,
+            waiting_batches=waiting_batches if isinstance(waiting_batches, int) else 0,
         )
 
 
 def sinks_of(reports: Sequence[JobReport]) -> list[SinkReport]:
-    """Return how the sinks of a source stand, those of the job that reported last, by what all jobs report of them.
+    """Return the status of a source's sinks: the sinks of the job that reported last, as reported by all jobs.
 
-    What is known last decides. A sink is away since the first job found that out after which none had a batch taken.
+    The latest report of a sink decides. A sink is unavailable since the first report of that, after which no job could
+    store a batch.
     """
     if not reports:
         return []
@@ -96,6 +101,6 @@ def _of_all(sink: SinkReport, reports: Sequence[JobReport]) -> SinkReport:
     if not dated:
         return sink
     known = [each for _, each in sorted(dated, key=lambda each: each[0], reverse=True)]
-    refused = list(takewhile(lambda each: each.away_since is not None, known))
-    since = min((each.away_since for each in refused if each.away_since), default=None)
-    return replace(known[0], away_since=since, held=sum(each.held for each in refused))
+    refused = list(takewhile(lambda each: each.unavailable_since is not None, known))
+    since = min((each.unavailable_since for each in refused if each.unavailable_since), default=None)
+    return replace(known[0], unavailable_since=since, waiting_batches=sum(each.waiting_batches for each in refused))

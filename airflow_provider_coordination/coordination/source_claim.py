@@ -1,9 +1,9 @@
-"""Which DAG reads a source, where from, and where it delivers what it reads.
+"""Records which DAG reads a source and where from, and which DAG delivers it and where to.
 
-Progress belongs to a source by its name. Two DAGs that give different things the same name would each skip what the
-other one has delivered; two that deliver one source to different places would each miss what the other one delivers. So
-the first one claims the name, and one that means something else is refused. What reads a source and what delivers it
-may be tasks of different DAGs, and are claimed apart.
+Progress belongs to a source by its name. If two DAGs give the same name to different sources, each one skips what the
+other has delivered. If two DAGs deliver one source to different places, each one misses what the other has delivered.
+So the first DAG claims the name, and a DAG with different settings is refused. Reading and delivering may be tasks of
+different DAGs, so there is a claim for each.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ log = logging.getLogger(__name__)
 
 FAMILY = "SOURCE_CLAIM"
 MAX_VALUE_CHARACTERS = 200
-"""How much of a value is shown where two DAGs differ."""
+"""The maximum length of a value in the message about a difference between two DAGs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceClaim:
-    """Who reads a source, and what it means by it.
+    """The claim to read a source.
 
     :param dag_id: the DAG.
     :param task_id: the task that claimed it.
-    :param claimed_at: when (aware).
+    :param claimed_at: when it was claimed (aware).
     :param kind: the kind of source, such as `kinesis`.
-    :param location: where it reads from; JSON. Nothing that may differ between two runs of the DAG.
+    :param location: where it reads from, as JSON; without values that differ between two runs of the DAG.
     """
 
     KEY: ClassVar[str] = "READ_BY"
@@ -47,27 +47,27 @@ class SourceClaim:
     location: dict[str, Any] = field(default_factory=dict)
 
     def differences(self, other: SourceClaim) -> list[str]:
-        """Return in what the two mean something else, each as `<field> <here> here and <there> there`."""
+        """Return the differences of the two claims, each as `<field> <here> here and <there> there`."""
         if self.kind != other.kind:
             return [f"kind {self.kind!r} here and {other.kind!r} there"]
         return _differences(self.location, other.location)
 
     def refusal(self, source: str, other: SourceClaim) -> str:
-        """Return why a source that another DAG has claimed is not read by this one."""
+        """Return the message that refuses to read a source that another DAG has claimed."""
         return (
-            f"source {source!r} is claimed by DAG {other.dag_id!r}, since its task {other.task_id!r} at "
-            f"{other.claimed_at:%Y-%m-%dT%H:%M:%SZ}, and DAG {self.dag_id!r} reads something else by that name: "
-            f"{', '.join(self.differences(other))}; give one of them another 'source', or, if DAG {other.dag_id!r} is "
-            f"to read it no more: airflow-coordination unclaim {source}"
+            f"source {source!r} is claimed by DAG {other.dag_id!r}, by its task {other.task_id!r} at "
+            f"{other.claimed_at:%Y-%m-%dT%H:%M:%SZ}, but DAG {self.dag_id!r} reads something else under that name: "
+            f"{', '.join(self.differences(other))}; give one of them another 'source' or, if DAG {other.dag_id!r} "
+            f"no longer reads it, run: airflow-coordination unclaim {source}"
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object, the form in which it is stored."""
+        """Return the claim as the JSON object to store."""
         return {**_written(self), "kind": self.kind, "location": _plain(self.location)}
 
     @classmethod
     def of(cls, item: Partition) -> SourceClaim:
-        """Return the claim that is stored.
+        """Return the claim from its stored item.
 
         :raises ConfigurationError: if it is unreadable.
         """
@@ -76,12 +76,12 @@ class SourceClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryClaim:
-    """Who delivers a source, and where to.
+    """The claim to deliver a source.
 
     :param dag_id: the DAG.
     :param task_id: the task that claimed it.
-    :param claimed_at: when (aware).
-    :param sinks: by the name of each sink, where it is and what goes there.
+    :param claimed_at: when it was claimed (aware).
+    :param sinks: by the name of each sink, its location and what it receives.
     """
 
     KEY: ClassVar[str] = "DELIVERED_BY"
@@ -93,26 +93,26 @@ class DeliveryClaim:
     sinks: dict[str, Any]
 
     def differences(self, other: DeliveryClaim) -> list[str]:
-        """Return in what the two differ, each as `sink <name> <here> here and <there> there`."""
+        """Return the differences of the two claims, each as `sink <name> <here> here and <there> there`."""
         return [f"sink {difference}" for difference in _differences(self.sinks, other.sinks)]
 
     def refusal(self, source: str, other: DeliveryClaim) -> str:
-        """Return why a source that another DAG delivers is not delivered by this one."""
+        """Return the message that refuses to deliver a source that another DAG delivers."""
         return (
-            f"source {source!r} is delivered by DAG {other.dag_id!r}, since its task {other.task_id!r} at "
-            f"{other.claimed_at:%Y-%m-%dT%H:%M:%SZ}, and DAG {self.dag_id!r} delivers it elsewhere, where what the "
-            f"first one delivers would be missing: {', '.join(self.differences(other))}; give both the same sinks, or "
-            f"one of them another 'source', or, if DAG {other.dag_id!r} is to deliver it no more: airflow-coordination "
-            f"unclaim {source}"
+            f"source {source!r} is delivered by DAG {other.dag_id!r}, by its task {other.task_id!r} at "
+            f"{other.claimed_at:%Y-%m-%dT%H:%M:%SZ}, but DAG {self.dag_id!r} delivers it elsewhere, where the batches "
+            f"of the first DAG would be missing: {', '.join(self.differences(other))}; give both the same sinks, or "
+            f"give one of them another 'source' or, if DAG {other.dag_id!r} no longer delivers it, run: "
+            f"airflow-coordination unclaim {source}"
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object, the form in which it is stored."""
+        """Return the claim as the JSON object to store."""
         return {**_written(self), "sinks": _plain(self.sinks)}
 
     @classmethod
     def of(cls, item: Partition) -> DeliveryClaim:
-        """Return the claim that is stored.
+        """Return the claim from its stored item.
 
         :raises ConfigurationError: if it is unreadable.
         """
@@ -123,12 +123,13 @@ KEYS = (SourceClaim.KEY, DeliveryClaim.KEY)
 
 
 def claim(view: SourceView, mine: SourceClaim | DeliveryClaim) -> None:
-    """Claim a source, or its delivery, for a DAG, or find that the DAG may have it too.
+    """Claim a source, or its delivery, for a DAG, unless another DAG has a different claim.
 
-    A DAG that means the same may. One that claimed it before and means something else now takes it over.
+    A DAG with an equal claim is accepted. A DAG that claimed it before with other settings updates its claim.
 
-    :param view: of the source.
-    :raises ConfigurationError: if another DAG has claimed it and means something else; both are named.
+    :param view: the view of the source.
+    :param mine: the claim.
+    :raises ConfigurationError: if another DAG has a different claim; the message names both.
     """
     while True:
         stored = claimed(view, mine.KEY)
@@ -140,7 +141,7 @@ def claim(view: SourceView, mine: SourceClaim | DeliveryClaim) -> None:
                     mine.PURPOSE, view.source, mine.dag_id, mine.task_id,
                 )  # fmt: skip
                 return
-            continue  # somebody was faster
+            continue  # another DAG was faster
         theirs: Any = type(mine).of(stored)
         differences = mine.differences(theirs)
         if not differences:
@@ -149,17 +150,17 @@ def claim(view: SourceView, mine: SourceClaim | DeliveryClaim) -> None:
             raise ConfigurationError(mine.refusal(view.source, theirs))
         try:
             view.store.transact(update=[stored.with_progress(mine.to_mapping())])
-        except PartitionUpdateError:  # somebody changed it in between
+        except PartitionUpdateError:  # another process changed it in between
             continue
         log.warning(
-            "claim to %s a source changed: source=%s dag=%s task=%s before=%s: %s; progress that was made before stays",
+            "claim to %s a source changed: source=%s dag=%s task=%s before=%s: %s; earlier progress is kept",
             mine.PURPOSE, view.source, mine.dag_id, mine.task_id, theirs.task_id, ", ".join(differences),
         )  # fmt: skip
         return
 
 
 def claimed(view: SourceView, key: str = SourceClaim.KEY) -> Partition | None:
-    """Return the item that holds a claim of a source, to read it by default; None if nobody claims it."""
+    """Return the item with a claim of a source, by default the claim to read it; None if there is none."""
     return view.store.get(view.family(FAMILY), key)
 
 
@@ -167,12 +168,12 @@ C = TypeVar("C", SourceClaim, DeliveryClaim)
 
 
 def _written(claim: SourceClaim | DeliveryClaim) -> dict[str, Any]:
-    """Return what both kinds of claims say, as it is stored."""
+    """Return the common fields of both claims as they are stored."""
     return {"dag_id": claim.dag_id, "task_id": claim.task_id, "claimed_at": format_instant(claim.claimed_at)}
 
 
 def _read(cls: type[C], item: Partition) -> C:
-    """Return a claim as it is stored.
+    """Return a claim from its stored item.
 
     :raises ConfigurationError: if it is unreadable.
     """
@@ -180,7 +181,7 @@ def _read(cls: type[C], item: Partition) -> C:
         return cls(**{**item.progress, "claimed_at": parse_instant(item.progress["claimed_at"])})
     except (KeyError, TypeError, ValueError):
         raise ConfigurationError(
-            f"the stored claim to {cls.PURPOSE} a source is none: {dict(item.progress)!r}; remove it with "
+            f"the stored claim to {cls.PURPOSE} a source is invalid: {dict(item.progress)!r}; remove it with "
             "airflow-coordination unclaim"
         ) from None
 
@@ -191,7 +192,7 @@ def _differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as it is once it was stored: tuples are lists, mappings of any kind are objects."""
+    """Return a value as it is read back from the store: tuples become lists, mappings become objects."""
     return json.loads(json.dumps(value, default=_as_object))
 
 

@@ -1,4 +1,4 @@
-"""Figures about a source that the store alone can tell, for people and for monitoring."""
+"""Statistics of a source that need only the store, for users and for monitoring."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ ERRORS_LISTED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceFigures:
-    """How a source stands.
+class SourceStatistics:
+    """The statistics of a source.
 
-    :param partitions: how many partitions each status has, zeros included.
-    :param expired_leases: how many leases ran out and were not taken over yet.
-    :param parked: how many partitions only a person reopens.
-    :param failing: how many unfinished partitions failed the last time that somebody worked on them.
-    :param oldest_waiting: how long the partition that waits longest has been available; None if none is.
-    :param owners: how many leases each owner holds that have not run out.
-    :param worst: the partitions that failed most often in a row, a few, the worst first.
-    :param incomplete: the statuses of which not every partition was looked at: all but `partitions` is of some alone.
+    :param partitions: the number of partitions of each status, including zeros.
+    :param expired_leases: the number of leases that expired and were not taken over yet.
+    :param parked: the number of partitions that only a user reopens.
+    :param failing: the number of unfinished partitions whose last attempt failed.
+    :param oldest_waiting: how long the longest waiting partition has been available; None if none is.
+    :param owners: the number of leases that each owner holds and that have not expired.
+    :param worst: a few partitions with the most failures in a row, the worst first.
+    :param incomplete: the statuses of which not every partition was examined. All values except `partitions` are then
+        partial.
     """
 
     partitions: Mapping[PartitionStatus, int]
@@ -42,46 +43,46 @@ class SourceFigures:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every unfinished partition was looked at."""
+        """Whether every unfinished partition was examined."""
         return not self.incomplete
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """How much is looked at for figures that somebody waits for.
+class ScanLimits:
+    """Limits a scan whose result a user waits for.
 
-    :param partitions: so many partitions, at most.
-    :param seconds: for so long, at most; a page of each status is read in any case.
+    :param partitions: the maximum number of partitions to examine.
+    :param seconds: the maximum duration; one page of each status is read in any case.
     """
 
     partitions: int
     seconds: float
 
 
-def source_figures(
+def source_statistics(
     store: CoordinationStore,
     source_identifier: str,
     now: datetime,
     *,
-    bounds: Bounds | None = None,
-    looked_at: Callable[[Partition], None] = lambda partition: None,
-) -> SourceFigures:
-    """Read the unfinished partitions of a source, count the finished ones, and return the figures.
+    limits: ScanLimits | None = None,
+    on_partition: Callable[[Partition], None] = lambda partition: None,
+) -> SourceStatistics:
+    """Read the unfinished partitions of a source, count the finished ones, and return the statistics.
 
-    :param now: the present instant (aware).
-    :param bounds: how much is looked at; None for every unfinished partition.
-    :param looked_at: called with each partition that is looked at.
+    :param now: the current time (aware).
+    :param limits: the limits of the scan; None for every unfinished partition.
+    :param on_partition: called with each partition that is examined.
     """
     expired, parked, failing = 0, 0, 0
     waiting_since: datetime | None = None
     owners: Counter[str] = Counter()
     worst: list[tuple[int, int, Partition]] = []
     order = count(0, -1)
-    reading = _Reading(store, source_identifier, bounds)
+    scan = _Scan(store, source_identifier, limits)
     for status in (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED):
-        for page in reading.pages(status):
+        for page in scan.pages(status):
             for partition in page:
-                looked_at(partition)
+                on_partition(partition)
                 if partition.attempts:
                     failing += 1
                     heapq.heappush(worst, (partition.attempts, next(order), partition))
@@ -93,7 +94,7 @@ def source_figures(
                     expired += status is PartitionStatus.ASSIGNED
                 elif partition.owner:
                     owners[partition.owner] += 1
-    return SourceFigures(
+    return SourceStatistics(
         partitions=store.count_by_status(source_identifier),
         expired_leases=expired,
         parked=parked,
@@ -101,18 +102,18 @@ def source_figures(
         oldest_waiting=None if waiting_since is None else now - waiting_since,
         owners=dict(sorted(owners.items())),
         worst=[partition for _, _, partition in sorted(worst, reverse=True)],
-        incomplete=frozenset(reading.incomplete),
+        incomplete=frozenset(scan.incomplete),
     )
 
 
-class _Reading:
-    """Reads page by page until a bound is reached, the partitions that matter first."""
+class _Scan:
+    """Reads page by page until a limit is reached, the important partitions first."""
 
-    def __init__(self, store: CoordinationStore, source_identifier: str, bounds: Bounds | None) -> None:
+    def __init__(self, store: CoordinationStore, source_identifier: str, limits: ScanLimits | None) -> None:
         self._store = store
         self._source_identifier = source_identifier
-        self._left = None if bounds is None else bounds.partitions
-        self._until = None if bounds is None else time.monotonic() + bounds.seconds
+        self._left = None if limits is None else limits.partitions
+        self._until = None if limits is None else time.monotonic() + limits.seconds
         self.incomplete: set[PartitionStatus] = set()
 
     def pages(self, status: PartitionStatus) -> Iterator[list[Partition]]:

@@ -1,6 +1,6 @@
-"""A source as its store holds it: its partitions, what can be acquired and when, and whether it is suspended.
+"""Read access to a source in its store: its partitions, what can be acquired and when, and whether it is suspended.
 
-Reading it needs no owner, and changes no partition.
+Reading needs no owner and changes no partition.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ log = logging.getLogger(__name__)
 class SourceView:
     """Reads one source from its store. Safe to use from several threads.
 
-    :param store: where the partitions are.
-    :param source: the source's name; no `|`.
-    :param prefix: separates installations that share a store; None for none.
-    :param safety_margin: others take a lease only this long after its end: the clocks of two machines may differ.
-    :param clock: where the time comes from.
-    :raises ConfigurationError: if a name is not usable.
+    :param store: the store of the partitions.
+    :param source: the name of the source, without `|`.
+    :param prefix: separates installations that share a store; None for no prefix.
+    :param safety_margin: how long after its end a lease can be acquired, because the clocks of two machines may differ.
+    :param clock: the source of time.
+    :raises ConfigurationError: if a name is not valid.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class SourceView:
         self._is_initialized = False
 
     def initialize(self) -> None:
-        """Make the store ready; needed once before anything else."""
+        """Make the store ready to use. Call it before any other method."""
         self.store.initialize()
         self._is_initialized = True
 
     def require_initialized(self) -> None:
-        """Check that the store was made ready.
+        """Check that `initialize` was called.
 
         :raises UninitializedCoordinatorError: if it was not.
         """
@@ -77,13 +77,13 @@ class SourceView:
             raise UninitializedCoordinatorError(f"source {self.source!r}: call initialize() first")
 
     def family(self, name: str) -> str:
-        """Return the item family of this source that has this name, such as `ACKNOWLEDGMENT`."""
+        """Return the identifier of an item family of this source, such as `ACKNOWLEDGMENT`."""
         return source_identifier(self.source, prefix=self.prefix, family=name)
 
     def new(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
-        """Return a partition of this source as it is created.
+        """Return a new partition of this source.
 
-        :raises ConfigurationError: if the key is not usable.
+        :raises ConfigurationError: if the key is not valid.
         :raises ProgressError: if the progress cannot be stored.
         """
         check_partition_key(partition_key)
@@ -92,41 +92,41 @@ class SourceView:
     # Partitions
 
     def get(self, partition_key: str) -> Partition | None:
-        """Return the partition as the store holds it now, whoever owns it, or None."""
+        """Return the partition as it is stored now, whichever owner holds it; None if it does not exist."""
         self.require_initialized()
         return self.store.get(self.source_identifier, partition_key)
 
-    def get_each(self, partition_keys: Sequence[str]) -> dict[str, Partition]:
-        """Return those of these partitions that exist, by key, as the store holds them now."""
+    def get_many(self, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        """Return the partitions that exist, by key, as they are stored now."""
         self.require_initialized()
-        return self.store.get_each(self.source_identifier, partition_keys) if partition_keys else {}
+        return self.store.get_many(self.source_identifier, partition_keys) if partition_keys else {}
 
     def partitions(self, *statuses: PartitionStatus) -> Iterator[Partition]:
-        """Yield the partitions of these statuses, of all by default, reading page by page."""
+        """Yield the partitions with these statuses, all by default, reading page by page."""
         self.require_initialized()
         return all_partitions(self.store, self.source_identifier, *statuses)
 
     def completed_since(self, instant: datetime) -> Iterator[Partition]:
-        """Yield the partitions that were completed at an instant (aware) or later, in the order of their completion."""
+        """Yield the partitions completed at an instant (aware) or later, in the order of their completion."""
         self.require_initialized()
         return all_partitions(self.store, self.source_identifier, PartitionStatus.COMPLETED, since=instant)
 
     def count_by_status(self) -> dict[PartitionStatus, int]:
-        """Return how many partitions each status has, zeros included."""
+        """Return the number of partitions of each status, including zeros."""
         self.require_initialized()
         return self.store.count_by_status(self.source_identifier)
 
     def first(self, status: PartitionStatus) -> Partition | None:
-        """Return the partition that is first in the queue of a status; None if the queue is empty."""
+        """Return the first partition in the queue of a status; None if the queue is empty."""
         self.require_initialized()
         return next(iter(self.store.query(self.source_identifier, status, limit=1)), None)
 
-    # What can be acquired
+    # Availability
 
     def is_available(self) -> bool:
-        """Return whether there is a partition that a worker could acquire now; none of a suspended source."""
+        """Return whether a worker could acquire a partition now; always False for a suspended source."""
         firsts = map(self.first, UNFINISHED)
-        # Only where there is something is it worth a read whether it may be had.
+        # The suspension is read only if there is a partition to acquire.
         return any(first is not None and self.may_acquire(first) for first in firsts) and self.suspension() is None
 
     def may_acquire(self, partition: Partition) -> bool:
@@ -135,34 +135,34 @@ class SourceView:
         return is_available(partition, now, expired_by=now - self.safety_margin)
 
     def available_at(self, partition: Partition) -> datetime:
-        """Return from when on a worker could acquire this unfinished partition, if it stays as it is (aware)."""
+        """Return when a worker could acquire this unfinished partition, if it does not change (aware)."""
         leased = partition.status is PartitionStatus.ASSIGNED
         return partition.priority + (self.safety_margin if leased else timedelta(0))
 
     def next_reopening(self) -> datetime | None:
-        """Return when the next CLOSED partition reopens; None if none does, or only by a person's hand."""
+        """Return when the next CLOSED partition reopens; None if none does, or only by a user's action."""
         first = self.first(PartitionStatus.CLOSED)
         return first.priority if first is not None and not first.is_parked else None
 
     # The source as a whole
 
     def suspension(self) -> Suspension | None:
-        """Return how the source is suspended, as of some seconds ago at most; None if it is not.
+        """Return the suspension of the source, at most a few seconds old; None if it is not suspended.
 
-        While it is, nothing is acquired and no supplier runs; leases that are held can be finished as ever.
+        While it is suspended, nothing is acquired and no supplier runs. Held leases can be finished as usual.
         """
         self.require_initialized()
         found = self.suspensions.recent()
         if found != self._logged_suspension:
             self._logged_suspension = found
             if found is None:
-                log.warning("source goes on: source=%s", self.source)
+                log.warning("source resumed: source=%s", self.source)
             else:
-                log.warning("source is %s: nothing is begun: source=%s", found, self.source)
+                log.warning("source is %s: no new work starts: source=%s", found, self.source)
         return found
 
     def supplier_state(self) -> Mapping[str, Any]:
-        """Return what the source's supplier left the last time it ran; empty if it never did, or that is unreadable."""
+        """Return the state that the source's supplier stored last; empty if there is none or it is unreadable."""
         self.require_initialized()
         item = self.store.get(self.family(GLOBAL_STATE_FAMILY), GLOBAL_STATE_KEY)
         return {} if item is None else item.progress

@@ -1,4 +1,4 @@
-"""Texts of unknown origin, such as errors and reasons, as every store takes them."""
+"""Makes texts of unknown origin, such as errors and reasons, storable in every store."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ MAX_TEXT_CHARACTERS = 1000
 
 
 def storable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
-    """Return a text as every store takes it: of bounded length, valid Unicode, and without NUL.
+    """Return a text that every store accepts: of limited length, valid Unicode, and without NUL.
 
-    :param text: what somebody said, or an error.
-    :param limit: most characters.
+    :param text: text from a user, or an error message.
+    :param limit: the maximum number of characters.
     """
     kept = text[:limit].replace("\0", "\N{REPLACEMENT CHARACTER}")
     return kept.encode(errors="replace").decode()

@@ -1,8 +1,8 @@
-"""The seam between coordination and the places where partitions are kept.
+"""The interface between coordination and the stores that keep partitions.
 
-A store is dumb on purpose: it writes what it is told if the version still matches, and finds partitions in order.
-Acquisition is the one decision it takes part in, because each store has its own best way to make it atomic.
-One contract suite (`tests/stores/test_store_contract.py`) holds for all of them.
+A store is simple on purpose: it writes a partition if the stored version still matches, and returns partitions in
+order. Acquisition is the one decision that a store takes part in, because each store makes it atomic in its own way.
+All stores pass one contract suite (`tests/stores/test_store_contract.py`).
 """
 
 from __future__ import annotations
@@ -12,21 +12,28 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from airflow_provider_coordination.coordination.browsing import EXAMINED_AT_ONCE, Browsed, Filter, Order, Place
+from airflow_provider_coordination.coordination.browsing import (
+    EXAMINED_PER_PAGE,
+    BrowsePage,
+    BrowsePosition,
+    Filter,
+    SortOrder,
+)
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 
 
 @dataclass(frozen=True, kw_only=True)
 class Acquisition:
-    """What an owner asks a store for.
+    """An owner's request for leases.
 
-    :param source_identifier: the item family to take from.
-    :param owner: who asks.
-    :param limit: at most so many partitions.
-    :param ownership_timeout: until when the leases run (aware, UTC).
-    :param available_by: take only what is available at this instant: UNASSIGNED queued, or CLOSED due, by then.
-    :param expired_by: take only ASSIGNED partitions whose lease had ended by this instant.
+    :param source_identifier: the item family to acquire from.
+    :param owner: the owner that requests the leases.
+    :param limit: the maximum number of partitions.
+    :param ownership_timeout: when the leases end (aware, UTC).
+    :param available_by: acquire only partitions that are available at this instant: UNASSIGNED ones queued by then, and
+        CLOSED ones due by then.
+    :param expired_by: acquire only those ASSIGNED partitions whose lease ended at this instant or before.
     """
 
     source_identifier: str
@@ -38,53 +45,58 @@ class Acquisition:
 
 
 class CoordinationStore(Protocol):
-    """Where partitions are kept. Every method may raise `StoreUnavailableError`: what it did is not known then."""
+    """Keeps partitions.
+
+    Every method may raise `StoreUnavailableError`. The caller then does not know whether the store did the work.
+    """
 
     @property
     def kind(self) -> str:
-        """What it is, for metrics and logs: `in_memory`, `sqlite`, `postgresql`, `mysql`, `mariadb` or `dynamodb`."""
+        """The kind of store, for metrics and logs: `in_memory`, `sqlite`, `postgresql`, `mysql`, `mariadb` or
+        `dynamodb`."""
         ...
 
     @property
     def transaction_items(self) -> int:
-        """How many items one transaction takes, those that are only checked included."""
+        """The maximum number of items of one transaction, including those that are only checked."""
         ...
 
     @property
-    def joins_cheaply(self) -> bool:
-        """Whether writes that have nothing to do with each other cost no more in one transaction than each alone."""
+    def combines_writes_cheaply(self) -> bool:
+        """Whether unrelated writes cost no more in one transaction than in one transaction each."""
         ...
 
     def initialize(self) -> None:
-        """Make the store ready to use; harmless when it already is, and when several processes do it at once."""
+        """Make the store ready to use. Safe to repeat, and safe when several processes do it at once."""
         ...
 
     def close(self) -> None:
-        """Release connections; the store is not used afterwards."""
+        """Close the connections. The store must not be used afterwards."""
         ...
 
     def create(self, partitions: Sequence[Partition]) -> list[str]:
-        """Write each partition whose key is absent; return the keys that were written."""
+        """Write each partition whose key does not exist yet; return the keys that were written."""
         ...
 
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
-        """Return the partition as it is now, or None if there is none."""
+        """Return the partition as it is stored now; None if it does not exist."""
         ...
 
-    def get_each(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
-        """Return those of these partitions that exist, by key, as each is now; many are asked for at once."""
+    def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        """Return the partitions that exist, by key, as they are stored now. Reads many keys in one request."""
         ...
 
     def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
-        """Return which of these partitions exist, as of now; many are asked for at once."""
+        """Return the keys of the partitions that exist now. Reads many keys in one request."""
         ...
 
     def acquire(self, request: Acquisition) -> list[Partition]:
-        """Lease up to `limit` partitions to the owner, each atomically, and return them as written.
+        """Lease up to `limit` partitions to the owner, each one atomically, and return them as written.
 
-        In order: ASSIGNED whose lease expired, then CLOSED that are due, then UNASSIGNED; oldest first in each. A
-        worker that meets others in the queue may pass over what they are taking. A store may ask statuses in which
-        nothing was due some seconds ago after the others. Each still tells, by its `change`, what it was before.
+        In order: ASSIGNED with an expired lease, then CLOSED that are due, then UNASSIGNED; the oldest first in each
+        status. A worker that meets other workers in the queue may skip the partitions that they are acquiring. If a
+        status had no due partitions a few seconds ago, a store may query it after the others. The `change` of each
+        returned partition describes its former state.
         """
         ...
 
@@ -96,20 +108,20 @@ class CoordinationStore(Protocol):
         new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
-        """Do all of it or nothing; return the updated partitions as written, one version on.
+        """Write everything or nothing; return the updated partitions as written, with the version increased by one.
 
-        :param update: written if the stored version is the one that each carries.
-        :param create: written if absent, left as it is if present.
-        :param new: written, and must be absent.
-        :param unchanged: only checked: the stored version must be the one that each carries.
-        :raises PartitionUpdateError: if a version did not match, or one of `new` exists; nothing was written.
+        :param update: partitions to update; the stored version of each one must match its `version`.
+        :param create: partitions to create; those that exist are left as they are.
+        :param new: partitions to create; none of them may exist.
+        :param unchanged: partitions that are only checked: the stored version of each one must match its `version`.
+        :raises PartitionUpdateError: if a version does not match, or one of `new` exists; nothing is written then.
         """
         ...
 
     def delete(self, partition: Partition) -> None:
-        """Delete it if the stored version is the one it carries.
+        """Delete a partition if the stored version matches its `version`.
 
-        :raises PartitionUpdateError: if it is not.
+        :raises PartitionUpdateError: if the version does not match.
         """
         ...
 
@@ -122,11 +134,12 @@ class CoordinationStore(Protocol):
         after: Partition | None = None,
         limit: int = 500,
     ) -> list[Partition]:
-        """Return a page of partitions of a status in order of priority, then key.
+        """Return a page of the partitions of a status, ordered by priority, then by key.
 
-        :param since: only those whose priority is at this instant or later; for COMPLETED, when they were completed.
-        :param after: the last partition of the page before; None for the first page.
-        :param limit: at most so many; fewer means that the page is the last.
+        :param since: return only partitions whose priority is this instant or later. The priority of a COMPLETED
+            partition is its completion time.
+        :param after: the last partition of the previous page; None for the first page.
+        :param limit: the maximum number of partitions; a shorter page is the last one.
         """
         ...
 
@@ -135,42 +148,43 @@ class CoordinationStore(Protocol):
         source_identifier: str,
         wanted: Filter,
         *,
-        order: Order = Order.KEY,
+        order: SortOrder = SortOrder.KEY,
         descending: bool = False,
-        after: Place | None = None,
+        after: BrowsePosition | None = None,
         limit: int = 100,
-        examine: int = EXAMINED_AT_ONCE,
-    ) -> Browsed:
-        """Return a page of the partitions that are wanted, for a person to look at.
+        examine: int = EXAMINED_PER_PAGE,
+    ) -> BrowsePage:
+        """Return a page of the partitions that match the filter, for display to a user.
 
-        It may be a little behind what was written last.
+        The page may miss the latest writes.
 
-        :param order: what they are put in order by.
-        :param descending: the last first.
-        :param after: the `next` of the page before; None for the first page.
-        :param limit: at most so many partitions.
-        :param examine: so many partitions are looked at, about: then the page is what was found so far.
-        :raises ConfigurationError: if the filter or the place does not fit the order.
+        :param order: the sort order.
+        :param descending: whether to reverse the order.
+        :param after: the `next` of the previous page; None for the first page.
+        :param limit: the maximum number of partitions.
+        :param examine: about how many partitions to examine; the page then holds the matches found so far.
+        :raises ConfigurationError: if the filter or the position does not fit the order.
         """
         ...
 
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
     ) -> dict[PartitionStatus, int]:
-        """Return how many partitions each of these statuses has, zeros included."""
+        """Return the number of partitions of each of these statuses, including zeros."""
         ...
 
     def source_identifiers(self) -> list[str]:
-        """Return the item families that the store holds, sorted; some stores must read everything for it."""
+        """Return the item families in the store, sorted. Some stores must read every item for this."""
         ...
 
 
 def all_partitions(
     store: CoordinationStore, source_identifier: str, *statuses: PartitionStatus, since: datetime | None = None
 ) -> Iterator[Partition]:
-    """Yield the partitions of these statuses, of all by default, reading page by page.
+    """Yield the partitions of these statuses, reading page by page.
 
-    :param since: only those whose priority is at this instant or later.
+    :param statuses: the statuses to read; all by default.
+    :param since: yield only partitions whose priority is this instant or later.
     """
     for status in statuses or PartitionStatus:
         last: Partition | None = None
@@ -179,33 +193,33 @@ def all_partitions(
             last = page[-1]
 
 
-def completed_last(store: CoordinationStore, source_identifier: str, at_a_time: int) -> Iterator[Browsed]:
-    """Yield the COMPLETED partitions, those that were completed last first, page by page.
+def latest_completed(store: CoordinationStore, source_identifier: str, page_size: int) -> Iterator[BrowsePage]:
+    """Yield the COMPLETED partitions page by page, the latest completion first.
 
-    :param at_a_time: so many a page, at most.
+    :param page_size: the maximum number of partitions per page.
     """
-    place: Place | None = None
+    position: BrowsePosition | None = None
     while True:
-        browsed = store.browse(
+        page = store.browse(
             source_identifier,
             Filter(statuses=(PartitionStatus.COMPLETED,)),
-            order=Order.PRIORITY,
+            order=SortOrder.PRIORITY,
             descending=True,
-            after=place,
-            limit=at_a_time,
-            examine=at_a_time,
+            after=position,
+            limit=page_size,
+            examine=page_size,
         )
-        yield browsed
-        if browsed.next is None:
+        yield page
+        if page.next is None:
             return
-        place = browsed.next
+        position = page.next
 
 
 def acquisition_order(request: Acquisition) -> list[tuple[PartitionStatus, datetime]]:
-    """Return the statuses to take from, in order, each with the latest priority it may have.
+    """Return the statuses to acquire from, in order, each with its latest permitted priority.
 
-    The order is Data Prepper's documented one; its newer code asks UNASSIGNED before CLOSED, so that a queue
-    that never empties starves whatever was put aside.
+    This is Data Prepper's documented order. Its newer code queries UNASSIGNED before CLOSED, so a queue that never
+    empties starves the partitions that were closed.
     """
     return [
         (PartitionStatus.ASSIGNED, request.expired_by),
@@ -215,10 +229,10 @@ def acquisition_order(request: Acquisition) -> list[tuple[PartitionStatus, datet
 
 
 def is_available(partition: Partition, now: datetime, *, expired_by: datetime | None = None) -> bool:
-    """Tell whether one partition may be acquired, as `acquisition_order` says for a queue of them.
+    """Return whether one partition may be acquired, by the rules of `acquisition_order`.
 
-    :param expired_by: for one that is ASSIGNED, by when its lease must have ended; `now`, as if all clocks were one, if
-        not given.
+    :param expired_by: when the lease of an ASSIGNED partition must have ended. The default is `now`, which assumes that
+        all clocks agree.
     """
     if partition.status is PartitionStatus.COMPLETED:
         return False
@@ -234,5 +248,5 @@ def version_refused(partition: Partition) -> PartitionUpdateError:
 
 
 def creation_refused(partition: Partition) -> PartitionUpdateError:
-    """Return the error for an item that had to be absent, and is not."""
-    return PartitionUpdateError(f"partition {partition.partition_key!r}: the store holds one already")
+    """Return the error for an item that must not exist, but does."""
+    return PartitionUpdateError(f"partition {partition.partition_key!r}: it exists in the store already")

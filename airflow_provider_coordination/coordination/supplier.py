@@ -1,8 +1,8 @@
-"""Suppliers: what finds new partitions, run by one worker of the fleet at a time.
+"""Suppliers find new partitions. One worker of the fleet at a time runs a source's supplier.
 
-Which one is settled by a lease on the source's global-state item, where the supplier also keeps what it remembers from
-run to run. Every partition is created in a transaction that renews this lease, so a worker that was overtaken creates
-nothing, even if it is alive. The item's name and place are Data Prepper's.
+A lease on the source's global-state item decides which one. The supplier also keeps its state between runs in that
+item. Every partition is created in a transaction that renews this lease, so a worker that lost the lease creates
+nothing, even if it is alive. The key and the family of the item are Data Prepper's.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ log = logging.getLogger(__name__)
 
 FAMILY = "GLOBAL_STATE"
 GLOBAL_STATE_KEY = "GLOBAL_STATE_SOURCE_PARTITION_KEY_FOR_CREATING_PARTITIONS"
-PATIENCE = timedelta(minutes=10)
-"""How long a task waits for a worker that runs the supplier and keeps its lease."""
+SUPPLIER_WAIT_TIMEOUT = timedelta(minutes=10)
+"""How long a task waits for another worker that runs the supplier and keeps renewing its lease."""
 POLL_SECONDS = 2.0
 LOGGED_EVERY_SECONDS = 60.0
 MAX_TRIES = 10
-"""How often a page is created anew because others create some of its partitions at the same time."""
+"""How often the creation of a page is retried because others create some of its partitions at the same time."""
 
 
 @dataclass(frozen=True)
 class Page:
     """Some of the partitions that a supplier found.
 
-    :param partitions: the first progress of each, by partition key; those that exist already are left alone.
-    :param claims: the names that belong to a partition, by partition key: it is created only together with them, in one
-        transaction, so that each name is ever claimed by one partition. One whose names are all claimed is left out.
-        See `Claims`.
-    :param state: what the supplier shall be given the next time it runs, written once the partitions are; None
-        leaves what is stored.
+    :param partitions: the initial progress of each partition, by key; existing partitions are not changed.
+    :param claims: the names that belong to a partition, by partition key. The partition is created together with its
+        claims in one transaction, so that only one partition ever claims a name. A partition whose names are all
+        claimed is skipped. See `Claims`.
+    :param state: the state for the supplier's next run, which is written after the partitions are created; None keeps
+        the stored state.
     """
 
     partitions: Mapping[str, Mapping[str, Any]]
@@ -57,25 +57,25 @@ class Page:
 
 
 Supplier = Callable[[Mapping[str, Any]], Iterable[Page]]
-"""Given the state that it left the last time, empty at first, yields page after page.
+"""A function of the state that its last run stored, empty at first, which yields page after page.
 
-Each page's partitions are created before the next is asked for, so that workers can begin while a long listing goes
-on. It may be cut off between any two pages, and is then run again with the last state that was written.
+The partitions of each page are created before the next page is requested, so that workers can start during a long
+listing. A run may be interrupted between two pages. The next run then gets the last state that was written.
 """
 
 
-Claimed = tuple[Partition, Sequence[Partition]]
+ClaimedPartition = tuple[Partition, Sequence[Partition]]
 """A partition with its claims."""
 
 
 class GlobalState:
-    """One worker's hold on a source's global state, for one run of a supplier.
+    """One worker's lease on a source's global state during one run of a supplier.
 
-    :param store: where the item is.
-    :param leases: of the worker, in the item's family.
+    :param store: the store of the item.
+    :param leases: the worker's leases in the item's family.
     :param source_identifier: the family, `[prefix|]source|GLOBAL_STATE`.
     :param owner: the worker.
-    :param clock: where the time comes from.
+    :param clock: the source of time.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class GlobalState:
         self._clock = clock
 
     def acquire(self) -> Partition | None:
-        """Lease the item, which is made where it is missing.
+        """Lease the item, and create it if it does not exist.
 
-        A lease of an earlier try of this worker's task is taken over, whether it has run out or not, and so is one of
-        this worker itself, which it could not give back. If the earlier try is alive, its next write is refused.
+        A lease of an earlier try of this worker's task is taken over, expired or not. So is a lease of this worker
+        itself that it could not give back. If the earlier try is alive, its next write is refused.
 
-        :returns: the item as another worker holds it; None if this one holds it now.
+        :returns: the item if another worker holds it; None if this worker holds it now.
         """
         if self._leases.acquire_key(GLOBAL_STATE_KEY):
             return None
@@ -117,17 +117,17 @@ class GlobalState:
         return self._store.get(self._source_identifier, GLOBAL_STATE_KEY)
 
     def pages(self, supplier: Supplier) -> Generator[Page]:
-        """Run the supplier and yield its pages; each page's state is written when the next is asked for.
+        """Run the supplier and yield its pages. The state of a page is written when the next one is requested.
 
-        The lease is renewed on a thread of its own while the supplier runs, however long it takes for a page.
+        A separate thread renews the lease while the supplier runs, however long a page takes.
 
-        :raises ProgressError: if the stored state is unreadable: the supplier does not run.
+        :raises ProgressError: if the stored state is unreadable; the supplier does not run then.
         :raises PartitionNotOwnedError: if another worker took over.
         """
         state = self._leases.leased(GLOBAL_STATE_KEY)
-        state.with_progress({})  # refused now, rather than after a long listing, if the state is unreadable
+        state.with_progress({})  # an unreadable state fails now, not after a long listing
         with LeaseRenewer(self._leases):
-            pages = iter(supplier(state.progress))  # one that is no generator does all its work here
+            pages = iter(supplier(state.progress))  # a supplier that is no generator does all its work here
             try:
                 for page in pages:
                     if not self._leases.owns(GLOBAL_STATE_KEY):
@@ -137,14 +137,14 @@ class GlobalState:
                         self._save(page.state)
             finally:
                 if isinstance(pages, Generator):
-                    pages.close()  # cut off between two pages, it cleans up now
+                    pages.close()  # if interrupted between two pages, it cleans up now
 
     def create_absent(self, partitions: Sequence[Partition]) -> Iterator[Partition]:
-        """Create those of these partitions that do not exist; yield those that were created.
+        """Create the partitions that do not exist; yield the created ones.
 
-        As many in one transaction as it has room for, which renews this worker's hold on the item.
+        Each transaction creates as many as it has room for and renews this worker's lease on the item.
 
-        :raises PartitionNotOwnedError: if another worker took over; what the transactions before held is created.
+        :raises PartitionNotOwnedError: if another worker took over; the partitions of earlier transactions are created.
         """
         room = self._store.transaction_items - 1
         for start in range(0, len(partitions), room):
@@ -160,38 +160,38 @@ class GlobalState:
             try:
                 self._create(absent)
                 return absent
-            except PartitionUpdateError:  # somebody created one of them since, such as a job the children of a shard
+            except PartitionUpdateError:  # another process created one of them, such as a job that creates child shards
                 if not tries_left:
                     raise
         return ()
 
-    def create_all(self, claimed: Iterable[Claimed]) -> Iterator[Partition]:
-        """Create partitions, each with its claims; yield those that were created.
+    def create_all(self, claimed: Iterable[ClaimedPartition]) -> Iterator[Partition]:
+        """Create partitions, each one with its claims; yield the created ones.
 
-        As many in one transaction as it has room for: a store takes longer to commit than to write some hundred claims.
-        Where one is refused, each of its partitions is tried by itself.
+        Each transaction creates as many as it has room for: a commit takes longer than some hundred claims. If a
+        transaction is refused, its partitions are created one by one.
 
-        :raises ConfigurationError: as `create`, and so the others; those before it are created.
+        :raises ConfigurationError: as `create`, which lists the other errors; the partitions before it are created.
         """
-        for together in _together(claimed, self._store.transaction_items - 1):
+        for group in _groups(claimed, self._store.transaction_items - 1):
             try:
-                if len(together) > 1:
-                    self._create([item for partition, claims in together for item in (partition, *claims)])
-                    yield from (partition for partition, _ in together)
+                if len(group) > 1:
+                    self._create([item for partition, claims in group for item in (partition, *claims)])
+                    yield from (partition for partition, _ in group)
                     continue
             except PartitionUpdateError:
-                log.debug("%d partitions of %r are created one by one", len(together), self._source_identifier)
-            yield from (partition for partition, claims in together if self.create(partition, claims))
+                log.debug("%d partitions of %r are created one by one", len(group), self._source_identifier)
+            yield from (partition for partition, claims in group if self.create(partition, claims))
 
     def create(self, partition: Partition, claims: Sequence[Partition]) -> bool:
-        """Create a partition with its claims, in one transaction that renews this worker's hold on the item.
+        """Create a partition with its claims in one transaction, which renews this worker's lease on the item.
 
-        It is refused if any of the names is claimed, whoever claimed it and whenever.
+        The store refuses it if any of the names is already claimed.
 
         :returns: whether it was created; False if all of its names are claimed already.
-        :raises PartitionNotOwnedError: if another worker took over; nothing was written.
-        :raises NamesClaimedError: if some of its names are claimed: the rest would belong to no partition.
-        :raises ConfigurationError: if a partition of that key exists, and its names are not claimed.
+        :raises PartitionNotOwnedError: if another worker took over; nothing is written then.
+        :raises NamesClaimedError: if only some of its names are claimed: the others would belong to no partition.
+        :raises ConfigurationError: if a partition with that key exists but its names are not claimed.
         """
         try:
             self._create([partition, *claims])
@@ -201,47 +201,48 @@ class GlobalState:
         return True
 
     def _create(self, new: Sequence[Partition]) -> None:
-        self._leases.change(GLOBAL_STATE_KEY, self._leases.renewed, needs_trust=False, new=new)
+        self._leases.change(GLOBAL_STATE_KEY, self._leases.renewed, requires_trust=False, new=new)
 
     def _require_all_claimed(self, partition: Partition, claims: Sequence[Partition]) -> None:
         keys, key = [claim.partition_key for claim in claims], partition.partition_key
         claimed = self._store.known(claims[0].source_identifier, keys)
         if not claimed and self._store.known(partition.source_identifier, [key]):
             raise ConfigurationError(
-                f"partition {key!r} exists, but not as the one that its names belong to, as {keys[0]!r}: let the "
-                "supplier give each set of names a partition key of its own, or delete the partition"
+                f"partition {key!r} exists, but names such as {keys[0]!r} do not belong to it: let the supplier use a "
+                "separate partition key for each set of names, or delete the partition"
             )
         if len(claimed) < len(keys):
             raise NamesClaimedError(
-                f"partition {key!r}: {len(claimed)} of its {len(keys)} names are claimed by other partitions, as "
-                f"{min(claimed, default=keys[0])!r}: let the supplier ask Claims.unclaimed for each of its pages"
+                f"partition {key!r}: other partitions claim {len(claimed)} of its {len(keys)} names, such as "
+                f"{min(claimed, default=keys[0])!r}: let the supplier call Claims.unclaimed for each of its pages"
             )
 
     def release(self) -> None:
-        """Give the lease back, if it is held; never raises, since an error may be on its way already."""
+        """Give the lease back if it is held. Never raises, because another error may be propagating."""
         if not self._leases.holds(GLOBAL_STATE_KEY):
             return
         now = self._clock.now()
         try:
-            self._leases.change(GLOBAL_STATE_KEY, lambda p: p.given_up(now), needs_trust=False)
-        except CoordinationError as error:  # lost already, or it runs out by itself
+            self._leases.change(GLOBAL_STATE_KEY, lambda p: p.given_up(now), requires_trust=False)
+        except CoordinationError as error:  # it is lost already, or will expire
             log.warning("the lease on %r could not be given back: %s", self._source_identifier, error)
 
     def _save(self, state: Mapping[str, Any]) -> None:
         self._leases.change(GLOBAL_STATE_KEY, lambda p: self._leases.renewed(p.with_progress(state)))
 
 
-class Turn:
-    """A worker's wait for the one that is running a supplier.
+class SupplierWait:
+    """Waits for another worker that is running a supplier.
 
-    It lasts as long as that one's lease, as it was first seen, may last; and for the patience, if the lease is renewed.
+    The wait lasts as long as that worker's lease may last when it is first read, and for `wait_timeout` if the lease is
+    renewed.
 
-    :param owner: the worker that waits.
-    :param source: the source's name.
-    :param patience: how long to wait for a worker that keeps its lease.
-    :param safety_margin: how long after its end others take a lease.
-    :param clock: where the time comes from.
-    :param sleep: waits that many seconds.
+    :param owner: the waiting worker.
+    :param source: the name of the source.
+    :param wait_timeout: how long to wait for a worker that keeps renewing its lease.
+    :param safety_margin: how long after its end a lease can be acquired.
+    :param clock: the source of time.
+    :param sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -249,14 +250,14 @@ class Turn:
         owner: str,
         source: str,
         *,
-        patience: timedelta,
+        wait_timeout: timedelta,
         safety_margin: timedelta,
         clock: Clock,
         sleep: Callable[[float], None],
     ) -> None:
         self._owner = owner
         self._source = source
-        self._patience = patience
+        self._wait_timeout = wait_timeout
         self._safety_margin = safety_margin
         self._clock = clock
         self._sleep = sleep
@@ -265,30 +266,32 @@ class Turn:
         self._logged: tuple[str | None, float] | None = None
 
     def wait(self, held: Partition) -> None:
-        """Wait a little for the worker that holds the global state, as it was seen just now.
+        """Wait a little for the worker that holds the global state.
 
-        :raises SupplierBusyError: if it was waited for long enough, or is a later try of this worker's task.
+        :param held: the global-state item as it was just read.
+        :raises SupplierBusyError: if the wait has lasted long enough, or the holder is a later try of this worker's
+            task.
         """
         now = self._clock.monotonic()
         if is_earlier_try(self._owner, than=held.owner or ""):
             raise SupplierBusyError(
-                f"source {self._source!r}: a later try of this task is running the supplier, {held.owner}: this try, "
-                f"{self._owner}, ends without having run it"
+                f"source {self._source!r}: a later try of this task, {held.owner}, is running the supplier; this try, "
+                f"{self._owner}, ends without running it"
             )
         if self._until is None:
-            self._until = now + max(self._patience.total_seconds(), self._lease_seconds(held) + POLL_SECONDS)
+            self._until = now + max(self._wait_timeout.total_seconds(), self._lease_seconds(held) + POLL_SECONDS)
         if now >= self._until:
             raise SupplierBusyError(
-                f"source {self._source!r}: another worker is running the supplier, {held.owner}, and has kept its "
-                f"lease for the {now - self._began:.0f} s that {self._owner} waited: this one's did not run; try again "
-                "later"
+                f"source {self._source!r}: another worker, {held.owner}, is running the supplier and kept its lease "
+                f"for the {now - self._began:.0f} s that {self._owner} waited; this worker's supplier did not run. "
+                "Try again later"
             )
         if held.status is PartitionStatus.ASSIGNED:
             self._log(held, now)
             self._sleep(min(POLL_SECONDS, self._until - now))
 
     def _lease_seconds(self, held: Partition) -> float:
-        """Return how long it is until others may take a lease, if it is not renewed."""
+        """Return the seconds until others may acquire a lease, if it is not renewed."""
         end = held.ownership_timeout or self._clock.now()
         return (end + self._safety_margin - self._clock.now()).total_seconds()
 
@@ -302,16 +305,16 @@ class Turn:
         )  # fmt: skip
 
 
-def _together(claimed: Iterable[Claimed], room: int) -> Iterator[list[Claimed]]:
-    """Yield partitions as many at a time as there is room for, with their claims, and with no name twice."""
-    together: list[Claimed] = []
+def _groups(claimed: Iterable[ClaimedPartition], room: int) -> Iterator[list[ClaimedPartition]]:
+    """Yield partitions with their claims in groups that fit the room and contain no name twice."""
+    group: list[ClaimedPartition] = []
     names: set[str] = set()
     for partition, claims in claimed:
         keys = {claim.partition_key for claim in claims}
-        if together and (len(together) + 1 + len(names) + len(keys) > room or not names.isdisjoint(keys)):
-            yield together
-            together, names = [], set()
-        together.append((partition, claims))
+        if group and (len(group) + 1 + len(names) + len(keys) > room or not names.isdisjoint(keys)):
+            yield group
+            group, names = [], set()
+        group.append((partition, claims))
         names |= keys
-    if together:
-        yield together
+    if group:
+        yield group

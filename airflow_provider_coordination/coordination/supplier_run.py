@@ -1,4 +1,4 @@
-"""Running a source's suppliers: by one worker of the fleet at a time, page by page, until they have found all."""
+"""Runs a source's suppliers: one worker of the fleet at a time, page by page, until they have found everything."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from airflow_provider_coordination.coordination.metrics import CoordinationMetri
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.partition_events import PartitionEvents
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.supplier import FAMILY, GlobalState, Page, Supplier, Turn
+from airflow_provider_coordination.coordination.supplier import FAMILY, GlobalState, Page, Supplier, SupplierWait
 
 log = logging.getLogger(__name__)
 
-MAX_LOOKS = 10
-"""How often a supplier is run, where another source that shares its claims was faster, or its lease was lost."""
+MAX_RUNS = 10
+"""How often a supplier is run if another source with the same claims was faster, or if its lease was lost."""
 
 
 class SupplierRuns:
     """Runs the suppliers of one source for one worker. Safe to use from several threads.
 
-    :param view: of the source.
-    :param claims: of the source.
-    :param leases_in: makes this worker's leases in an item family.
-    :param events: where to note what happened.
+    :param view: the view of the source.
+    :param claims: the claims of the source.
+    :param leases_in: returns this worker's leases in an item family.
+    :param events: where events are logged and counted.
     :param owner: the worker.
     """
 
@@ -57,28 +57,28 @@ class SupplierRuns:
 
     @property
     def idle_seconds(self) -> float:
-        """How long ago this worker last asked for a supplier to run, or was started."""
+        """The seconds since this worker last ran a supplier, or was started."""
         return self._view.clock.monotonic() - self._last_run_at
 
     def run(
-        self, supplier: Supplier, *, patience: timedelta | None, sleep: Callable[[float], None]
+        self, supplier: Supplier, *, wait_timeout: timedelta | None, sleep: Callable[[float], None]
     ) -> list[str] | None:
         """See `SourceCoordinator.supply`."""
         view = self._view
         view.require_initialized()
         if view.suspension() is not None:
             return None
-        if not self._running.acquire(timeout=0 if patience is None else patience.total_seconds()):
-            if patience is not None:
+        if not self._running.acquire(timeout=0 if wait_timeout is None else wait_timeout.total_seconds()):
+            if wait_timeout is not None:
                 raise SupplierBusyError(f"source {view.source!r}: another thread of {self._owner} runs the supplier")
             log.info("supplier left to another thread: source=%s owner=%s", view.source, self._owner)
             return None
         try:
-            return self._run(supplier, None if patience is None else self._turn(patience, sleep))
+            return self._run(supplier, None if wait_timeout is None else self._new_wait(wait_timeout, sleep))
         finally:
             self._running.release()
 
-    def _run(self, supplier: Supplier, turn: Turn | None) -> list[str] | None:
+    def _run(self, supplier: Supplier, wait: SupplierWait | None) -> list[str] | None:
         created: list[str] = []
         runs_lost = 0
         while self._view.suspension() is None:
@@ -86,25 +86,28 @@ class SupplierRuns:
                 holder = self._run_once(supplier, created)
             except LOST as error:
                 log.warning("supplier ends early: source=%s owner=%s: %s", self._view.source, self._owner, error)
-                if turn is None:
+                if wait is None:
                     return created
                 runs_lost += 1
-                if runs_lost == MAX_LOOKS:
+                if runs_lost == MAX_RUNS:
                     raise
                 continue
             if holder is None:
                 return created
-            if turn is None:
+            if wait is None:
                 log.info(
                     "supplier left to another worker: source=%s owner=%s holder=%s",
                     self._view.source, self._owner, holder.owner,
                 )  # fmt: skip
                 return None
-            turn.wait(holder)
+            wait.wait(holder)
         return created or None
 
     def _run_once(self, supplier: Supplier, created: list[str]) -> Partition | None:
-        """Run a supplier, adding the keys that were created; return the global state as another worker holds it."""
+        """Run a supplier and add the created keys to `created`.
+
+        :returns: the global state if another worker holds it; None if the supplier ran.
+        """
         self._last_run_at = self._view.clock.monotonic()
         leases = self._leases_in(self._family)
         state = GlobalState(self._view.store, leases, self._family, self._owner, self._view.clock)
@@ -123,36 +126,38 @@ class SupplierRuns:
         log.info("supplier ends: source=%s partitions created=%d", self._view.source, len(created))
         return None
 
-    def _turn(self, patience: timedelta, sleep: Callable[[float], None]) -> Turn:
-        return Turn(
+    def _new_wait(self, wait_timeout: timedelta, sleep: Callable[[float], None]) -> SupplierWait:
+        return SupplierWait(
             self._owner,
             self._view.source,
-            patience=patience,
+            wait_timeout=wait_timeout,
             safety_margin=self._view.safety_margin,
             clock=self._view.clock,
             sleep=sleep,
         )
 
     def _create_pages(self, supplier: Supplier, state: GlobalState, created: list[str]) -> None:
-        """Create what a supplier finds, adding the keys to `created`; run it again where names were taken by others."""
-        for look in range(MAX_LOOKS):
+        """Create a supplier's partitions, adding the keys to `created`; run it again if others claimed its names."""
+        for run in range(MAX_RUNS):
             try:
                 with closing(state.pages(supplier)) as pages:
                     for page in pages:
                         if self._view.suspension() is not None:
                             log.warning("supplier ends early: source=%s owner=%s", self._view.source, self._owner)
                             return
-                        created.extend(self._create(page, state))  # what comes before an error remains, and counts
+                        created.extend(self._create(page, state))  # partitions created before an error remain
                 return
             except NamesClaimedError as error:
-                if look == MAX_LOOKS - 1:
-                    raise ConfigurationError(f"{error}; it was run {MAX_LOOKS} times") from error
-                log.info("supplier looks again: source=%s: %s", self._view.source, error)
+                if run == MAX_RUNS - 1:
+                    raise ConfigurationError(f"{error}; the supplier was run {MAX_RUNS} times") from error
+                log.info("supplier runs again: source=%s: %s", self._view.source, error)
 
     def _create(self, page: Page, state: GlobalState) -> Iterator[str]:
-        """Create a page's partitions, those with claims together with these; yield what was created."""
-        if strangers := page.claims.keys() - page.partitions.keys():
-            raise ConfigurationError(f"page: names are claimed for {min(strangers)!r}, which is none of its partitions")
+        """Create the partitions of a page, with their claims; yield the created keys."""
+        if unknown := page.claims.keys() - page.partitions.keys():
+            raise ConfigurationError(
+                f"page: names are claimed for {min(unknown)!r}, which is not one of its partitions"
+            )
         plain = [self._view.new(key, progress) for key, progress in page.partitions.items() if not page.claims.get(key)]
         for created in state.create_absent(plain):
             self._events.created([created.partition_key])

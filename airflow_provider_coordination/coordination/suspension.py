@@ -1,10 +1,10 @@
-"""A source at rest: a person has said that nobody begins anything new with it, until a person says otherwise.
+"""Suspension of a source: no process starts new work with it until a user resumes it.
 
-The word is one item of the family `…|SUPERVISOR`. Jobs see it within seconds, deliver what they have read, give their
-leases back and end; nothing is acquired and no supplier runs meanwhile. Druid suspends a supervisor, and publishes what
-its tasks have read, in the same way.
+The suspension is one item of the family `…|SUPERVISOR`. Jobs notice it within seconds, deliver the batches that they
+have read, give their leases back and end. While the source is suspended, nothing is acquired and no supplier runs.
+Druid suspends a supervisor, and publishes what its tasks have read, in the same way.
 
-What a suspension costs those who work is a read of one small item every `REMEMBERED_SECONDS`, however often they ask.
+The check costs a process one read of a small item every `CACHE_SECONDS`, however often it checks.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ log = logging.getLogger(__name__)
 
 FAMILY = "SUPERVISOR"
 KEY = "SUSPENSION"
-REMEMBERED_SECONDS = 5.0
-"""So long it is remembered whether the source is suspended, before the store is asked again."""
+CACHE_SECONDS = 5.0
+"""How long the result of a read is reused before the store is read again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suspension:
-    """That a source is suspended.
+    """A suspension of a source.
 
-    :param since: since when (aware).
-    :param by: who said so; empty if unknown.
-    :param reason: why; empty if nobody said.
+    :param since: when it began (aware).
+    :param by: the user who suspended the source; empty if unknown.
+    :param reason: why; empty if no reason was given.
     """
 
     since: datetime
@@ -42,90 +42,90 @@ class Suspension:
     reason: str = ""
 
     def __str__(self) -> str:
-        """Say it in a few words."""
+        """Return a short description."""
         by = f" by {self.by}" if self.by else ""
-        reason = " ".join(self.reason.split())  # a line of a log is one line
+        reason = " ".join(self.reason.split())  # one line in the log
         return f"suspended{by} since {self.since:%Y-%m-%dT%H:%M:%SZ}" + (f": {reason}" if reason else "")
 
 
 class Suspensions:
-    """Whether one source is suspended. Safe to use from several threads.
+    """Reads and changes the suspension of one source. Safe to use from several threads.
 
-    :param store: where that is kept; initialized, except to look.
+    :param store: the store of the suspension; must be initialized except for reading.
     :param source_identifier: the family, `[prefix|]source|SUPERVISOR`.
-    :param clock: where the time comes from.
+    :param clock: the source of time.
     """
 
     def __init__(self, store: CoordinationStore, source_identifier: str, clock: Clock) -> None:
         self._store = store
         self._source_identifier = source_identifier
         self._clock = clock
-        self._looked_at: float | None = None
+        self._read_at: float | None = None
         self._known: Suspension | None = None
 
     def get(self) -> Suspension | None:
-        """Return how the source is suspended now; None if it is not."""
-        asked_at = self._clock.monotonic()
+        """Return the current suspension of the source; None if it is not suspended."""
+        read_at = self._clock.monotonic()
         item = self._store.get(self._source_identifier, KEY)
         self._known = None if item is None else _suspension_of(item)
-        self._looked_at = asked_at
+        self._read_at = read_at
         return self._known
 
     def recent(self) -> Suspension | None:
-        """Return how the source is suspended, as of some seconds ago at most; None if it is not."""
-        if self._looked_at is None or self._clock.monotonic() - self._looked_at >= REMEMBERED_SECONDS:
+        """Return the suspension of the source, at most `CACHE_SECONDS` old; None if it is not suspended."""
+        if self._read_at is None or self._clock.monotonic() - self._read_at >= CACHE_SECONDS:
             return self.get()
         return self._known
 
     @property
     def known(self) -> Suspension | None:
-        """How the source was suspended when that was last asked for, however long ago; None if it was not."""
+        """The suspension at the last read, however long ago; None if the source was not suspended."""
         return self._known
 
-    def doubt(self) -> None:
-        """Forget when that was last asked for: something happened that a suspension may be the reason for."""
-        self._looked_at = None
+    def invalidate(self) -> None:
+        """Discard the cached result, because a suspension may be the reason for something that happened."""
+        self._read_at = None
 
     def suspend(self, by: str = "", reason: str = "") -> Suspension:
-        """Suspend the source; one that is suspended already stays so as it is.
+        """Suspend the source; an existing suspension is not changed.
 
-        :param by: who says so.
-        :param reason: why; others read it in logs and tasks.
-        :returns: how it is suspended now.
+        :param by: the user who requests it.
+        :param reason: why; shown in logs and tasks.
+        :returns: the current suspension.
         """
         while True:
             item = new_partition(self._source_identifier, KEY, self._clock.now())
             item = item.with_progress({"by": storable(by), "reason": storable(reason)})
             if self._store.create([item]):
                 log.warning("source suspended: family=%s by=%s reason=%r", self._source_identifier, by, reason)
-            if (suspension := self.get()) is not None:  # None: somebody resumed it in this moment
+            if (suspension := self.get()) is not None:  # None: it was resumed at this moment
                 return suspension
 
     def resume(self, by: str = "", reason: str = "", *, since: datetime | None = None) -> Suspension | None:
-        """Let the source go on.
+        """Resume the source.
 
-        :param by: who says so.
+        :param by: the user who requests it.
         :param reason: why.
-        :param since: the suspension that the person saw, by its `since`; None for whichever there is.
-        :returns: how it was suspended; None if it was not.
-        :raises PartitionUpdateError: if it is suspended anew since the person looked; it stays so.
+        :param since: the `since` of the suspension that the user saw; None to end any suspension.
+        :returns: the former suspension; None if it was not suspended.
+        :raises PartitionUpdateError: if it was suspended again since the user saw it; it stays suspended.
         """
         former = None
         while (item := self._store.get(self._source_identifier, KEY)) is not None:
             suspension = _suspension_of(item)
             if since is not None and suspension.since != since:
                 raise PartitionUpdateError(
-                    f"source {self._source_identifier.rpartition('|')[0]!r} was suspended anew since it was looked at: "
-                    f"it is {suspension}; look at it again"
+                    f"source {self._source_identifier.rpartition('|')[0]!r} was suspended again since it was read: it "
+                    f"is now {suspension}; check it again"
                 )
             former, since = suspension, suspension.since
-            with suppress(PartitionUpdateError):  # somebody else was faster, or the answer was lost
+            with suppress(PartitionUpdateError):  # another process was faster, or the response was lost
                 self._store.delete(item)
                 break
         if former is not None:
             log.warning("source resumed: family=%s by=%s reason=%r", self._source_identifier, by, reason)
         self._known = None
-        self.doubt()
+        self.invalidate()
         return former
 
 

@@ -1,6 +1,6 @@
-"""Several transactions in few requests: those that have nothing in common go to the store as one.
+"""Runs several transactions in few requests: unrelated ones go to the store together.
 
-Each is refused or written for itself, as its caller sees it.
+To its caller, each transaction is written or refused separately.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from airflow_provider_coordination.coordination.partition import Partition, prog
 from airflow_provider_coordination.coordination.store import CoordinationStore
 
 MAX_BYTES = 2 * 1024 * 1024
-"""How much one transaction writes at most; DynamoDB takes 4 MB, all that an item has beside its progress included."""
+"""The maximum size of one transaction. DynamoDB accepts 4 MB, including everything in an item besides its progress."""
 
-Place = tuple[str, str]
+ItemKey = tuple[str, str]
 """The family and the key of an item."""
 Outcome = list[Partition] | Exception
-"""The updated partitions as written; or why nothing was written, or nobody knows whether anything was."""
+"""The updated partitions as written, or the error: nothing was written unless the store is unavailable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transaction:
-    """What is written together or not at all; see `CoordinationStore.transact`.
+    """Items that are written together or not at all; see `CoordinationStore.transact`.
 
-    :param update: written if the stored version is the one that each carries.
-    :param create: written if absent.
-    :param new: written, and must be absent.
-    :param unchanged: only checked.
+    :param update: items to update, if the stored version of each one matches its `version`.
+    :param create: items to create unless they exist.
+    :param new: items to create, which must not exist.
+    :param unchanged: items that are only checked.
     """
 
     update: Sequence[Partition] = ()
@@ -39,17 +39,18 @@ class Transaction:
 
     @property
     def items(self) -> Iterator[Partition]:
-        """All that it writes or checks."""
+        """All items that it writes or checks."""
         return chain(self.update, self.create, self.new, self.unchanged)
 
 
 def transact_each(store: CoordinationStore, transactions: Sequence[Transaction]) -> list[Outcome]:
-    """Do several transactions in as few requests as the store takes.
+    """Run several transactions in as few requests as the store allows.
 
-    One that is refused holds no other: what was refused together is tried in halves. Once the store does not answer,
-    nothing more is tried: the error is the outcome of all that is left.
+    A refused transaction does not affect the others: a refused group is split into halves and tried again. Once the
+    store is unavailable, nothing more is tried, and the error is the outcome of all remaining transactions.
 
-    :returns: the outcome of each, in their order. What was tried when the store did not answer may be written.
+    :returns: the outcome of each transaction, in order. Transactions that were tried when the store became unavailable
+        may have been written.
     """
     outcomes: list[Outcome] = []
     for group in _groups(transactions, store.transaction_items):
@@ -64,11 +65,11 @@ def _transact(store: CoordinationStore, group: Sequence[Transaction]) -> list[Ou
             update=[item for each in group for item in each.update],
             create=[item for each in group for item in each.create],
             new=[item for each in group for item in each.new],
-            unchanged=list({_place(item): item for each in group for item in each.unchanged}.values()),
+            unchanged=list({_key(item): item for each in group for item in each.unchanged}.values()),
         )
     except StoreUnavailableError as error:
         return [error] * len(group)
-    except Exception as error:  # whatever it is, each alone either meets it or is written
+    except Exception as error:  # any error: alone, each transaction either meets it again or is written
         if len(group) == 1:
             return [error]
     else:
@@ -76,44 +77,44 @@ def _transact(store: CoordinationStore, group: Sequence[Transaction]) -> list[Ou
         return [[next(left) for _ in each.update] for each in group]
     middle = len(group) // 2
     first = _transact(store, group[:middle])
-    if isinstance(away := first[-1], StoreUnavailableError):
-        return [*first, *[away] * (len(group) - middle)]
+    if isinstance(error := first[-1], StoreUnavailableError):
+        return [*first, *[error] * (len(group) - middle)]
     return [*first, *_transact(store, group[middle:])]
 
 
 def _groups(transactions: Sequence[Transaction], max_items: int) -> Iterator[Sequence[Transaction]]:
-    """Yield the transactions in groups that may go as one.
+    """Yield the transactions in groups that may be written together.
 
-    In none is an item of two, unless both only check that it is of the same version: what one decision rests on,
-    another one of the group might change.
+    No two transactions of a group share an item, unless both only check that it has the same version. Otherwise, one
+    could change an item that another one's decision depends on.
     """
     group: list[Transaction] = []
-    places: set[Place] = set()
-    checked: dict[Place, int] = {}
+    keys: set[ItemKey] = set()
+    checked: dict[ItemKey, int] = {}
     size = 0
     for each in transactions:
-        its_checked = {_place(item): item.version for item in each.unchanged}
-        its_places = {_place(item) for item in each.items}
+        its_checked = {_key(item): item.version for item in each.unchanged}
+        its_keys = {_key(item) for item in each.items}
         its_size = sum(map(_size, chain(each.update, each.create, each.new)))
-        common = {place for place in places & its_places if checked.get(place) != its_checked.get(place, -1)}
-        is_full = len(places | its_places) > max_items or size + its_size > MAX_BYTES
+        common = {key for key in keys & its_keys if checked.get(key) != its_checked.get(key, -1)}
+        is_full = len(keys | its_keys) > max_items or size + its_size > MAX_BYTES
         if group and (is_full or common):
             yield group
-            group, places, checked, size = [], set(), {}, 0
+            group, keys, checked, size = [], set(), {}, 0
         group.append(each)
-        places |= its_places
+        keys |= its_keys
         checked |= its_checked
         size += its_size
     if group:
         yield group
 
 
-def _place(item: Partition) -> Place:
+def _key(item: Partition) -> ItemKey:
     return item.source_identifier, item.partition_key
 
 
 def _size(item: Partition) -> int:
-    """Return about how many bytes an item has; of one that cannot be stored, as many as let it go alone."""
+    """Return the approximate size of an item in bytes. An item that cannot be stored counts as a full transaction."""
     try:
         return len(progress_text(item))
     except ProgressError:

@@ -1,6 +1,6 @@
-"""Bringing partitions from elsewhere into a store: what is there already is compared, and never overwritten.
+"""Imports partitions from elsewhere into a store. Existing partitions are compared and never overwritten.
 
-Repeating it changes nothing: only what is absent is written.
+Repeating an import changes nothing, because only absent partitions are written.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from airflow_provider_coordination.coordination.store import CoordinationStore, 
 
 
 class TransferState(StrEnum):
-    """How a partition that is brought and what the store holds compare."""
+    """The comparison of an imported partition with the store."""
 
     NEW = "new"
-    """The store has no such partition."""
+    """The store does not contain the partition."""
     PRESENT = "present"
-    """The store has it as it is brought, leased perhaps."""
+    """The store contains the same partition, possibly leased."""
     CONFLICT = "conflict"
-    """The store has it with another progress, or finished, or parked: it stays as it is."""
+    """The store contains it with other progress, or completed, or parked. It is not changed."""
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """A partition that is brought into a store.
+    """A partition to import into a store.
 
-    :param partition: as it is to be created.
-    :param existing: what the store holds; None if nothing.
+    :param partition: the partition to create.
+    :param existing: the stored partition; None if there is none.
     """
 
     partition: Partition
@@ -37,43 +37,43 @@ class Transfer:
 
     @property
     def state(self) -> TransferState:
-        """How the two compare."""
+        """The result of the comparison."""
         if self.existing is None:
             return TransferState.NEW
         return TransferState.PRESENT if _is_same(self.partition, self.existing) else TransferState.CONFLICT
 
 
 def compare(store: CoordinationStore, partitions: Sequence[Partition]) -> list[Transfer]:
-    """Return the partitions, each with what the store holds under its name."""
+    """Return the partitions, each one with the stored partition of the same key."""
     families = sorted({partition.source_identifier for partition in partitions})
     stored = {_name(p): p for family in families for p in all_partitions(store, family)}
     return [Transfer(partition, stored.get(_name(partition))) for partition in partitions]
 
 
 def write(store: CoordinationStore, transfers: Iterable[Transfer]) -> list[Transfer]:
-    """Create what is new; return those that turned out to exist all the same, with what the store holds.
+    """Create the new partitions; return those that were created by others in the interim, with the stored partition.
 
-    What can be worked on is written before what is finished.
+    Unfinished partitions are written before completed ones.
     """
     new = [transfer for transfer in transfers if transfer.state is TransferState.NEW]
     new.sort(key=lambda transfer: transfer.partition.status is PartitionStatus.COMPLETED)
-    overtaken = []
+    existing = []
     for family in sorted({transfer.partition.source_identifier for transfer in new}):
         wanted = [transfer.partition for transfer in new if transfer.partition.source_identifier == family]
         created = set(store.create(wanted))
-        overtaken += [partition for partition in wanted if partition.partition_key not in created]
-    return [Transfer(p, store.get(*_name(p))) for p in overtaken]
+        existing += [partition for partition in wanted if partition.partition_key not in created]
+    return [Transfer(p, store.get(*_name(p))) for p in existing]
 
 
 def _name(partition: Partition) -> tuple[str, str]:
     return (partition.source_identifier, partition.partition_key)
 
 
-def _is_same(brought: Partition, existing: Partition) -> bool:
-    finished = [p.status is PartitionStatus.COMPLETED for p in (brought, existing)]
-    return all(finished) or (not any(finished) and _lasting(brought) == _lasting(existing))
+def _is_same(imported: Partition, existing: Partition) -> bool:
+    finished = [p.status is PartitionStatus.COMPLETED for p in (imported, existing)]
+    return all(finished) or (not any(finished) and _lasting(imported) == _lasting(existing))
 
 
 def _lasting(partition: Partition) -> tuple[object, ...]:
-    """Return what neither an owner that comes and goes nor waiting changes."""
+    """Return the values that leases and waiting do not change."""
     return (partition.progress, partition.unreadable_progress, partition.closed_count, partition.is_parked)

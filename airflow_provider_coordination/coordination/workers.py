@@ -1,8 +1,8 @@
-"""The workers of a source: who is there, what each may hold, and what it asks others for.
+"""The registry of a source's workers: which are live, how many leases each may hold, and its lease requests.
 
-A worker is an item of the family `…|WORKER`, leased to itself and renewed as its partitions are: who is gone without
-a word counts until that lease has run out, who says goodbye counts no more at once. The Kinesis Client Library knows
-workers by their leases, or by metrics that live on for a while, so that a stopped worker still gets leases there.
+A worker is an item of the family `…|WORKER`, leased to itself and renewed as its partitions are. A worker that
+disappears counts until its lease has expired; a worker that deregisters no longer counts at once. The Kinesis Client
+Library knows workers by their leases, or by metrics that remain for a while, so a stopped worker still gets leases.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ log = logging.getLogger(__name__)
 
 FAMILY = "WORKER"
 PAGE = 500
-FORGOTTEN_AFTER = 3
-"""A worker whose registration ran out this many lease lengths ago is removed by whoever looks."""
+REMOVED_AFTER_TIMEOUTS = 3
+"""After this many ownership timeouts, any worker removes another worker whose registration has expired."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
-    """A lease that a worker asks another for.
+class LeaseRequest:
+    """A worker's request for a lease of another worker.
 
     :param key: the partition's key.
-    :param giver: who held it when it was asked for.
-    :param since: when it was asked for, by the asking worker's clock (aware).
+    :param giver: the owner at the time of the request.
+    :param since: the time of the request, by the requesting worker's clock (aware).
     """
 
     key: str
@@ -54,57 +54,57 @@ class Wish:
 class Worker:
     """A registered worker.
 
-    :param owner: who it is.
-    :param registered_until: when its registration runs out, if it is not renewed (aware).
-    :param started_at: when it registered first (aware); None if it does not say.
-    :param max_leases: most leases that it holds; None for any number.
-    :param wishes: what it asks others for.
+    :param owner: its owner name.
+    :param registered_until: when its registration expires unless it is renewed (aware).
+    :param started_at: when it first registered (aware); None if unknown.
+    :param max_leases: the maximum number of leases that it holds; None for no limit.
+    :param lease_requests: its requests to other workers.
     """
 
     owner: str
     registered_until: datetime
     started_at: datetime | None = None
     max_leases: int | None = None
-    wishes: tuple[Wish, ...] = ()
+    lease_requests: tuple[LeaseRequest, ...] = ()
 
     @classmethod
     def of(cls, item: Partition) -> Worker | None:
-        """Return the worker that an item is about; None if it is about none.
+        """Return the worker from its item; None if the item is not a worker.
 
-        What it says in a form that this version does not know is passed over: it is a worker all the same.
+        Values in a format that this version does not know are ignored; the worker still counts.
         """
         if item.owner is None or item.ownership_timeout is None:
             return None
         limit, started = item.progress.get("max_leases"), item.progress.get("started_at")
-        wants = item.progress.get("wants")
+        requests = item.progress.get("lease_requests")
         return cls(
             owner=item.owner,
             registered_until=item.ownership_timeout,
             started_at=read_instant(started),
             max_leases=limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None,
-            wishes=tuple(
-                Wish(key=str(key), giver=said["from"], since=since)
-                for key, said in (wants.items() if isinstance(wants, Mapping) else ())
-                if isinstance(said, Mapping)
-                and isinstance(said.get("from"), str)
-                and (since := read_instant(said.get("since"))) is not None
+            lease_requests=tuple(
+                LeaseRequest(key=str(key), giver=request["from"], since=since)
+                for key, request in (requests.items() if isinstance(requests, Mapping) else ())
+                if isinstance(request, Mapping)
+                and isinstance(request.get("from"), str)
+                and (since := read_instant(request.get("since"))) is not None
             ),
         )
 
-    def wants(self, partition_key: str, giver: str) -> bool:
-        """Return whether it asks this owner for this partition."""
-        return any(wish.key == partition_key and wish.giver == giver for wish in self.wishes)
+    def requests_lease(self, partition_key: str, giver: str) -> bool:
+        """Return whether it requests this partition from this owner."""
+        return any(request.key == partition_key and request.giver == giver for request in self.lease_requests)
 
 
 class Workers:
-    """The workers of one source, and this one's place among them.
+    """The workers of one source, including this worker.
 
-    :param store: where the items are.
+    :param store: the store of the items.
     :param source_identifier: their family, `[prefix|]source|WORKER`.
-    :param owner: who this worker is.
-    :param leases: of this worker, in that family.
-    :param safety_margin: so far may the clocks of workers differ.
-    :param clock: where the time comes from.
+    :param owner: this worker's owner name.
+    :param leases: this worker's leases in that family.
+    :param safety_margin: how much the clocks of workers may differ.
+    :param clock: the source of time.
     """
 
     def __init__(
@@ -125,43 +125,46 @@ class Workers:
         self._clock = clock
         self._key = item_key(owner)
         self._started_at = format_instant(clock.now())
-        self._in_doubt = False  # something was written, and no answer came
+        self._in_doubt = False  # a write got no response
 
     @property
     def is_registered(self) -> bool:
         """Whether this worker is registered, as far as it knows."""
         return self._leases.holds(self._key)
 
-    def register(self, *, max_leases: int | None = None, wishes: Sequence[Wish] = ()) -> None:
-        """Register this worker, or write what is new about it; writes nothing where nothing is.
+    def register(self, *, max_leases: int | None = None, lease_requests: Sequence[LeaseRequest] = ()) -> None:
+        """Register this worker, or update its item if something has changed.
 
-        :param max_leases: most leases that it holds; None for any number.
-        :param wishes: what it asks others for.
+        :param max_leases: the maximum number of leases that it holds; None for no limit.
+        :param lease_requests: its requests to other workers.
         """
-        said: dict[str, Any] = {"max_leases": max_leases, "started_at": self._started_at}
-        if wishes:
-            said["wants"] = {wish.key: {"from": wish.giver, "since": format_instant(wish.since)} for wish in wishes}
+        progress: dict[str, Any] = {"max_leases": max_leases, "started_at": self._started_at}
+        if lease_requests:
+            progress["lease_requests"] = {
+                request.key: {"from": request.giver, "since": format_instant(request.since)}
+                for request in lease_requests
+            }
         for _ in range(3):
             if not self.is_registered:
-                self._create(said)
+                self._create(progress)
             held = self._leases.find(self._key)
-            if held is not None and held.progress == said and self._leases.owns(self._key) and not self._in_doubt:
+            if held is not None and held.progress == progress and self._leases.owns(self._key) and not self._in_doubt:
                 return
             self._in_doubt = True
-            # Somebody took this worker for dead and removed it, or the answer to its last word was lost.
+            # Another worker considered this one dead and removed it, or the response to its last write was lost.
             with suppress(*LOST):
                 self._leases.change(
-                    self._key, lambda item: self._leases.renewed(item.with_progress(said)), needs_trust=False
+                    self._key, lambda item: self._leases.renewed(item.with_progress(progress)), requires_trust=False
                 )
                 self._in_doubt = False
                 return
 
     def deregister(self) -> None:
-        """Say goodbye: others count this worker no more."""
+        """Deregister this worker, so that others no longer count it."""
         if self.is_registered:
-            with suppress(*LOST, PartitionUpdateError):  # it ran out, or was removed already
+            with suppress(*LOST, PartitionUpdateError):  # it expired, or was removed already
                 self._leases.delete(self._key)
-        self.remove(self._owner)  # perhaps it was written without an answer, or is there although it ran out
+        self.remove(self._owner)  # the item may exist: written without a response, or expired
 
     def remove(self, owner: str) -> None:
         """Remove a worker that is known to be dead."""
@@ -175,7 +178,7 @@ class Workers:
         self._leases.renew_due()
 
     def live(self) -> list[Worker]:
-        """Read the workers whose registration has not run out; remove those that are dead for long."""
+        """Read the workers whose registration has not expired; remove those that expired long ago."""
         now = self._clock.now()
         found = []
         for item in self._items():
@@ -184,21 +187,21 @@ class Workers:
                 continue
             if worker.registered_until + self._safety_margin > now:
                 found.append(worker)
-            elif worker.registered_until + FORGOTTEN_AFTER * self._leases.ownership_timeout < now:
-                log.info("worker removed, it is dead: family=%s owner=%s", self._source_identifier, worker.owner)
-                with suppress(PartitionUpdateError):  # it lives after all, or somebody else was faster
+            elif worker.registered_until + REMOVED_AFTER_TIMEOUTS * self._leases.ownership_timeout < now:
+                log.info("dead worker removed: family=%s owner=%s", self._source_identifier, worker.owner)
+                with suppress(PartitionUpdateError):  # it is alive after all, or another worker was faster
                     self._store.delete(item)
         return found
 
     def item_of(self, owner: str) -> Partition | None:
-        """Return a worker's item as the store holds it now, if its registration has not run out."""
+        """Return a worker's item as it is stored now; None if its registration has expired."""
         item = self._store.get(self._source_identifier, item_key(owner))
         if item is None or item.priority + self._safety_margin <= self._clock.now():
             return None
         return item
 
     def _items(self) -> Iterator[Partition]:
-        """Yield the items, with one query for as many workers as there ever are."""
+        """Yield the items; one query usually reads all workers."""
         last: Partition | None = None
         while True:
             page = self._store.query(self._source_identifier, PartitionStatus.ASSIGNED, after=last, limit=PAGE)
@@ -207,14 +210,14 @@ class Workers:
                 return
             last = page[-1]
 
-    def _create(self, said: Mapping[str, Any]) -> None:
+    def _create(self, progress: Mapping[str, Any]) -> None:
         now = self._clock.now()
-        item = new_partition(self._source_identifier, self._key, now).with_progress(said)
+        item = new_partition(self._source_identifier, self._key, now).with_progress(progress)
         self._store.create([item.acquired(self._owner, now + self._leases.ownership_timeout)])
         self._leases.adopt(self._key)
         log.info("worker registered: family=%s owner=%s", self._source_identifier, self._owner)
 
 
 def item_key(owner: str) -> str:
-    """Return the key of a worker's item: its name, or a digest of one that no store could take."""
+    """Return the key of a worker's item: its name, or a digest if the name is too long for a key."""
     return owner if len(owner.encode()) <= MAX_KEY_BYTES else hashlib.sha256(owner.encode()).hexdigest()

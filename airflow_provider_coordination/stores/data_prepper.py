@@ -43,7 +43,7 @@ NO_STATUS = "none"
 WRITE_THREADS = 8
 
 
-class Mend(StrEnum):
+class Repair(StrEnum):
     """What is put right in an item."""
 
     KEEP = "no longer expires"
@@ -52,7 +52,7 @@ class Mend(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedItem:
+class CheckedItem:
     """An item of the table, and what is to be done about it.
 
     :param item: as DynamoDB returned it.
@@ -74,7 +74,7 @@ class JudgedItem:
     is_leased: bool = False
     expires: bool = False
     problem: str = ""
-    mends: tuple[Mend, ...] = ()
+    mends: tuple[Repair, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,14 +134,14 @@ def is_of(item: Item, source: str | None, prefix: str | None) -> bool:
     return source in (None, *parts[-2:-1]) and prefix in (None, "|".join(parts[:-2]))
 
 
-def judge(item: Item, now: datetime, *, release: bool = False) -> JudgedItem:
+def judge(item: Item, now: datetime, *, release: bool = False) -> CheckedItem:
     """Return what an item holds and what is to be put right in it.
 
     :param item: as DynamoDB returned it.
     :param now: the present instant (aware).
     :param release: whether leases are to be ended now rather than at their timeout.
     """
-    judged = JudgedItem(
+    judged = CheckedItem(
         item=item,
         source_identifier=item["sourceIdentifier"]["S"],
         partition_key=item["sourcePartitionKey"]["S"],
@@ -156,11 +156,11 @@ def judge(item: Item, now: datetime, *, release: bool = False) -> JudgedItem:
     is_finished = judged.status == PartitionStatus.COMPLETED
     is_assigned = judged.status == PartitionStatus.ASSIGNED
     timeout = partition.ownership_timeout
-    mends = [Mend.KEEP] if judged.expires and not is_finished else []
+    mends = [Repair.KEEP] if judged.expires and not is_finished else []
     if judged.status == PartitionStatus.UNASSIGNED and partition.priority > now:
-        mends.append(Mend.QUEUE)
+        mends.append(Repair.QUEUE)
     if is_assigned and release:
-        mends.append(Mend.RELEASE)
+        mends.append(Repair.RELEASE)
     problem = _problem(item, judged.status)
     return replace(
         judged,
@@ -171,15 +171,15 @@ def judge(item: Item, now: datetime, *, release: bool = False) -> JudgedItem:
     )
 
 
-def summarize(items: Iterable[JudgedItem]) -> list[FamilySummary]:
+def summarize(items: Iterable[CheckedItem]) -> list[FamilySummary]:
     """Return what each item family holds, in the order of their names."""
-    families: dict[str, list[JudgedItem]] = {}
+    families: dict[str, list[CheckedItem]] = {}
     for item in items:
         families.setdefault(item.source_identifier, []).append(item)
     return [_summary(name, families[name]) for name in sorted(families)]
 
 
-def mend(call: DynamoDbCalls, items: Sequence[JudgedItem], now: datetime) -> list[JudgedItem]:
+def mend(call: DynamoDbCalls, items: Sequence[CheckedItem], now: datetime) -> list[CheckedItem]:
     """Put right what is to be put right; return the items that were written by somebody else meanwhile, untouched.
 
     :param call: makes calls to the table.
@@ -195,7 +195,7 @@ def mend(call: DynamoDbCalls, items: Sequence[JudgedItem], now: datetime) -> lis
         return [item for item, written in zip(to_mend, done, strict=True) if not written]
 
 
-def copied(item: JudgedItem, now: datetime, *, release: bool = False) -> Partition:
+def copied(item: CheckedItem, now: datetime, *, release: bool = False) -> Partition:
     """Return the partition of another store that an item becomes.
 
     What was finished stays finished. What is leased is available when the lease ends. What has no status, as the global
@@ -254,7 +254,7 @@ def _problem(item: Item, status: str) -> str:
     return ""
 
 
-def _summary(source_identifier: str, items: Sequence[JudgedItem]) -> FamilySummary:
+def _summary(source_identifier: str, items: Sequence[CheckedItem]) -> FamilySummary:
     return FamilySummary(
         source_identifier=source_identifier,
         statuses=dict(sorted(Counter(item.status for item in items).items())),
@@ -265,7 +265,7 @@ def _summary(source_identifier: str, items: Sequence[JudgedItem]) -> FamilySumma
     )
 
 
-def _write(call: DynamoDbCalls, item: JudgedItem, now: datetime) -> bool:
+def _write(call: DynamoDbCalls, item: CheckedItem, now: datetime) -> bool:
     """Put one item right; tell whether it still was as it was read."""
     wanted = _mended(item, now)
     present = {name: value for name, value in wanted.items() if value is not None}
@@ -289,15 +289,15 @@ def _write(call: DynamoDbCalls, item: JudgedItem, now: datetime) -> bool:
     return True
 
 
-def _mended(item: JudgedItem, now: datetime) -> dict[str, Value | None]:
+def _mended(item: CheckedItem, now: datetime) -> dict[str, Value | None]:
     """Return the attributes that change; None for those that go."""
     version = int(item.item["version"]["N"]) + 1
     wanted: dict[str, Value | None] = {"version": {"N": str(version)}}
-    if Mend.KEEP in item.mends:
+    if Repair.KEEP in item.mends:
         wanted[TTL_ATTRIBUTE] = None
-    if Mend.QUEUE in item.mends or Mend.RELEASE in item.mends:
+    if Repair.QUEUE in item.mends or Repair.RELEASE in item.mends:
         wanted["partitionPriority"] = {"S": format_instant(now)}
-    if Mend.RELEASE in item.mends:
+    if Repair.RELEASE in item.mends:
         queue = combination_key(item.source_identifier, PartitionStatus.UNASSIGNED)
         wanted |= {
             "sourcePartitionStatus": {"S": PartitionStatus.UNASSIGNED.value},

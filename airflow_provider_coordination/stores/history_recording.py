@@ -19,7 +19,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from airflow_provider_coordination.coordination.browsing import EXAMINED_AT_ONCE, Browsed, Filter, Order, Place
+from airflow_provider_coordination.coordination.browsing import (
+    EXAMINED_PER_PAGE,
+    BrowsePage,
+    BrowsePosition,
+    Filter,
+    SortOrder,
+)
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.history import (
@@ -113,9 +119,9 @@ class RecordingStore:
         return self.inner.transaction_items
 
     @property
-    def joins_cheaply(self) -> bool:
-        """See `CoordinationStore.joins_cheaply`."""
-        return self.inner.joins_cheaply
+    def combines_writes_cheaply(self) -> bool:
+        """See `CoordinationStore.combines_writes_cheaply`."""
+        return self.inner.combines_writes_cheaply
 
     def initialize(self) -> None:
         """See `CoordinationStore.initialize`."""
@@ -139,10 +145,10 @@ class RecordingStore:
         with self._telling():
             return self.inner.get(source_identifier, partition_key)
 
-    def get_each(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
-        """See `CoordinationStore.get_each`."""
+    def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        """See `CoordinationStore.get_many`."""
         with self._telling():
-            return self.inner.get_each(source_identifier, partition_keys)
+            return self.inner.get_many(source_identifier, partition_keys)
 
     def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
         """See `CoordinationStore.known`."""
@@ -200,12 +206,12 @@ class RecordingStore:
         source_identifier: str,
         wanted: Filter,
         *,
-        order: Order = Order.KEY,
+        order: SortOrder = SortOrder.KEY,
         descending: bool = False,
-        after: Place | None = None,
+        after: BrowsePosition | None = None,
         limit: int = 100,
-        examine: int = EXAMINED_AT_ONCE,
-    ) -> Browsed:
+        examine: int = EXAMINED_PER_PAGE,
+    ) -> BrowsePage:
         """See `CoordinationStore.browse`."""
         with self._telling():
             return self.inner.browse(

@@ -14,12 +14,12 @@ from datetime import datetime
 from typing import Any
 
 from airflow_provider_coordination.coordination.browsing import (
-    EXAMINED_AT_ONCE,
-    Browsed,
+    EXAMINED_PER_PAGE,
+    BrowsePage,
+    BrowsePosition,
     Filter,
-    Order,
-    Place,
-    place_of,
+    SortOrder,
+    position_of,
 )
 from airflow_provider_coordination.coordination.partition import (
     Partition,
@@ -40,7 +40,7 @@ class InMemoryStore:
 
     kind = "in_memory"
     transaction_items = 2500
-    joins_cheaply = True
+    combines_writes_cheaply = True
 
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, str], Partition] = {}
@@ -64,8 +64,8 @@ class InMemoryStore:
             found = self._partitions.get((source_identifier, partition_key))
             return None if found is None else _copy(found)
 
-    def get_each(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
-        """See `CoordinationStore.get_each`."""
+    def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        """See `CoordinationStore.get_many`."""
         with self._lock:
             found = {key: self._partitions.get((source_identifier, key)) for key in partition_keys}
             return {key: _copy(partition) for key, partition in found.items() if partition is not None}
@@ -139,33 +139,33 @@ class InMemoryStore:
         source_identifier: str,
         wanted: Filter,
         *,
-        order: Order = Order.KEY,
+        order: SortOrder = SortOrder.KEY,
         descending: bool = False,
-        after: Place | None = None,
+        after: BrowsePosition | None = None,
         limit: int = 100,
-        examine: int = EXAMINED_AT_ONCE,
-    ) -> Browsed:
+        examine: int = EXAMINED_PER_PAGE,
+    ) -> BrowsePage:
         """See `CoordinationStore.browse`."""
         wanted.check(order, after)
 
-        def is_behind(place: Place) -> bool:
+        def is_behind(place: BrowsePosition) -> bool:
             return after is None or (place < after if descending else place > after)
 
         def is_along(partition: Partition) -> bool:  # as in a database whose indexes these are
-            if order is Order.PRIORITY:
+            if order is SortOrder.PRIORITY:
                 return partition.status in wanted.statuses
             return partition.partition_key.startswith(wanted.prefix)
 
         with self._lock:
-            known = ((place_of(p, order), p) for p in self._of(source_identifier) if is_along(p))
+            known = ((position_of(p, order), p) for p in self._of(source_identifier) if is_along(p))
             places = sorted(((place, p) for place, p in known if is_behind(place)), reverse=descending, key=_first)
         looked = places[:examine]
-        found = [(place, p) for place, p in looked if wanted.wants(p)]
+        found = [(place, p) for place, p in looked if wanted.matches(p)]
         if len(found) > limit:
-            next_place: Place | None = found[limit - 1][0]
+            next_place: BrowsePosition | None = found[limit - 1][0]
         else:
             next_place = looked[-1][0] if len(looked) < len(places) else None
-        return Browsed(partitions=[_copy(p) for _, p in found[:limit]], next=next_place)
+        return BrowsePage(partitions=[_copy(p) for _, p in found[:limit]], next=next_place)
 
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
@@ -224,7 +224,7 @@ def _copied(value: Any) -> Any:
     return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
-def _first(each: tuple[Place, Partition]) -> Place:
+def _first(each: tuple[BrowsePosition, Partition]) -> BrowsePosition:
     return each[0]
 
 

@@ -21,14 +21,14 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from airflow_provider_coordination.coordination.browsing import (
-    EXAMINED_AT_ONCE,
+    EXAMINED_PER_PAGE,
     PARKED_FROM,
-    Browsed,
+    BrowsePage,
+    BrowsePosition,
     Filter,
-    Order,
-    Place,
-    behind_prefix,
-    place_of,
+    SortOrder,
+    end_of_prefix,
+    position_of,
 )
 from airflow_provider_coordination.coordination.partition import (
     Partition,
@@ -87,7 +87,7 @@ class SqlStore:
         self._update_one = sa.update(self._table).where(row, columns.version == sa.bindparam("of_version"))
 
     transaction_items = TRANSACTION_ITEMS
-    joins_cheaply = True
+    combines_writes_cheaply = True
 
     @property
     def kind(self) -> str:
@@ -137,8 +137,8 @@ class SqlStore:
         row = self._database.read(lambda connection: connection.execute(statement).one_or_none())
         return None if row is None else _partition(row)
 
-    def get_each(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
-        """See `CoordinationStore.get_each`; a thousand keys a statement."""
+    def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        """See `CoordinationStore.get_many`; a thousand keys a statement."""
         columns = self._table.c
         found: dict[str, Partition] = {}
         for chunk in _chunks(partition_keys):
@@ -224,7 +224,7 @@ class SqlStore:
         if since is not None:
             statement = statement.where(self._table.c.priority >= format_instant(since))
         if after is not None:
-            statement = statement.where(self._stands(gt, place_of(after, Order.PRIORITY), Order.PRIORITY))
+            statement = statement.where(self._stands(gt, position_of(after, SortOrder.PRIORITY), SortOrder.PRIORITY))
         return self._database.read(lambda connection: [_partition(row) for row in connection.execute(statement)])
 
     def browse(
@@ -232,22 +232,22 @@ class SqlStore:
         source_identifier: str,
         wanted: Filter,
         *,
-        order: Order = Order.KEY,
+        order: SortOrder = SortOrder.KEY,
         descending: bool = False,
-        after: Place | None = None,
+        after: BrowsePosition | None = None,
         limit: int = 100,
-        examine: int = EXAMINED_AT_ONCE,
-    ) -> Browsed:
+        examine: int = EXAMINED_PER_PAGE,
+    ) -> BrowsePage:
         """See `CoordinationStore.browse`; along an index, and what is wanted is picked out of what is there."""
         wanted.check(order, after)
         along = self._along(source_identifier, wanted, order)
         if after is not None:
             along.append(self._stands(lt if descending else gt, after, order))
-        takes_all = wanted.takes_all(order)
+        includes_all = wanted.includes_all(order)
 
-        def look(connection: sa.Connection) -> Browsed:
+        def look(connection: sa.Connection) -> BrowsePage:
             within, end = along, None
-            if not takes_all:
+            if not includes_all:
                 end = self._end(connection, along, order, descending=descending, examine=examine)
                 within = [*along, *self._picking(wanted)]
                 if end is not None:
@@ -256,7 +256,9 @@ class SqlStore:
             statement = self._select(within, order, descending=descending).limit(most + 1)
             rows = connection.execute(statement).all()
             partitions = [_partition(row) for row in rows[:most]]
-            return Browsed(partitions=partitions, next=place_of(partitions[-1], order) if len(rows) > most else end)
+            return BrowsePage(
+                partitions=partitions, next=position_of(partitions[-1], order) if len(rows) > most else end
+            )
 
         return self._database.read(look)
 
@@ -281,11 +283,11 @@ class SqlStore:
 
     # Browsing: along an index from a place on, so far as is looked at once.
 
-    def _along(self, source_identifier: str, wanted: Filter, order: Order) -> list[sa.ColumnElement[bool]]:
+    def _along(self, source_identifier: str, wanted: Filter, order: SortOrder) -> list[sa.ColumnElement[bool]]:
         """Return the conditions that the index of an order fulfils."""
         columns = self._table.c
         conditions = [columns.source_identifier == source_identifier]
-        if order is Order.KEY:
+        if order is SortOrder.KEY:
             return conditions + self._begins_with(wanted.prefix)
         [status] = set(wanted.statuses)
         conditions.append(columns.status == status.value)
@@ -319,27 +321,27 @@ class SqlStore:
         self,
         connection: sa.Connection,
         along: Sequence[sa.ColumnElement[bool]],
-        order: Order,
+        order: SortOrder,
         *,
         descending: bool,
         examine: int,
-    ) -> Place | None:
+    ) -> BrowsePosition | None:
         """Return where a look of so many partitions ends; None if there are no more. The index alone tells."""
         columns = self._table.c
-        named = (columns.partition_key, columns.priority) if order is Order.PRIORITY else (columns.partition_key,)
+        named = (columns.partition_key, columns.priority) if order is SortOrder.PRIORITY else (columns.partition_key,)
         statement = self._select(along, order, descending=descending).with_only_columns(*named)
         last = connection.execute(statement.offset(examine - 1).limit(2)).all()
         if len(last) < 2:
             return None
         key, *priority = last[0]
-        return Place(priority[0] if priority else "", key)
+        return BrowsePosition(priority[0] if priority else "", key)
 
     def _select(
-        self, conditions: Sequence[sa.ColumnElement[bool]], order: Order, *, descending: bool
+        self, conditions: Sequence[sa.ColumnElement[bool]], order: SortOrder, *, descending: bool
     ) -> sa.Select[Any]:
         columns = self._table.c
-        chosen = [columns.priority, columns.partition_key] if order is Order.PRIORITY else [columns.partition_key]
-        index = sql_schema.order_index(self._table.name) if order is Order.PRIORITY else "PRIMARY"
+        chosen = [columns.priority, columns.partition_key] if order is SortOrder.PRIORITY else [columns.partition_key]
+        index = sql_schema.order_index(self._table.name) if order is SortOrder.PRIORITY else "PRIMARY"
         return (
             sa.select(self._table)
             .with_hint(self._table, f"FORCE INDEX ({index})", "mysql")
@@ -347,14 +349,14 @@ class SqlStore:
             .order_by(*(column.desc() if descending else column for column in chosen))
         )
 
-    def _stands(self, compared: Comparison, place: Place, order: Order) -> sa.ColumnElement[bool]:
+    def _stands(self, compared: Comparison, place: BrowsePosition, order: SortOrder) -> sa.ColumnElement[bool]:
         """Return the condition for what an order has before or behind a place.
 
         :param compared: `lt`, `le`, `gt` or `ge`.
         """
         priority, key = self._table.c.priority, self._table.c.partition_key
         condition: sa.ColumnElement[bool]
-        if order is Order.KEY:
+        if order is SortOrder.KEY:
             condition = compared(key, place.partition_key)
         elif self._database.dialect_name == "mysql":  # finds its place in the index only if it is spelled out
             among = sa.and_(priority == place.priority, compared(key, place.partition_key))
@@ -367,7 +369,7 @@ class SqlStore:
     def _begins_with(self, prefix: str) -> list[sa.ColumnElement[bool]]:
         if not prefix:
             return []
-        key, behind = self._table.c.partition_key, behind_prefix(prefix)
+        key, behind = self._table.c.partition_key, end_of_prefix(prefix)
         return [key >= prefix, *([] if behind is None else [key < behind])]
 
     def _has(self, column: sa.ColumnElement[Any], text: str) -> sa.ColumnElement[bool]:

@@ -118,7 +118,7 @@ def test_a_handle_that_owes_nothing_more_cannot_be_released() -> None:
 
 def test_a_handle_that_is_not_there_is_refused_by_name_even_after_the_end() -> None:
     for owed in (a_set("main", "copy"), released(a_set("main", "copy"), "main", "copy")):
-        with pytest.raises(AcknowledgmentError, match="it has no handle 'other'; its handles are 'main', 'copy'"):
+        with pytest.raises(AcknowledgmentError, match="has no handle 'other'; its handles are 'main', 'copy'"):
             owed.release("other", positive=True, release_id="r", at=NOW)
     with pytest.raises(AcknowledgmentError, match="its handles are none"):
         a_set(complete=False).acquire("main")
@@ -126,7 +126,7 @@ def test_a_handle_that_is_not_there_is_refused_by_name_even_after_the_end() -> N
 
 @pytest.mark.parametrize("reason", [None, "", " \n"])
 def test_a_negative_release_needs_a_reason(reason: str | None) -> None:
-    with pytest.raises(AcknowledgmentError, match="a negative release of 'main' needs a reason; say why"):
+    with pytest.raises(AcknowledgmentError, match="a negative release of 'main' needs a reason; give one"):
         a_set("main").release("main", positive=False, release_id="r", reason=reason, at=NOW)
 
 
@@ -170,7 +170,7 @@ def test_completing_again_changes_nothing() -> None:
 
 
 def test_no_handle_is_added_to_a_complete_set_but_one_may_owe_more() -> None:
-    with pytest.raises(AcknowledgmentError, match="it is complete; add handles before that"):
+    with pytest.raises(AcknowledgmentError, match="it is complete; add handles before you complete it"):
         a_set("main").add("copy")
     assert a_set("main").acquire("main").references == {"main": 2}
 
@@ -182,7 +182,7 @@ def test_a_handle_that_has_released_everything_may_owe_again_until_the_set_ends(
 
 
 def test_a_handle_is_added_once() -> None:
-    with pytest.raises(AcknowledgmentError, match="handle 'main' was added before; acquire it once more instead"):
+    with pytest.raises(AcknowledgmentError, match="handle 'main' was added before; use acquire to add references"):
         a_set("main", complete=False).add("main")
 
 
@@ -197,7 +197,7 @@ def test_a_handle_owes_at_least_one_reference(references: int) -> None:
 def test_a_set_has_a_bounded_number_of_references_ever() -> None:
     full = a_set(complete=False).add("main", MAX_REFERENCES)
     for act in (lambda: full.add("copy"), lambda: released(full, "main").acquire("main")):
-        with pytest.raises(AcknowledgmentError, match="a set has at most 100 references; use several batches"):
+        with pytest.raises(AcknowledgmentError, match="a set has at most 100 references; use smaller batches"):
             act()
 
 
@@ -284,7 +284,9 @@ STORED = item_of(released(a_set("main", "copy"), "main"), "clicks|ACKNOWLEDGMENT
 )
 def test_what_is_stored_and_no_set_is_refused_by_name(stored: Mapping[str, Any]) -> None:
     item = item_of(a_set("main"), "clicks|ACKNOWLEDGMENT").with_progress(stored)
-    with pytest.raises(ProgressError, match=r"'b1.0000': what is stored cannot be read: .*; restore it, or delete"):
+    with pytest.raises(
+        ProgressError, match=r"'b1.0000': the stored item cannot be read: .*; correct the item in the store, or delete"
+    ):
         set_of_item(item)
 
 

@@ -151,7 +151,7 @@ def test_a_set_that_owes_nothing_yet_waits_until_it_is_complete(office: Office) 
 def test_a_timeout_that_is_over_before_it_begins_or_never_is_refused(office: Office, timeout: timedelta) -> None:
     made = office.begin("main")
     before = office.fleet.stored()
-    message = r"a timeout of .* s is not usable; give a positive one of at most 3650 days"
+    message = r"timeout .* s is not usable; give a positive one of at most 3650 days"
     with pytest.raises(AcknowledgmentError, match=message):
         office.begin("main", timeout=timeout)
     with pytest.raises(AcknowledgmentError, match=message):
@@ -174,7 +174,7 @@ def test_a_batch_whose_name_is_too_long_to_name_a_set_after_it_is_refused(office
 
 def test_a_batch_that_is_not_landed_makes_no_set(office: Office) -> None:
     office.shard()
-    with pytest.raises(ProgressChangedError, match="batch 'unheard of' is not to be delivered; to deliver: none"):
+    with pytest.raises(ProgressChangedError, match="batch 'unheard of' is not pending delivery; pending are: none"):
         office.mine.begin(SHARD, "unheard of", ["sink"], timeout=HOUR)
     assert list(office.mine.view.pending()) == []
 
@@ -198,7 +198,7 @@ def test_who_lost_the_lease_makes_no_set(office: Office, noticed: bool) -> None:
 
 def test_no_set_is_made_under_a_lease_that_ran_out(office: Office) -> None:
     office.fleet.clock.advance(TIMEOUT)
-    with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
+    with pytest.raises(PartitionNotOwnedError, match="expired before it was renewed"):
         office.begin("main")
     assert list(office.mine.view.pending()) == []
 
@@ -215,7 +215,7 @@ def test_no_set_is_made_where_the_progress_cannot_be_read(office: Office) -> Non
     office.a.leases.give_up("x")
     office.fleet.store.store.transact(update=[replace(office.fleet.stored(), unreadable_progress="{")])
     office.a.leases.acquire(1)
-    with pytest.raises(ProgressError, match="is not a JSON object and is kept as it is"):
+    with pytest.raises(ProgressError, match="is not a JSON object and is kept unchanged"):
         office.begin("main")
     assert list(office.mine.view.pending()) == [] and office.fleet.stored().unreadable_progress == "{"
 
@@ -301,17 +301,17 @@ def test_a_late_release_changes_nothing_and_is_counted(
     assert (late, effect) == (before, ReleaseEffect.LATE)
     assert (office.mine.view.get(made.set_id), office.fleet.stored()) == (before, partition)
     assert office.count("late_acknowledgments") == 1
-    assert "release of 'copy' changes nothing, the set had ended" in caplog.text
+    assert "release of 'copy' ignored, because the set had already ended" in caplog.text
 
 
 REFUSED: dict[str, tuple[Callable[[AcknowledgmentSets, str], object], str]] = {
     "an unknown handle": (
         lambda s, i: s.release(i, "other", positive=True),
-        "it has no handle 'other'; its handles are 'main', 'copy', 'check'",
+        "has no handle 'other'; its handles are 'main', 'copy', 'check'",
     ),
     "an unknown set": (
         lambda s, i: s.release("b.unknown", "main", positive=True),
-        "source 'clicks' has no acknowledgment set 'b.unknown'; give the name of one of this source",
+        "source 'clicks' has no acknowledgment set 'b.unknown'; give the id of one of its sets",
     ),
     "an unknown set, from outside": (
         lambda s, i: s.acknowledge("b.unknown", positive=True),
@@ -324,16 +324,19 @@ REFUSED: dict[str, tuple[Callable[[AcknowledgmentSets, str], object], str]] = {
     ),
     "one release too many": (
         lambda s, i: (s.release(i, "main", positive=True), s.release(i, "main", positive=True, release_id="2")),
-        "handle 'main' owes nothing more; every reference is released once",
+        "handle 'main' owes nothing more; release every reference once only",
     ),
     "the job's own handle": (
         lambda s, i: s.acknowledge(i, positive=True, handle="main"),
-        "handle 'main' is released by the job that delivers; handles released from outside are 'copy', 'check'",
+        "handle 'main' is released by the delivering job; the handles released from outside are 'copy', 'check'",
     ),
-    "one of several handles": (lambda s, i: s.acknowledge(i, positive=True), "name a handle; handles released from"),
+    "one of several handles": (
+        lambda s, i: s.acknowledge(i, positive=True),
+        "give a handle; the handles released from",
+    ),
     "an unknown handle, from outside": (lambda s, i: s.acknowledge(i, positive=True, handle="o"), "no handle 'o'"),
-    "adding to a complete set": (lambda s, i: s.add(i, "late"), "it is complete; add handles before that"),
-    "acquiring for nobody": (lambda s, i: s.acquire(i, "other"), "it has no handle 'other'"),
+    "adding to a complete set": (lambda s, i: s.add(i, "late"), "it is complete; add handles before you complete it"),
+    "acquiring for nobody": (lambda s, i: s.acquire(i, "other"), "has no handle 'other'"),
     "acquiring nothing": (lambda s, i: s.acquire(i, "main", 0), "must owe at least one reference; got 0"),
     "changing an unknown set": (lambda s, i: s.extend("b.unknown", HOUR), "has no acknowledgment set 'b.unknown'"),
 }
@@ -362,7 +365,7 @@ def test_a_set_of_another_source_is_not_found(office: Office) -> None:
 
 def test_a_set_whose_handles_all_belong_to_the_job_cannot_be_acknowledged_from_outside(office: Office) -> None:
     made = office.begin("main", sinks=["main"])
-    with pytest.raises(AcknowledgmentError, match="name a handle; handles released from outside are none"):
+    with pytest.raises(AcknowledgmentError, match="give a handle; the handles released from outside are none"):
         office.theirs.acknowledge(made.set_id, positive=True)
 
 
@@ -477,7 +480,7 @@ def test_a_set_that_has_ended_is_not_changed_any_more(office: Office, act: Calla
     made = office.begin("main", complete=False)
     office.mine.cancel(made.set_id, "no more")
     before = office.mine.view.get(made.set_id)
-    with pytest.raises(AcknowledgmentError, match="it has ended, CANCELLED; only a pending set can be changed"):
+    with pytest.raises(AcknowledgmentError, match="has ended as CANCELLED; only a pending set can be changed"):
         act(office.theirs, made.set_id)
     assert office.mine.view.get(made.set_id) == before and office.count("invalid_acknowledgments") == 1
 
@@ -663,7 +666,7 @@ def test_a_release_after_the_time_was_up_is_late_and_ends_the_set_as_expired(off
 def test_a_set_whose_time_is_up_is_not_revived(office: Office, act: Callable[..., object]) -> None:
     made = office.begin("main", timeout=seconds(40), complete=False)
     office.fleet.clock.advance(40)
-    with pytest.raises(AcknowledgmentError, match="it has ended, EXPIRED"):
+    with pytest.raises(AcknowledgmentError, match="has ended as EXPIRED"):
         act(office.theirs, made.set_id)
     assert office.fleet.stored().attempts == 1
 
@@ -806,8 +809,8 @@ def test_a_set_that_was_written_since_is_left_alone(office: Office, order: Calla
     before = office.theirs.view.get(made.set_id)
     with pytest.raises(
         AcknowledgmentError,
-        match=rf"{made.set_id}' has changed since it was looked at: that was version {made.version}, "
-        rf"and it is PENDING, version {before.version} now; look at it again",
+        match=rf"{made.set_id}' has changed since it was read: version {made.version} was read, "
+        rf"and it is now PENDING, version {before.version}; check it again",
     ):
         order(office.theirs, made.set_id, version=made.version)
     assert office.theirs.view.get(made.set_id) == before
@@ -818,14 +821,14 @@ def test_a_set_that_was_written_since_is_left_alone(office: Office, order: Calla
 def test_a_set_that_ended_since_says_how(office: Office, order: Callable[..., Any]) -> None:
     made = office.begin("copy")
     office.mine.cancel(made.set_id, "no more")
-    with pytest.raises(AcknowledgmentError, match=r"and it is CANCELLED, version \d+ now"):
+    with pytest.raises(AcknowledgmentError, match=r"and it is now CANCELLED, version \d+"):
         order(office.theirs, made.set_id, version=made.version)
 
 
 def test_what_another_has_released_since_is_told_as_a_change(office: Office) -> None:
     made = office.begin("main", "copy", sinks=["main"])
     office.theirs.acknowledge(made.set_id, positive=True, release_id="by bob")
-    with pytest.raises(AcknowledgmentError, match="has changed since it was looked at"):
+    with pytest.raises(AcknowledgmentError, match="has changed since it was read"):
         office.theirs.acknowledge(made.set_id, positive=True, release_id="by ann", version=made.version)
 
 
@@ -986,7 +989,7 @@ def test_a_decision_is_made_anew_when_what_it_rests_on_has_changed(office: Offic
 def test_a_partition_that_never_stops_changing_is_one_clear_error(office: Office) -> None:
     made = office.begin("main")
     Busy(office, "x", MAX_TRIES + 5)
-    with pytest.raises(PartitionUpdateError, match="it, or its partition, keeps changing"):
+    with pytest.raises(PartitionUpdateError, match="the set or its partition keeps changing"):
         office.theirs.release(made.set_id, "main", positive=True)
     assert office.mine.view.get(made.set_id) == made
 
@@ -1050,8 +1053,8 @@ def test_a_set_that_cannot_be_read_is_logged_and_passed_over(office: Office, cap
     office.fleet.clock.advance(40)
     assert [s.set_id for s in office.theirs.expire_overdue()] == [made.set_id]
     assert office.theirs.view.next_expiry() is None
-    assert "acknowledgment set 'broken': what is stored cannot be read" in caplog.text
-    with pytest.raises(ProgressError, match="restore it, or delete the item"):
+    assert "acknowledgment set 'broken': the stored item cannot be read" in caplog.text
+    with pytest.raises(ProgressError, match="correct the item in the store, or delete it"):
         office.theirs.release("broken", "main", positive=True)
 
 
@@ -1066,7 +1069,7 @@ def test_ended_sets_are_kept_for_a_day_so_that_a_late_release_is_told_from_an_un
     assert office.theirs.release(made.set_id, "copy", positive=True)[1] is ReleaseEffect.LATE
     office.fleet.clock.advance(1)
     assert office.theirs.purge() == 1
-    with pytest.raises(AcknowledgmentSetNotFoundError, match="ended ones are kept for 24 hours"):
+    with pytest.raises(AcknowledgmentSetNotFoundError, match="Ended sets are kept for 24 hours"):
         office.theirs.release(made.set_id, "copy", positive=True)
 
 

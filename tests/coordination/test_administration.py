@@ -95,11 +95,13 @@ class Operation(Protocol):
 
 
 OPERATIONS: dict[str, Operation] = {
-    "release": lambda person, seen=None, version=None: person.release("p", seen=seen, version=version),
-    "reopen": lambda person, seen=None, version=None: person.reopen("p", seen=seen, version=version),
-    "park": lambda person, seen=None, version=None: person.park("p", seen=seen, version=version),
-    "reset": lambda person, seen=None, version=None: person.reset("p", {"n": 0}, seen=seen, version=version),
-    "delete": lambda person, seen=None, version=None: person.delete("p", seen=seen, version=version),
+    "release": lambda person, expected=None, version=None: person.release("p", expected=expected, version=version),
+    "reopen": lambda person, expected=None, version=None: person.reopen("p", expected=expected, version=version),
+    "park": lambda person, expected=None, version=None: person.park("p", expected=expected, version=version),
+    "reset": lambda person, expected=None, version=None: person.reset(
+        "p", {"n": 0}, expected=expected, version=version
+    ),
+    "delete": lambda person, expected=None, version=None: person.delete("p", expected=expected, version=version),
 }
 
 
@@ -124,7 +126,7 @@ def test_what_a_reset_makes_of_the_progress_is_made_of_the_one_that_is_written_o
     seen = office.person.get("p")
     office.a.leases.save_progress("p", {"n": 41})
 
-    written = office.person.reset("p", lambda partition: {"n": partition.progress["n"] + 1}, seen=seen)
+    written = office.person.reset("p", lambda partition: {"n": partition.progress["n"] + 1}, expected=seen)
 
     assert written.progress == {"n": 42}
 
@@ -148,7 +150,7 @@ def test_a_lease_that_ran_out_can_be_released_too(office: Office) -> None:
 def test_what_nobody_holds_is_not_released(office: Office, standing: str) -> None:
     getattr(office, standing)()
     before = office.p
-    with pytest.raises(PartitionStatusError, match=r"partition 'p' is \w+: nobody holds it"):
+    with pytest.raises(PartitionStatusError, match=r"partition 'p' is \w+: it has no owner"):
         office.person.release("p")
     assert office.p == before
 
@@ -180,9 +182,9 @@ def test_reopening_what_waits_for_a_later_time_makes_it_available_now(office: Of
 @pytest.mark.parametrize(
     ("standing", "message"),
     [
-        ("completed", "partition 'p' is COMPLETED: all its data is delivered; .* use reset"),
-        ("leased", "partition 'p' is ASSIGNED: a works on it; .* use release"),
-        ("waiting", "partition 'p' is UNASSIGNED: it waits for an owner already"),
+        ("completed", "partition 'p' is COMPLETED: all its data is delivered; use reset"),
+        ("leased", "partition 'p' is ASSIGNED: a works on it; use release"),
+        ("waiting", "partition 'p' is UNASSIGNED: it already waits for an owner"),
     ],
 )
 def test_what_is_not_closed_is_not_reopened(office: Office, standing: str, message: str) -> None:
@@ -258,7 +260,7 @@ def test_another_owner_than_the_person_saw_is_left_alone(office: Office, operati
     office.owner("b").leases.acquire(1)
     before = office.p
     with pytest.raises(
-        PartitionUpdateError, match="has changed in the meantime: it was ASSIGNED to a and is ASSIGNED to b now"
+        PartitionUpdateError, match="has changed in the meantime: it was ASSIGNED to a and is now ASSIGNED to b"
     ):
         OPERATIONS[operation](office.person, seen)
     assert office.p == before
@@ -269,7 +271,7 @@ def test_a_partition_that_was_deleted_meanwhile_is_said_to_be_gone(office: Offic
     seen = office.p
     office.person.delete("p")
     with pytest.raises(PartitionNotFoundError, match="'p'"):
-        office.person.release("p", seen=seen)
+        office.person.release("p", expected=seen)
 
 
 class LosesAnswers(InMemoryStore):
@@ -352,7 +354,9 @@ def test_it_tries_again_when_the_owner_was_faster(operation: str) -> None:
 
 @pytest.mark.parametrize("operation", ["release", "reset", "delete"])
 def test_it_does_not_try_for_ever(operation: str) -> None:
-    with pytest.raises(PartitionUpdateError, match=f"partition 'p' changed {MAX_TRIES} times meanwhile; try again"):
+    with pytest.raises(
+        PartitionUpdateError, match=f"partition 'p' changed {MAX_TRIES} times during the write; try again"
+    ):
         OPERATIONS[operation](renewed_before_each_write(MAX_TRIES))
 
 
@@ -406,8 +410,8 @@ def test_a_partition_that_was_parked_by_hand_is_reopened(office: Office) -> None
 @pytest.mark.parametrize(
     ("standing", "message"),
     [
-        ("completed", "partition 'p' is COMPLETED: all its data is delivered, there is nothing to park"),
-        ("parked", "partition 'p' is parked already"),
+        ("completed", "partition 'p' is COMPLETED: all its data is delivered, so there is nothing to park"),
+        ("parked", "partition 'p' is already parked"),
     ],
 )
 def test_what_is_finished_or_parked_is_not_parked(office: Office, standing: str, message: str) -> None:
@@ -442,8 +446,8 @@ def test_whatever_was_written_since_the_person_looked_makes_the_version_another_
     before = office.p
     with pytest.raises(
         PartitionUpdateError,
-        match=rf"partition 'p' has changed since it was looked at: that was version {seen.version}, and it is "
-        rf"ASSIGNED to a, version {before.version} now; look at it again",
+        match=rf"partition 'p' has changed since it was read: version {seen.version} was read, and it is now "
+        rf"ASSIGNED to a, version {before.version}; check it again",
     ):
         OPERATIONS[operation](office.person, version=seen.version)
     assert office.p == before
@@ -454,17 +458,17 @@ def test_a_stale_version_is_told_how_the_partition_stands_whatever_it_stands_lik
     seen = office.p
     office.person.park("p")
     for operation in OPERATIONS.values():
-        with pytest.raises(PartitionUpdateError, match=r"it is CLOSED \(parked\), version"):
+        with pytest.raises(PartitionUpdateError, match=r"it is now CLOSED \(parked\), version"):
             operation(office.person, version=seen.version)
     office.person.reset("p", {})
-    with pytest.raises(PartitionUpdateError, match=r"it is UNASSIGNED, version"):
+    with pytest.raises(PartitionUpdateError, match=r"it is now UNASSIGNED, version"):
         office.person.release("p", version=seen.version)
 
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
 def test_a_write_in_the_last_moment_makes_the_version_another_one(operation: str) -> None:
     person = renewed_before_each_write(1)
-    with pytest.raises(PartitionUpdateError, match=r"that was version 0, and it is ASSIGNED to a, version 1 now"):
+    with pytest.raises(PartitionUpdateError, match=r"version 0 was read, and it is now ASSIGNED to a, version 1"):
         OPERATIONS[operation](person, version=0)
     assert person.get("p").version == 1
 
@@ -482,7 +486,7 @@ class TakenBeforeEachWrite(RenewedBeforeEachWrite):
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
 def test_a_version_that_another_took_in_the_last_moment_is_told_with_its_version(operation: str) -> None:
     person = person_at(TakenBeforeEachWrite(1))
-    with pytest.raises(PartitionUpdateError, match=r"that was version 0, and it is ASSIGNED to b, version 1 now"):
+    with pytest.raises(PartitionUpdateError, match=r"version 0 was read, and it is now ASSIGNED to b, version 1"):
         OPERATIONS[operation](person, version=0)
 
 

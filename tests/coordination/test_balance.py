@@ -25,8 +25,8 @@ from airflow_provider_coordination.coordination.balance import (
 )
 from tests.support.depth import examples
 
-COUNT = Rules(balance_by=BY_COUNT, patience_seconds=180)
-THROUGHPUT = Rules(balance_by=BY_THROUGHPUT, patience_seconds=180)
+COUNT = Rules(balance_by=BY_COUNT, force_after_seconds=180)
+THROUGHPUT = Rules(balance_by=BY_THROUGHPUT, force_after_seconds=180)
 
 
 def members(*owners: str, **limits: int) -> list[Member]:
@@ -51,7 +51,7 @@ def loaded(**throughputs: list[float | None]) -> list[Lease]:
 
 
 def moves(found: Plan) -> list[tuple[str, str]]:
-    return [(move.giver, move.key) for move in found.ask]
+    return [(move.giver, move.key) for move in found.requests]
 
 
 # Shares
@@ -111,7 +111,7 @@ def test_what_is_free_for_longer_than_the_patience_is_taken_beyond_the_share_but
 
 
 def test_a_worker_that_cannot_be_asked_counts_as_one_and_is_left_alone() -> None:
-    old = Member(owner="old", listens=False)
+    old = Member(owner="old", hands_over=False)
     assert plan("a", leases(old=2, free=2), [*members("a"), old], [], COUNT).acquire == 2
     assert plan("a", leases(old=4), [*members("a"), old], [], COUNT) == Plan(acquire=2)
 
@@ -124,7 +124,7 @@ def test_leases_of_who_is_gone_belong_to_the_sum_and_to_nobody() -> None:
 
 
 def test_nothing_is_asked_for_where_something_is_free() -> None:
-    assert plan("a", leases(b=4, free=1), members("a", "b"), [], COUNT).ask == ()
+    assert plan("a", leases(b=4, free=1), members("a", "b"), [], COUNT).requests == ()
 
 
 def test_a_worker_asks_the_most_loaded_one_for_the_first_of_its_leases() -> None:
@@ -140,39 +140,39 @@ def test_among_equals_the_name_decides_who_gives_and_who_takes() -> None:
 
 
 def test_a_difference_of_one_is_even() -> None:
-    assert plan("a", leases(a=1, b=2), members("a", "b"), [], COUNT).ask == ()
+    assert plan("a", leases(a=1, b=2), members("a", "b"), [], COUNT).requests == ()
 
 
 def test_a_worker_asks_for_no_more_at_a_time_than_it_may() -> None:
     there, fleet = leases(b=10), members("a", "b")
-    assert len(plan("a", there, fleet, [], COUNT).ask) == 1
+    assert len(plan("a", there, fleet, [], COUNT).requests) == 1
     asked = [Move(key="b-03", giver="b", taker="a")]
-    assert plan("a", there, fleet, asked, COUNT).ask == ()
-    assert len(plan("a", there, fleet, asked, replace(COUNT, max_leases_to_steal=3)).ask) == 2
-    assert len(plan("a", there, fleet, [], replace(COUNT, max_leases_to_steal=99)).ask) == 5
+    assert plan("a", there, fleet, asked, COUNT).requests == ()
+    assert len(plan("a", there, fleet, asked, replace(COUNT, max_leases_to_steal=3)).requests) == 2
+    assert len(plan("a", there, fleet, [], replace(COUNT, max_leases_to_steal=99)).requests) == 5
 
 
 def test_a_worker_at_its_limit_asks_for_nothing() -> None:
-    assert plan("a", leases(a=1, b=9), members("b", a=1), [], COUNT).ask == ()
+    assert plan("a", leases(a=1, b=9), members("b", a=1), [], COUNT).requests == ()
 
 
 def test_a_worker_that_has_reached_its_limit_asks_no_longer() -> None:
     asked = [Move(key="b-00", giver="b", taker="a")]
-    assert plan("a", leases(a=1, b=9), members("b", a=2), asked, COUNT).drop == frozenset()
-    assert plan("a", leases(a=2, b=9), members("b", a=2), asked, COUNT).drop == {"b-00"}
+    assert plan("a", leases(a=1, b=9), members("b", a=2), asked, COUNT).obsolete == frozenset()
+    assert plan("a", leases(a=2, b=9), members("b", a=2), asked, COUNT).obsolete == {"b-00"}
 
 
 def test_what_others_have_asked_for_counts_as_theirs() -> None:
     there, fleet = leases(a=1, b=3, c=1), members("a", "b", "c")
     assert moves(plan("a", there, fleet, [], COUNT)) == [("b", "b-00")]
-    assert plan("a", there, fleet, [Move(key="b-02", giver="b", taker="c")], COUNT).ask == ()
+    assert plan("a", there, fleet, [Move(key="b-02", giver="b", taker="c")], COUNT).requests == ()
 
 
 def test_two_that_asked_at_once_for_the_same_difference_agree_who_goes_on_asking() -> None:
     there, fleet = leases(a=1, b=3, c=1), members("a", "b", "c")
     asked = [Move(key="b-00", giver="b", taker="c"), Move(key="b-01", giver="b", taker="a")]
-    assert plan("c", there, fleet, asked, COUNT).drop == frozenset()
-    assert plan("a", there, fleet, asked, COUNT).drop == {"b-01"}
+    assert plan("c", there, fleet, asked, COUNT).obsolete == frozenset()
+    assert plan("a", there, fleet, asked, COUNT).obsolete == {"b-01"}
 
 
 def test_two_that_asked_for_the_same_lease_agree_whose_it_is() -> None:
@@ -180,13 +180,13 @@ def test_two_that_asked_for_the_same_lease_agree_whose_it_is() -> None:
     asked = [Move(key="b-00", giver="b", taker="a"), Move(key="b-00", giver="b", taker="c")]
     assert plan("a", there, fleet, asked, COUNT) == Plan(acquire=2)
     of_c = plan("c", there, fleet, asked, COUNT)
-    assert of_c.drop == {"b-00"} and moves(of_c) == [("b", "b-01")]
+    assert of_c.obsolete == {"b-00"} and moves(of_c) == [("b", "b-01")]
 
 
 @pytest.mark.parametrize("now_there", [leases(a=3, b=3), leases(b=1), leases(b=0)], ids=["even", "one", "gone"])
 def test_what_was_asked_for_and_helps_no_more_is_dropped(now_there: list[Lease]) -> None:
     asked = [Move(key="b-00", giver="b", taker="a")]
-    assert plan("a", now_there, members("a", "b"), asked, COUNT).drop == {"b-00"}
+    assert plan("a", now_there, members("a", "b"), asked, COUNT).obsolete == {"b-00"}
 
 
 # Moves, by throughput
@@ -204,13 +204,13 @@ def test_the_lease_that_evens_out_most_moves() -> None:
 
 
 def test_a_move_that_would_be_moved_back_is_not_made() -> None:
-    assert plan("a", loaded(a=[], b=[1000, 0]), members("a", "b"), [], THROUGHPUT).ask == ()
+    assert plan("a", loaded(a=[], b=[1000, 0]), members("a", "b"), [], THROUGHPUT).requests == ()
 
 
 @pytest.mark.parametrize(("more", "moved"), [(20.0, False), (21.0, False), (22.0, True)])
 def test_a_move_must_gain_more_than_a_tenth_of_the_average(more: float, moved: bool) -> None:
     there = loaded(a=[100, 100], b=[100, 100, more / 2, more / 2])
-    assert bool(plan("a", there, members("a", "b"), [], THROUGHPUT).ask) == moved
+    assert bool(plan("a", there, members("a", "b"), [], THROUGHPUT).requests) == moved
     assert HYSTERESIS == 0.1
 
 
@@ -294,11 +294,11 @@ def test_rounds_in_any_order_settle_after_few_moves_and_stay_settled(
             shuffled = order.sample(snapshot, len(snapshot)) if rules.balance_by == BY_COUNT else snapshot
             assert plan(me, shuffled, order.sample(everybody, len(everybody)), [], rules) == todo, "deterministic"
             free = [lease.key for lease in snapshot if lease.owner is None]
-            assert todo.acquire == 0 or not todo.ask or not free
+            assert todo.acquire == 0 or not todo.requests or not free
             for key in free[: todo.acquire]:
                 stands[key] = replace(stands[key], owner=me, free_seconds=0)
                 quiet = 0
-            for move in todo.ask:
+            for move in todo.requests:
                 assert stands[move.key].owner == move.giver != me == move.taker
                 stands[move.key] = replace(stands[move.key], owner=me)
                 moved[move.key] += 1

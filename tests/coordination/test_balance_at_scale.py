@@ -36,7 +36,7 @@ def test_new_workers_have_their_share_after_few_rounds_and_each_partition_moves_
     moved: Counter[str] = Counter()
     rounds = 0
     while True:
-        asked = [move for me in NAMES for move in plan(me, list(leases.values()), members, [], rules).ask]
+        asked = [move for me in NAMES for move in plan(me, list(leases.values()), members, [], rules).requests]
         if not asked:
             break
         rounds += 1

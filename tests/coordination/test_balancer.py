@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_coordination.coordination.balancer import MAX_WISHES_BYTES, WISH_BYTES
+from airflow_provider_coordination.coordination.balancer import LEASE_REQUEST_BYTES, MAX_LEASE_REQUESTS_BYTES
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError, StoreUnavailableError
 from airflow_provider_coordination.coordination.metrics import WORKERS, CoordinationMetric
-from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
+from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, seconds
 from tests.coordination.jobs import HANDOVER, LOOK, Job, rounds
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, Fault
@@ -47,7 +47,7 @@ def test_a_worker_that_finds_nothing_free_is_handed_a_fair_part_lease_by_lease(f
     assert b.round() == ["p0"] and b.balancer.is_waiting, "it asks for the next one at once"
     rounds([b, a], 4)
     assert (a.held, b.held) == (["p2", "p3"], ["p0", "p1"])
-    assert b.count(CoordinationMetric.HANDOVERS_ASKED) == a.count(CoordinationMetric.HANDOVERS_GIVEN) == 2
+    assert b.count(CoordinationMetric.HANDOVERS_REQUESTED) == a.count(CoordinationMetric.HANDOVERS_GIVEN) == 2
     assert b.count(CoordinationMetric.HANDOVERS_FORCED) == 0
 
 
@@ -208,7 +208,9 @@ def test_a_partition_that_was_completed_meanwhile_is_asked_for_no_more(fleet: Fl
     a, b = asked(fleet)
     a.coordinator.leases.complete("p0")
     b.round()
-    assert "p0" not in [wish.key for worker in a.coordinator.workers.live() for wish in worker.wishes]
+    assert "p0" not in [
+        lease_request.key for worker in a.coordinator.workers.live() for lease_request in worker.lease_requests
+    ]
 
 
 def test_a_partition_that_somebody_else_took_meanwhile_is_left_to_that_one(fleet: Fleet) -> None:
@@ -236,7 +238,7 @@ def test_what_is_handed_over_after_the_request_was_taken_back_is_adopted_at_the_
     for key in ("p1", "p2", "p3"):
         a.coordinator.leases.complete(key)
     a.round()  # in the moment before b changes its mind
-    b.balancer._wishes.clear()
+    b.balancer._requests.clear()
     fleet.clock.advance(LOOK)
     b.round()
     assert b.held == ["p0"]
@@ -246,7 +248,7 @@ def test_of_two_that_ask_for_the_same_partition_the_first_gets_it(fleet: Fleet) 
     a, b = asked(fleet)
     fleet.clock.advance(1)
     c = Job(fleet, "c")
-    c.coordinator.workers.register(wishes=[next(iter(b.coordinator.workers.live()[1].wishes))])
+    c.coordinator.workers.register(lease_requests=[next(iter(b.coordinator.workers.live()[1].lease_requests))])
     a.round()
     assert fleet.stored("p0").owner == "b"
 
@@ -297,7 +299,7 @@ def test_nobody_takes_what_another_leaves_because_the_source_is_suspended(fleet:
 def test_who_hears_that_the_source_is_suspended_asks_for_nothing_any_more(fleet: Fleet) -> None:
     a, b = asked(fleet)
     fleet.owner("person").view.suspensions.suspend()
-    fleet.clock.advance(REMEMBERED_SECONDS)
+    fleet.clock.advance(CACHE_SECONDS)
     assert b.round() == [] and not b.balancer.is_waiting
     a.balancer.rebalance()
     assert a.balancer.leaving == {} and len(a.held) == 4
@@ -307,7 +309,7 @@ def test_what_was_handed_over_before_that_is_held_and_can_be_given_back(fleet: F
     a, b = asked(fleet)
     a.round()
     fleet.owner("person").view.suspensions.suspend()
-    fleet.clock.advance(REMEMBERED_SECONDS)
+    fleet.clock.advance(CACHE_SECONDS)
     assert b.round() == ["p0"] and b.round() == []
     b.stop()
     assert fleet.stored("p0").owner is None
@@ -473,7 +475,7 @@ def test_a_worker_asks_for_as_many_at_once_as_it_may_and_its_item_holds(fleet: F
     a.round()
     b.round()
     [worker] = [worker for worker in owner.workers.live() if worker.owner == "b"]
-    assert len(worker.wishes) == MAX_WISHES_BYTES // (904 + 1 + WISH_BYTES)
+    assert len(worker.lease_requests) == MAX_LEASE_REQUESTS_BYTES // (904 + 1 + LEASE_REQUEST_BYTES)
 
 
 # What it costs
@@ -565,8 +567,8 @@ def workers_come_and_go(seed: int, partitions: int, by: str) -> None:
     rounds(jobs, 60, every=5)
     holds = sorted(len(job.held) for job in jobs)
     assert sum(holds) == partitions and holds[-1] - holds[0] <= 1
-    moved = sum(job.count(CoordinationMetric.HANDOVERS_ASKED) for job in jobs)
+    moved = sum(job.count(CoordinationMetric.HANDOVERS_REQUESTED) for job in jobs)
     rounds(jobs, 10, every=5)
-    assert moved == sum(job.count(CoordinationMetric.HANDOVERS_ASKED) for job in jobs), "and then nothing moves"
+    assert moved == sum(job.count(CoordinationMetric.HANDOVERS_REQUESTED) for job in jobs), "and then nothing moves"
     owners = {key: fleet.stored(key).owner for key in names}
     assert all(owners[key] == job.name for job in jobs for key in job.held)

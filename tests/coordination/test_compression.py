@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination import compression
-from airflow_provider_coordination.coordination.compression import packed, unpacked
+from airflow_provider_coordination.coordination.compression import compress, decompress
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -19,25 +19,25 @@ values = st.recursive(
 
 @given(values)
 def test_what_is_packed_unpacks(value: object) -> None:
-    text = packed(value)
-    assert unpacked(text) == value
+    text = compress(value)
+    assert decompress(text) == value
     assert text.isascii()
 
 
 def test_what_repeats_itself_is_short() -> None:
-    assert len(packed(["the same owner"] * 1000)) < 200
+    assert len(compress(["the same owner"] * 1000)) < 200
 
 
 @pytest.mark.parametrize(
-    "text", ["!", "AAAA", "é", packed([1, 2, 3])[:8], base64.b64encode(zlib.compress(b"{")).decode()]
+    "text", ["!", "AAAA", "é", compress([1, 2, 3])[:8], base64.b64encode(zlib.compress(b"{")).decode()]
 )
 def test_a_text_that_was_not_packed_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        unpacked(text)
+        decompress(text)
 
 
 def test_a_value_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compression, "MAX_UNPACKED_BYTES", 100)
-    assert unpacked(packed("x" * 98)) == "x" * 98
+    monkeypatch.setattr(compression, "MAX_DECOMPRESSED_BYTES", 100)
+    assert decompress(compress("x" * 98)) == "x" * 98
     with pytest.raises(ValueError, match="too large"):
-        unpacked(packed("x" * 99))
+        decompress(compress("x" * 99))

@@ -113,7 +113,7 @@ def test_work_on_a_lease_that_ran_out_is_refused_although_nobody_took_it(fleet: 
         lambda: a.leases.complete("x", {}),
         lambda: a.leases.close("x", timedelta(0)),
     ):
-        with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
+        with pytest.raises(PartitionNotOwnedError, match="expired before it was renewed"):
             work()
     assert a.view.get("x") == acquired
 
@@ -145,7 +145,9 @@ def test_an_owner_that_lost_its_lease_can_write_nothing(fleet: Fleet) -> None:
     fleet.clock.advance(TIMEOUT + MARGIN)
     [taken] = b.leases.acquire(1)
     assert a.leases.owns("x")
-    with pytest.raises(PartitionNotOwnedError, match="lease of a is lost; it is ASSIGNED now, owner b, version"):
+    with pytest.raises(
+        PartitionNotOwnedError, match="lease of a is lost; the partition is now ASSIGNED, owner b, version"
+    ):
         a.leases.save_progress("x", {"zombie": True})
     assert a.leases.held == {}
     with pytest.raises(PartitionNotOwnedError, match="is not leased to a"):
@@ -187,13 +189,13 @@ def test_renew_due_leaves_fresh_leases_alone_and_forgets_lost_ones(fleet: Fleet)
     assert {key: p.version - acquired[key] for key, p in a.leases.held.items()} == {"x": 1, "y": 1}
 
 
-@pytest.mark.parametrize(("joins_cheaply", "requests"), [(True, 3), (False, 120)])
+@pytest.mark.parametrize(("combines_writes_cheaply", "requests"), [(True, 3), (False, 120)])
 def test_many_leases_are_renewed_in_as_few_requests_as_cost_no_more(
-    fleet: Fleet, joins_cheaply: bool, requests: int
+    fleet: Fleet, combines_writes_cheaply: bool, requests: int
 ) -> None:
     many = [f"p{n:03}" for n in range(120)]
     a = fleet.working("a", *many)
-    fleet.store.store.joins_cheaply = joins_cheaply  # type: ignore[misc]
+    fleet.store.store.combines_writes_cheaply = combines_writes_cheaply  # type: ignore[misc]
     for renew in (a.leases.renew_due, lambda: a.leases.checkpoint_each({key: {"read": key} for key in many})):
         fleet.clock.advance(25)
         fleet.store.calls.clear()
@@ -204,10 +206,10 @@ def test_many_leases_are_renewed_in_as_few_requests_as_cost_no_more(
     assert all(fleet.stored(key).progress == {"read": key} for key in many)
 
 
-@pytest.mark.parametrize("joins_cheaply", [True, False])
-def test_of_many_leases_those_that_are_lost_hold_no_other(fleet: Fleet, joins_cheaply: bool) -> None:
+@pytest.mark.parametrize("combines_writes_cheaply", [True, False])
+def test_of_many_leases_those_that_are_lost_hold_no_other(fleet: Fleet, combines_writes_cheaply: bool) -> None:
     a = fleet.working("a", "u", "v", "w", "x", "y", "z")
-    fleet.store.store.joins_cheaply = joins_cheaply  # type: ignore[misc]
+    fleet.store.store.combines_writes_cheaply = combines_writes_cheaply  # type: ignore[misc]
     taken = a.leases.held["w"].given_up(fleet.clock.now())
     fleet.store.transact(update=[taken])
     fleet.clock.advance(25)
@@ -466,7 +468,7 @@ def test_a_lease_that_runs_long_is_not_renewed_until_its_end_is_near(fleet: Flee
 def test_a_partition_whose_progress_changed_meanwhile_is_not_left_to_wait_for_what_may_have_ended(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     fleet.store.store.transact(update=[fleet.stored().with_progress({"acknowledged": "by another"})])
-    with pytest.raises(ProgressChangedError, match="look again whether there is anything to wait for"):
+    with pytest.raises(ProgressChangedError, match="check again whether acknowledgments are pending"):
         a.leases.await_acknowledgment("x", timedelta(hours=2))
     assert a.leases.owns("x") and not fleet.stored().is_awaiting
     a.leases.await_acknowledgment("x", timedelta(hours=2))
@@ -476,7 +478,7 @@ def test_a_partition_whose_progress_changed_meanwhile_is_not_left_to_wait_for_wh
 def test_a_lease_that_ran_out_cannot_be_made_to_wait(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     fleet.clock.advance(TIMEOUT)
-    with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
+    with pytest.raises(PartitionNotOwnedError, match="expired before it was renewed"):
         a.leases.await_acknowledgment("x", timedelta(hours=2))
 
 
@@ -531,7 +533,7 @@ def test_a_partition_is_deleted_by_its_owner_alone(fleet: Fleet) -> None:
     with pytest.raises(PartitionNotOwnedError, match="is not leased to b"):
         b.leases.delete("x")
     fleet.clock.advance(TIMEOUT)
-    with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
+    with pytest.raises(PartitionNotOwnedError, match="expired before it was renewed"):
         a.leases.delete("x")
     fleet.clock.advance(MARGIN)
     b.leases.acquire(1)
@@ -545,7 +547,7 @@ def test_an_owner_that_lost_a_partition_unawares_does_not_delete_it(fleet: Fleet
     a, b = fleet.working("a", "x", clock=ManualClock()), fleet.owner("b")
     fleet.lease_passes()
     [taken] = b.leases.acquire(1)
-    with pytest.raises(PartitionNotOwnedError, match="the lease of a is lost; it is ASSIGNED now, owner b"):
+    with pytest.raises(PartitionNotOwnedError, match="the lease of a is lost; the partition is now ASSIGNED, owner b"):
         a.leases.delete("x")
     assert fleet.stored() == taken
 
@@ -628,26 +630,26 @@ def test_work_is_available_when_a_worker_could_acquire_it_and_not_before(fleet: 
 def test_a_decision_about_anybodys_partition_is_written_if_it_is_as_it_was_seen(fleet: Fleet) -> None:
     fleet.working("a", "x")
     b = fleet.owner("b")
-    seen = b.settling.current("x")
+    seen = b.settlement.current("x")
     assert seen == fleet.stored()
     fleet.store.store.transact(update=[fleet.stored()])
     with pytest.raises(PartitionUpdateError):
-        b.settling.settle(seen, lambda p: p.with_progress({"n": 1}))
-    seen = b.settling.current("x")
+        b.settlement.settle(seen, lambda p: p.with_progress({"n": 1}))
+    seen = b.settlement.current("x")
     assert seen is not None
-    written = b.settling.settle(seen, lambda p: p.with_progress({"n": 1}))
+    written = b.settlement.settle(seen, lambda p: p.with_progress({"n": 1}))
     assert written == fleet.stored() and (written.owner, written.progress) == ("a", {"n": 1})
 
 
 def test_a_decision_about_a_partition_that_one_holds_goes_through_the_lease(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
-    seen = a.settling.current("x")
+    seen = a.settlement.current("x")
     assert seen == a.leases.held["x"]
-    assert a.settling.settle(seen, lambda p: p.with_progress({"n": 1})) == a.leases.held["x"] == fleet.stored()
-    a.settling.settle(a.leases.held["x"], lambda p: p.completed(fleet.clock.now()))
+    assert a.settlement.settle(seen, lambda p: p.with_progress({"n": 1})) == a.leases.held["x"] == fleet.stored()
+    a.settlement.settle(a.leases.held["x"], lambda p: p.completed(fleet.clock.now()))
     assert a.leases.held == {}
     with pytest.raises(PartitionNotOwnedError):
-        a.settling.settle(fleet.stored(), lambda p: p, needs_trust=True)
+        a.settlement.settle(fleet.stored(), lambda p: p, requires_trust=True)
 
 
 def test_a_decision_is_written_together_with_all_that_it_rests_on_or_not_at_all(fleet: Fleet) -> None:
@@ -657,7 +659,7 @@ def test_a_decision_is_written_together_with_all_that_it_rests_on_or_not_at_all(
     seen, new = fleet.stored(), a.view.new("z", {})
     for others in ({"update": [stale]}, {"unchanged": [stale]}):
         with pytest.raises(PartitionUpdateError):
-            fleet.owner("b").settling.settle(seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
+            fleet.owner("b").settlement.settle(seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
         with pytest.raises(PartitionUpdateError):
-            a.settling.settle(seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
+            a.settlement.settle(seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
     assert fleet.stored() == seen == a.leases.held["x"] and a.view.get("z") is None

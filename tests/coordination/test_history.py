@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from airflow_provider_coordination.coordination.history import (
     MAX_PAGE_CHARACTERS,
     MAX_REASON_CHARACTERS,
-    Begin,
-    End,
     History,
     Holding,
+    HoldingEnd,
+    HoldingStart,
     Transition,
     deletion_of,
     holdings,
@@ -270,8 +270,22 @@ def test_a_life_is_told_from_owner_to_owner() -> None:
     life.acquired(B, 40)
     life.completed(50)
     assert life.holdings() == [
-        Holding(owner=A, began_at=at(1), begin=Begin.ACQUIRED, ended_at=at(30), end=End.RELEASED, reason="given up"),
-        Holding(owner=B, began_at=at(40), begin=Begin.ACQUIRED, ended_at=at(50), end=End.COMPLETED, reason="completed"),
+        Holding(
+            owner=A,
+            began_at=at(1),
+            begin=HoldingStart.ACQUIRED,
+            ended_at=at(30),
+            end=HoldingEnd.RELEASED,
+            reason="given up",
+        ),
+        Holding(
+            owner=B,
+            began_at=at(40),
+            begin=HoldingStart.ACQUIRED,
+            ended_at=at(50),
+            end=HoldingEnd.COMPLETED,
+            reason="completed",
+        ),
     ]
     assert life.holdings(now=500) == life.holdings()
 
@@ -279,7 +293,7 @@ def test_a_life_is_told_from_owner_to_owner() -> None:
 def test_who_holds_it_now_has_no_end() -> None:
     life = Life()
     life.acquired(A, 1)
-    assert life.holdings() == [Holding(owner=A, began_at=at(1), begin=Begin.ACQUIRED)]
+    assert life.holdings() == [Holding(owner=A, began_at=at(1), begin=HoldingStart.ACQUIRED)]
     assert life.holdings(now=60) == life.holdings()
 
 
@@ -288,8 +302,8 @@ def test_a_lease_that_ran_out_and_that_nobody_took_over_ends_when_it_ran_out() -
     life.acquired(A, 1)
     life.becomes(life.partition.renewed(at(80)), 20)
     [dead] = life.holdings(now=500)
-    assert (dead.began_at, dead.ended_at, dead.end) == (at(1), at(80), End.EXPIRED)
-    assert dead.reason == "nobody has taken it over yet"
+    assert (dead.began_at, dead.ended_at, dead.end) == (at(1), at(80), HoldingEnd.EXPIRED)
+    assert dead.reason == "no owner has taken it over yet"
 
 
 def test_a_lease_that_ran_out_ends_when_it_ran_out_and_not_when_it_was_taken_over() -> None:
@@ -297,8 +311,15 @@ def test_a_lease_that_ran_out_ends_when_it_ran_out_and_not_when_it_was_taken_ove
     life.acquired(A, 1)
     life.acquired(B, 70)
     assert life.holdings() == [
-        Holding(owner=A, began_at=at(1), begin=Begin.ACQUIRED, ended_at=at(61), end=End.EXPIRED, reason="taken over"),
-        Holding(owner=B, began_at=at(70), begin=Begin.TAKEN_OVER),
+        Holding(
+            owner=A,
+            began_at=at(1),
+            begin=HoldingStart.ACQUIRED,
+            ended_at=at(61),
+            end=HoldingEnd.EXPIRED,
+            reason="taken over",
+        ),
+        Holding(owner=B, began_at=at(70), begin=HoldingStart.TAKEN_OVER),
     ]
 
 
@@ -306,7 +327,7 @@ def test_a_lease_that_is_taken_away_while_it_runs_is_taken_over() -> None:
     life = Life()
     life.acquired(A, 1)
     life.acquired(B, 20)
-    assert [(h.ended_at, h.end) for h in life.holdings()] == [(at(20), End.TAKEN_OVER), (None, End.HELD)]
+    assert [(h.ended_at, h.end) for h in life.holdings()] == [(at(20), HoldingEnd.TAKEN_OVER), (None, HoldingEnd.HELD)]
 
 
 def test_a_worker_that_died_before_it_told_anything_is_still_known_to_have_held_it_until_its_lease_ran_out() -> None:
@@ -314,7 +335,7 @@ def test_a_worker_that_died_before_it_told_anything_is_still_known_to_have_held_
     life.acquired(A, 1)
     life.acquired(B, 70)
     first, second = life.holdings(without=[0])
-    assert first == Holding(owner=A, ended_at=at(61), end=End.EXPIRED, reason="taken over")
+    assert first == Holding(owner=A, ended_at=at(61), end=HoldingEnd.EXPIRED, reason="taken over")
     assert (second.owner, second.began_at) == (B, at(70))
 
 
@@ -332,10 +353,10 @@ def test_an_end_that_was_never_told_is_unknown_and_when_the_lease_was_to_end() -
     life.given_up(30)
     life.acquired(B, 90)
     first, second = life.holdings(without=[1])
-    assert (first.owner, first.end, first.ended_at) == (A, End.UNKNOWN, at(61))
-    assert (second.owner, second.end) == (B, End.HELD)
+    assert (first.owner, first.end, first.ended_at) == (A, HoldingEnd.UNKNOWN, at(61))
+    assert (second.owner, second.end) == (B, HoldingEnd.HELD)
     life.given_up(95)
-    assert [h.end for h in life.holdings(without=[1, 3], now=96)] == [End.UNKNOWN, End.UNKNOWN]
+    assert [h.end for h in life.holdings(without=[1, 3], now=96)] == [HoldingEnd.UNKNOWN, HoldingEnd.UNKNOWN]
 
 
 def test_an_end_that_was_never_told_came_before_the_present_owner() -> None:
@@ -344,7 +365,7 @@ def test_an_end_that_was_never_told_came_before_the_present_owner() -> None:
     life.given_up(30)
     life.acquired(B, 40)
     first, second = life.holdings(without=[1, 2], now=45)
-    assert (first.end, first.ended_at, second.began_at) == (End.UNKNOWN, at(40), at(40))
+    assert (first.end, first.ended_at, second.began_at) == (HoldingEnd.UNKNOWN, at(40), at(40))
 
 
 def test_a_completion_that_was_never_told_is_known_from_the_partition() -> None:
@@ -352,7 +373,7 @@ def test_a_completion_that_was_never_told_is_known_from_the_partition() -> None:
     life.acquired(A, 1)
     life.completed(30)
     assert life.holdings(without=[1], now=31) == [
-        Holding(owner=A, began_at=at(1), begin=Begin.ACQUIRED, ended_at=at(30), end=End.COMPLETED)
+        Holding(owner=A, began_at=at(1), begin=HoldingStart.ACQUIRED, ended_at=at(30), end=HoldingEnd.COMPLETED)
     ]
 
 
@@ -371,25 +392,25 @@ def test_owners_between_two_that_told_are_known_by_what_the_second_says() -> Non
     life.acquired("c", 20)
     life.acquired(B, 100)
     assert [(h.owner, h.end) for h in life.holdings(without=[1, 2])] == [
-        (A, End.UNKNOWN),
-        ("c", End.EXPIRED),
-        (B, End.HELD),
+        (A, HoldingEnd.UNKNOWN),
+        ("c", HoldingEnd.EXPIRED),
+        (B, HoldingEnd.HELD),
     ]
 
 
 def test_each_way_to_end_has_its_word() -> None:
     for change, end in [
-        (lambda p: p.given_up(at(5)), End.RELEASED),
-        (lambda p: p.completed(at(5)), End.COMPLETED),
-        (lambda p: p.closed(at(500)), End.CLOSED),
-        (lambda p: p.failed("no").given_up(at(5)), End.FAILED),
-        (lambda p: p.failed("no").resting(at(500)), End.FAILED),
-        (lambda p: p.failed("no").resting(PARKED_UNTIL), End.PARKED),
-        (lambda p: p.resting(PARKED_UNTIL).because(ChangeKind.PARKED, "parked by hand", "ann"), End.PARKED),
-        (lambda p: p.reset({}, at(5)).because(ChangeKind.RESET, "reset by hand", "ann"), End.RESET),
-        (lambda p: p.given_up(at(5)).because(ChangeKind.RELEASED, "released by hand", "ann"), End.RELEASED),
-        (lambda p: p.acquired(B, at(90)).because(ChangeKind.HANDED_OVER), End.HANDED_OVER),
-        (lambda p: p.awaiting(at(90)), End.AWAITING),
+        (lambda p: p.given_up(at(5)), HoldingEnd.RELEASED),
+        (lambda p: p.completed(at(5)), HoldingEnd.COMPLETED),
+        (lambda p: p.closed(at(500)), HoldingEnd.CLOSED),
+        (lambda p: p.failed("no").given_up(at(5)), HoldingEnd.FAILED),
+        (lambda p: p.failed("no").resting(at(500)), HoldingEnd.FAILED),
+        (lambda p: p.failed("no").resting(PARKED_UNTIL), HoldingEnd.PARKED),
+        (lambda p: p.resting(PARKED_UNTIL).because(ChangeKind.PARKED, "parked by hand", "ann"), HoldingEnd.PARKED),
+        (lambda p: p.reset({}, at(5)).because(ChangeKind.RESET, "reset by hand", "ann"), HoldingEnd.RESET),
+        (lambda p: p.given_up(at(5)).because(ChangeKind.RELEASED, "released by hand", "ann"), HoldingEnd.RELEASED),
+        (lambda p: p.acquired(B, at(90)).because(ChangeKind.HANDED_OVER), HoldingEnd.HANDED_OVER),
+        (lambda p: p.awaiting(at(90)), HoldingEnd.AWAITING),
     ]:
         life = Life()
         life.acquired(A, 1)
@@ -397,19 +418,21 @@ def test_each_way_to_end_has_its_word() -> None:
         first = life.holdings()[0]
         assert (first.owner, first.ended_at, first.end) == (A, at(5), end)
         assert (first.by == "ann") == ("by hand" in first.reason)
-    assert holdings([deletion_of(life.partition, at(6))], now=NOW)["p"][-1].end is End.DELETED
+    assert holdings([deletion_of(life.partition, at(6))], now=NOW)["p"][-1].end is HoldingEnd.DELETED
 
 
 @pytest.mark.parametrize(
     ("kind", "words", "end"),
     [
-        (ChangeKind.RELEASED, "failed disk is replaced", End.RELEASED),
-        (ChangeKind.REOPENED, "reset of the router: it was handed over", End.RELEASED),
-        (ChangeKind.FAILED, "released by hand", End.FAILED),
-        (ChangeKind.RESET, "failed", End.RESET),
+        (ChangeKind.RELEASED, "failed disk is replaced", HoldingEnd.RELEASED),
+        (ChangeKind.REOPENED, "reset of the router: it was handed over", HoldingEnd.RELEASED),
+        (ChangeKind.FAILED, "released by hand", HoldingEnd.FAILED),
+        (ChangeKind.RESET, "failed", HoldingEnd.RESET),
     ],
 )
-def test_what_ended_a_lease_goes_by_the_kind_and_never_by_the_words(kind: ChangeKind, words: str, end: End) -> None:
+def test_what_ended_a_lease_goes_by_the_kind_and_never_by_the_words(
+    kind: ChangeKind, words: str, end: HoldingEnd
+) -> None:
     life = Life()
     life.acquired(A, 1)
     life.becomes(life.partition.given_up(at(5)).because(kind, words, "ann"), 5)
@@ -421,8 +444,8 @@ def test_a_lease_whose_taker_says_handed_over_in_words_alone_was_taken_over() ->
     life.acquired(A, 1)
     life.becomes(life.partition.acquired(B, at(90)).because(ChangeKind.TAKEN_OVER, "handed over"), 5)
     assert [(held.begin, held.end) for held in life.holdings()] == [
-        (Begin.ACQUIRED, End.TAKEN_OVER),
-        (Begin.TAKEN_OVER, End.HELD),
+        (HoldingStart.ACQUIRED, HoldingEnd.TAKEN_OVER),
+        (HoldingStart.TAKEN_OVER, HoldingEnd.HELD),
     ]
 
 
@@ -434,7 +457,7 @@ def test_a_transition_of_another_version_is_read_although_its_kind_is_not_known(
     page = replace(page, progress={"packed": base64.b64encode(zlib.compress(content.encode())).decode()})
     [read] = transitions_in(page)
     assert (read.kind, read.former_owner, read.reason) == (ChangeKind.OTHER, A, "failed: OSError: no")
-    assert [held.end for held in holdings([read], now=NOW)["p"]] == [End.RELEASED]
+    assert [held.end for held in holdings([read], now=NOW)["p"]] == [HoldingEnd.RELEASED]
 
 
 def test_what_waits_for_acknowledgments_is_held_by_no_process() -> None:
@@ -443,8 +466,8 @@ def test_what_waits_for_acknowledgments_is_held_by_no_process() -> None:
     life.becomes(life.partition.awaiting(at(600)), 5)
     life.completed(9)
     second = life.holdings()[1]
-    assert (second.owner, second.begin, second.began_at) == (f"{A}:acknowledgment", Begin.AWAITING, at(5))
-    assert (second.ended_at, second.end) == (at(9), End.COMPLETED)
+    assert (second.owner, second.begin, second.began_at) == (f"{A}:acknowledgment", HoldingStart.AWAITING, at(5))
+    assert (second.ended_at, second.end) == (at(9), HoldingEnd.COMPLETED)
 
 
 def test_versions_put_in_order_what_clocks_do_not_and_no_two_holdings_overlap() -> None:

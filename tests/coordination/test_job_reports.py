@@ -41,7 +41,7 @@ def averages(*counted: tuple[float, int]) -> dict[str, float]:
 
 
 def test_a_report_survives_its_text() -> None:
-    rates = {"1m": COUNTS.a_second(60), "5m": COUNTS.a_second(300), "15m": COUNTS.a_second(900)}
+    rates = {"1m": COUNTS.per_second(60), "5m": COUNTS.per_second(300), "15m": COUNTS.per_second(900)}
     report = JobReport(
         at=NOW, totals=COUNTS, rates=rates, lag_ms={shard(0): 120, shard(1): 0}, parse_errors=(an_error(1),)
     )

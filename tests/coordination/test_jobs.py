@@ -111,7 +111,7 @@ def test_a_job_runs_once_it_can_read_and_not_when_its_process_is_there(fleet: Fl
     starting.begin()
     starting.note(application_id="local-1")
     assert (known(jobs).state, known(jobs).has_begun) == (JobState.STARTING, True)
-    starting.reads()
+    starting.note_reading()
     assert (known(jobs).state, known(jobs).has_begun) == (JobState.RUNNING, True)
 
 
@@ -126,7 +126,7 @@ def test_a_job_that_begins_is_alive_as_long_as_its_heart_beats(fleet: Fleet, job
     submit(fleet, jobs)
     running = record(fleet)
     running.begin()
-    running.reads()
+    running.note_reading()
     for _ in range(5):
         fleet.clock.advance(TIMEOUT / 2)
         running.renew_due()
@@ -221,7 +221,7 @@ def test_a_job_that_was_taken_for_dead_stops_and_its_own_outcome_is_refused(flee
     assert jobs.end("a", {"exit_code": None})
     assert not jobs.end("a", DONE)
     running.renew_due()
-    assert stops == ["it was taken for dead"]
+    assert stops == ["it was considered dead"]
     assert not running.end(DONE)
     assert known(jobs).outcome == {"exit_code": None}
 
@@ -250,7 +250,7 @@ def test_a_driver_that_the_cluster_starts_again_is_refused_and_the_first_goes_on
     submit(fleet, jobs)
     first = record(fleet)
     first.begin()
-    with pytest.raises(SettingsTakenError, match="have served another driver, and serve one"):
+    with pytest.raises(SettingsTakenError, match="another driver has already used the settings of job"):
         record(fleet).begin()
     first.renew_due()
     assert first.end(DONE)

@@ -277,7 +277,7 @@ class LeaseSafety(RuleBasedStateMachine):
                 lambda: worker.coordinator.leases.fail(key, "boom"),
                 lambda before, now=now: {key: before.failed("boom", now)},  # type: ignore[misc]
                 fault,
-                needs_trust=False,
+                requires_trust=False,
             )
             if times > 1:
                 self.time_passes(FIRST_DELAY.total_seconds())
@@ -293,7 +293,7 @@ class LeaseSafety(RuleBasedStateMachine):
             lambda: worker.coordinator.leases.give_up(key, after=timedelta(seconds=after)),
             lambda before: {key: before.given_up(at)},
             fault,
-            needs_trust=False,
+            requires_trust=False,
         )
 
     @rule(n=leases, wait=st.sampled_from([30, 300, 7200]), fault=faults)
@@ -318,7 +318,7 @@ class LeaseSafety(RuleBasedStateMachine):
             lambda: worker.coordinator.leases.renew(key),
             lambda before: {key: before.renewed(now)},
             fault,
-            needs_trust=False,
+            requires_trust=False,
             by_main_thread=False,
         )
 
@@ -429,7 +429,7 @@ class LeaseSafety(RuleBasedStateMachine):
             lambda: worker.coordinator.handover.give(key, taker.owner, unchanged=unchanged),
             lambda before: {key: before.acquired(taker.owner, now)},
             fault,
-            needs_trust=False,
+            requires_trust=False,
             unchanged=unchanged,
         )
         if looks_again:
@@ -483,10 +483,10 @@ class LeaseSafety(RuleBasedStateMachine):
         if before and before.owner:
             self.excused.add((before.owner, key))
         calls: dict[str, Callable[[], object]] = {
-            "release": lambda: self.person.release(key, seen=seen),
-            "reopen": lambda: self.person.reopen(key, seen=seen),
-            "reset": lambda: self.person.reset(key, {"count": 0}, seen=seen),
-            "delete": lambda: self.person.delete(key, seen=seen),
+            "release": lambda: self.person.release(key, expected=seen),
+            "reopen": lambda: self.person.reopen(key, expected=seen),
+            "reset": lambda: self.person.reset(key, {"count": 0}, expected=seen),
+            "delete": lambda: self.person.delete(key, expected=seen),
         }
         self.arm(self.workers[0], fault)
         error = self.outcome(calls[order])
@@ -500,8 +500,8 @@ class LeaseSafety(RuleBasedStateMachine):
             assert isinstance(error, CoordinationError) or order == "delete"
             self.settle(None, {})
         elif error is None or isinstance(error, StoreUnavailableError):
-            as_seen = not seen or (seen.status, seen.owner) == (before.status, before.owner)
-            self.settle(error, {key: effects[order](before)} if as_seen else {})
+            only_if_unchanged = not seen or (seen.status, seen.owner) == (before.status, before.owner)
+            self.settle(error, {key: effects[order](before)} if only_if_unchanged else {})
         else:
             self.settle(None, {})
 
@@ -654,13 +654,13 @@ class LeaseSafety(RuleBasedStateMachine):
         effect: Callable[[Row], Rows],
         fault: str,
         *,
-        needs_trust: bool = True,
+        requires_trust: bool = True,
         unchanged: Sequence[Partition] = (),
         by_main_thread: bool = True,
     ) -> CoordinationError | None:
         """Let a worker write a partition, and judge what the store and the worker make of it."""
         known = worker.coordinator.leases.held.get(key)
-        may_try = known is not None and (not needs_trust or worker.coordinator.leases.owns(key))
+        may_try = known is not None and (not requires_trust or worker.coordinator.leases.owns(key))
         if known and known.version != self.versions.get(key) and fault in ("taken", "slow"):
             fault = "none"  # an earlier write is found out about in this act: one thing at a time
         self.arm(worker, fault)

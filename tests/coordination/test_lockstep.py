@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError, StoreUnavailableError
 from airflow_provider_coordination.coordination.leases import LeaseChange
-from airflow_provider_coordination.coordination.lockstep import Steps, alone, in_step
+from airflow_provider_coordination.coordination.lockstep import Steps, run_alone, run_in_lockstep
 from airflow_provider_coordination.coordination.partition import Partition
 from tests.support.partitions import a_partition
 
@@ -40,20 +40,20 @@ def writes(key: str, times: int) -> Steps[list[str]]:
 
 def test_what_processes_want_written_at_the_same_step_goes_together() -> None:
     write = Writing()
-    results = in_step([writes("x", 2), writes("y", 1), writes("z", 0), writes("w", 2)], write)
+    results = run_in_lockstep([writes("x", 2), writes("y", 1), writes("z", 0), writes("w", 2)], write)
     assert results == [["x", "x"], ["y"], [], ["w", "w"]]
     assert write.together == [["x", "y", "w"], ["x", "w"]]
 
 
 def test_a_refusal_is_raised_in_the_process_that_it_is_about() -> None:
     write = Writing(y=PartitionUpdateError("changed"))
-    assert in_step([writes("x", 1), writes("y", 1)], write) == [["x"], ["y"]]
+    assert run_in_lockstep([writes("x", 1), writes("y", 1)], write) == [["x"], ["y"]]
     assert write.together == [["x", "y"], ["y"]]
 
 
 def test_what_one_raises_holds_no_other() -> None:
     error = ValueError("x is bad")
-    results = in_step([writes("w", 2), writes("x", 2), writes("y", 2)], Writing(x=error))
+    results = run_in_lockstep([writes("w", 2), writes("x", 2), writes("y", 2)], Writing(x=error))
     assert results == [["w", "w"], error, ["y", "y"]]
 
 
@@ -66,12 +66,12 @@ def test_once_the_store_is_away_nothing_further_is_begun() -> None:
             raise StoreUnavailableError("connection reset")
         yield LeaseChange(partition_key=key, change=lambda p: p)
 
-    results = in_step([asks("x"), asks("y"), asks("z")], Writing())
+    results = run_in_lockstep([asks("x"), asks("y"), asks("z")], Writing())
     assert begun == ["x", "y"]
     assert results[0] is None and results[1] is results[2]
 
 
 def test_one_alone_returns_or_raises() -> None:
-    assert alone(writes("x", 1), Writing()) == ["x"]
+    assert run_alone(writes("x", 1), Writing()) == ["x"]
     with pytest.raises(ValueError, match="x is bad"):
-        alone(writes("x", 1), Writing(x=ValueError("x is bad")))
+        run_alone(writes("x", 1), Writing(x=ValueError("x is bad")))

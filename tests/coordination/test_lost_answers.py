@@ -46,7 +46,7 @@ def test_a_write_whose_answer_was_lost_does_not_lose_the_lease(fleet: Fleet) -> 
 def test_progress_made_from_an_older_one_than_the_stored_is_refused_and_the_lease_kept(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     unanswered(fleet, lambda: a.leases.save_progress("x", {"n": 1}))
-    with pytest.raises(ProgressChangedError, match="goes on from the stored progress"):
+    with pytest.raises(ProgressChangedError, match="continues from the stored progress"):
         a.leases.save_progress("x", {"m": 1})
     assert a.leases.owns("x")
     assert a.leases.held["x"].progress == {"n": 1}
@@ -299,10 +299,10 @@ def test_an_earlier_write_that_left_the_same_partition_does_not_pass_for_one_tha
     a = fleet.working("a", "x")
     a.create_partitions({"y": {}})
     unanswered(fleet, lambda: a.leases.renew("x"))
-    seen, other = a.settling.current("x"), a.view.get("y")
+    seen, other = a.settlement.current("x"), a.view.get("y")
     assert seen is not None and other is not None
     # In the same instant: the same lease.
-    a.settling.settle(seen, a.settling.renewed, update=[other.with_progress({"n": 1})])
+    a.settlement.settle(seen, a.settlement.renewed, update=[other.with_progress({"n": 1})])
     written = a.view.get("y")
     assert written is not None and written.progress == {"n": 1}
 
@@ -378,7 +378,7 @@ def test_partitions_are_read_anew_together_and_one_that_is_lost_holds_no_other(f
     fleet.store.store.delete(gone)
     fleet.store.calls.clear()
     found = a.leases.refresh_each(["w", "x", "y", "z", "elsewhere"])
-    assert fleet.store.calls == ["get_each"]
+    assert fleet.store.calls == ["get_many"]
     assert found["w"] == fleet.stored("w") and found["z"] == fleet.stored("z") == a.leases.held["z"]
     assert isinstance(found["x"], PartitionNotOwnedError) and isinstance(found["elsewhere"], PartitionNotOwnedError)
     assert isinstance(found["y"], PartitionNotFoundError)

@@ -148,7 +148,7 @@ def test_a_write_that_fails_is_counted_as_what_it_was_to_do(
 
 def test_a_lease_that_is_given_back_while_others_are_renewed_is_not_counted_as_lost() -> None:
     fleet = Fleet()
-    fleet.store.store.joins_cheaply = False  # each is renewed for itself
+    fleet.store.store.combines_writes_cheaply = False  # each is renewed for itself
 
     def both(a: SourceCoordinator) -> None:
         a.leases.acquire(1)

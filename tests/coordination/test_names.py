@@ -13,8 +13,8 @@ from tests.coordination.fleet import Fleet
 UNUSABLE_KEYS = {
     "empty": ("", "give text that is not empty and has no NUL"),
     "NUL": ("a\0b", "give text that is not empty and has no NUL"),
-    "too long": ("x" * 1025, "it has 1025 bytes in UTF-8 and may have 1024; shorten it"),
-    "too long in UTF-8": ("ü" * 513, "it has 1026 bytes in UTF-8 and may have 1024; shorten it"),
+    "too long": ("x" * 1025, "it has 1025 bytes in UTF-8; the limit is 1024; shorten it"),
+    "too long in UTF-8": ("ü" * 513, "it has 1026 bytes in UTF-8; the limit is 1024; shorten it"),
     "half a character": ("a\ud800b", "it is not valid Unicode text"),
 }
 
@@ -58,14 +58,14 @@ def test_a_long_key_is_not_repeated_whole_in_the_error() -> None:
     ("source", "prefix"), [("x" * 247, None), ("x" * 123, "p" * 123), ("ü" * 124, None), ("clicks", "p" * 250)]
 )
 def test_an_item_family_of_more_than_256_bytes_is_refused(source: str, prefix: str | None) -> None:
-    with pytest.raises(ConfigurationError, match=r"source identifier .* may have 256; shorten it"):
+    with pytest.raises(ConfigurationError, match=r"source identifier .* the limit is 256; shorten it"):
         SourceCoordinator(InMemoryStore(), source, "owner", prefix=prefix)
 
 
 def test_a_source_whose_longest_item_family_has_256_bytes_is_taken() -> None:
     longest = "x" * (256 - len("|GLOBAL_STATE"))
     SourceCoordinator(InMemoryStore(), longest, "owner")
-    with pytest.raises(ConfigurationError, match="may have 256"):
+    with pytest.raises(ConfigurationError, match="the limit is 256"):
         SourceCoordinator(InMemoryStore(), longest + "x", "owner")
 
 

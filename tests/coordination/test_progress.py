@@ -58,7 +58,7 @@ def test_unreadable_progress_is_never_overwritten_by(fleet: Fleet, act: Callable
     a = fleet.owner("a")
     [acquired] = a.leases.acquire(1)
     with pytest.raises(
-        ProgressError, match=r"is not a JSON object and is kept as it is: .*checkpoint.*reset the partition"
+        ProgressError, match=r"is not a JSON object and is kept unchanged: .*checkpoint.*reset the partition"
     ):
         act(a)
     assert fleet.stored() == acquired and a.leases.owns("x")
@@ -72,7 +72,7 @@ UNSTORABLE = {"not JSON": {"n": object()}, "not a number": {"n": float("nan")}, 
 def test_progress_that_cannot_be_stored_is_refused_and_the_lease_kept(act: str, progress: dict[str, object]) -> None:
     fleet = Fleet()
     a = fleet.working("a", "x")
-    with pytest.raises(ProgressError, match=r"its progress (is not JSON|has 65544 bytes and may have 65536)"):
+    with pytest.raises(ProgressError, match=r"its progress (is not JSON|has 65544 bytes; the limit is 65536)"):
         getattr(a.leases, act)("x", progress)
     assert a.leases.owns("x") and fleet.stored() == a.leases.held["x"]
 

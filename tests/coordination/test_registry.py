@@ -96,7 +96,7 @@ def test_a_name_that_nobody_registered_is_refused_with_those_that_are(shapes: Re
     install("squares", "square", "squares_of_test", "OBJECT = 'square'")
     with pytest.raises(ConfigurationError, match=r"shape 'oval' is not known; known are 'bent', 'round', 'square'\."):
         shapes.load("oval")
-    with pytest.raises(ConfigurationError, match=r"registers it by an entry point of the group 'test\.shapes'"):
+    with pytest.raises(ConfigurationError, match=r"registers it as an entry point of the group 'test\.shapes'"):
         shapes.implementation("oval")
 
 
@@ -129,7 +129,7 @@ def test_an_entry_point_that_cannot_be_imported_is_named_with_its_distribution(
         shapes.load("crooked")
     assert str(caught.value) == (
         "shape 'crooked': entry point 'crooked = crooked_of_test:OBJECT' of broken 1.0 cannot be imported: "
-        "RuntimeError: no ruler; mend that distribution, or uninstall it"
+        "RuntimeError: no ruler; fix that distribution, or uninstall it"
     )
 
 

@@ -22,19 +22,24 @@ def reported(minutes: int, *sinks: SinkReport) -> JobReport:
 
 
 def test_a_sink_is_away_since_it_first_took_nothing_and_until_it_takes_something() -> None:
-    away = SINK.refusing(after(1), "no answer", 2).refusing(after(5), "still no answer", 3)
+    away = SINK.unavailable(after(1), "no answer", 2).unavailable(after(5), "still no answer", 3)
 
-    assert (away.at, away.away_since, away.error, away.held) == (after(5), after(1), "still no answer", 3)
-    assert away.taking(after(6)) == SINK.taking(after(6))
+    assert (away.at, away.unavailable_since, away.error, away.waiting_batches) == (
+        after(5),
+        after(1),
+        "still no answer",
+        3,
+    )
+    assert away.available(after(6)) == SINK.available(after(6))
 
 
 def test_an_error_of_any_length_is_kept_short() -> None:
-    assert len(SINK.refusing(NOON, "x" * 10_000, 1).error) == MAX_ERROR_CHARACTERS
+    assert len(SINK.unavailable(NOON, "x" * 10_000, 1).error) == MAX_ERROR_CHARACTERS
 
 
 @pytest.mark.parametrize(
     "sink",
-    [SINK, SinkReport(name="calls", kind="foreach_batch", is_exactly_once=False), SINK.refusing(NOON, "down", 4)],
+    [SINK, SinkReport(name="calls", kind="foreach_batch", is_exactly_once=False), SINK.unavailable(NOON, "down", 4)],
     ids=["new", "at least once", "away"],
 )
 def test_a_report_keeps_its_sinks(sink: SinkReport) -> None:
@@ -44,36 +49,38 @@ def test_a_report_keeps_its_sinks(sink: SinkReport) -> None:
 
 def test_a_report_of_very_many_sinks_has_those_that_take_nothing() -> None:
     many = [SinkReport(name=f"{number}", kind="sql") for number in range(90)]
-    stored = JobReport.from_text(reported(1, *many, SINK.refusing(NOON, "down", 1)).to_text())
+    stored = JobReport.from_text(reported(1, *many, SINK.unavailable(NOON, "down", 1)).to_text())
     assert stored is not None and len(stored.sinks) == MAX_SINKS and stored.sinks[0].name == SINK.name
 
 
 def test_what_says_no_sink_is_passed_over() -> None:
     assert SinkReport.from_mapping({"name": 7, "kind": "sql"}) is None
-    assert SinkReport.from_mapping({"name": "a", "kind": "sql", "held": "many", "at": 3, "error": None}) == SinkReport(
-        name="a", kind="sql"
-    )
+    assert SinkReport.from_mapping(
+        {"name": "a", "kind": "sql", "waiting_batches": "many", "at": 3, "error": None}
+    ) == SinkReport(name="a", kind="sql")
 
 
 def test_what_was_seen_last_of_a_sink_decides() -> None:
-    away, taking = SINK.refusing(after(1), "down", 1), SINK.taking(after(2))
-    assert sinks_of([reported(9, away), reported(8, taking)]) == [taking]
-    assert sinks_of([reported(9, taking), reported(8, SINK.refusing(after(3), "down", 1))])[0].away_since == after(3)
+    away, available = SINK.unavailable(after(1), "down", 1), SINK.available(after(2))
+    assert sinks_of([reported(9, away), reported(8, available)]) == [available]
+    assert sinks_of([reported(9, available), reported(8, SINK.unavailable(after(3), "down", 1))])[
+        0
+    ].unavailable_since == after(3)
 
 
 def test_a_sink_is_away_since_the_first_of_all_jobs_in_a_row_that_met_it_so() -> None:
     reports = [
-        reported(1, SINK.refusing(after(1), "an outage before", 1)),
-        reported(2, SINK.taking(after(2))),
-        reported(3, SINK.refusing(after(3), "down", 5)),
-        reported(4, SINK.refusing(after(4), "still down", 2)),
+        reported(1, SINK.unavailable(after(1), "an outage before", 1)),
+        reported(2, SINK.available(after(2))),
+        reported(3, SINK.unavailable(after(3), "down", 5)),
+        reported(4, SINK.unavailable(after(4), "still down", 2)),
         reported(5, SINK),
     ]
     [sink] = sinks_of(reports)
-    assert (sink.at, sink.away_since, sink.error, sink.held) == (after(4), after(3), "still down", 7)
+    assert (sink.at, sink.unavailable_since, sink.error, sink.waiting_batches) == (after(4), after(3), "still down", 7)
 
 
 def test_a_sink_that_the_latest_job_does_not_have_is_gone() -> None:
     other = SinkReport(name="lake", kind="delta")
-    assert sinks_of([reported(1, SINK.refusing(NOON, "down", 1)), reported(2, other)]) == [other]
+    assert sinks_of([reported(1, SINK.unavailable(NOON, "down", 1)), reported(2, other)]) == [other]
     assert sinks_of([]) == []

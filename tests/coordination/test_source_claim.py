@@ -77,8 +77,8 @@ def test_another_dag_that_reads_elsewhere_is_refused_with_both_named_and_what_di
     with pytest.raises(ConfigurationError) as error:
         source.read_by("b", table="returns", conn="x")
     for told in (
-        "source 'events' is claimed by DAG 'a', since its task 'ingest' at 2026-",
-        "and DAG 'b' reads something else by that name: table 'returns' here and 'orders' there;",
+        "source 'events' is claimed by DAG 'a', by its task 'ingest' at 2026-",
+        "but DAG 'b' reads something else under that name: table 'returns' here and 'orders' there;",
         "airflow-coordination unclaim events",
     ):
         assert told in str(error.value)
@@ -123,7 +123,7 @@ def test_a_claim_that_cannot_be_read_is_refused_with_what_is_wrong(source: Sourc
     item = claimed(source.coordinator.view)
     assert item is not None
     source.coordinator.store.transact(update=[item.with_progress({"from": "the future"})])
-    with pytest.raises(ConfigurationError, match=r"stored claim to read a source is none: {'from': 'the future'}"):
+    with pytest.raises(ConfigurationError, match=r"stored claim to read a source is invalid: {'from': 'the future'}"):
         source.read_by("a")
 
 
@@ -186,9 +186,9 @@ def test_a_dag_that_delivers_elsewhere_is_refused_with_both_named_and_what_diffe
     with pytest.raises(ConfigurationError) as error:
         source.delivered_by("b", **sinks)
     for told in (
-        "source 'events' is delivered by DAG 'a', since its task 'ingest' at 2026-",
-        f"and DAG 'b' delivers it elsewhere, where what the first one delivers would be missing: {difference}",
-        "give both the same sinks, or one of them another 'source', or, if DAG 'a' is to deliver it no more:",
+        "source 'events' is delivered by DAG 'a', by its task 'ingest' at 2026-",
+        f"but DAG 'b' delivers it elsewhere, where the batches of the first DAG would be missing: {difference}",
+        "give both the same sinks, or give one of them another 'source' or, if DAG 'a' no longer delivers it, run:",
         "airflow-coordination unclaim events",
     ):
         assert told in str(error.value)

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, PartitionStatus
-from airflow_provider_coordination.coordination.source_statistics import Bounds, SourceFigures, source_figures
+from airflow_provider_coordination.coordination.source_statistics import ScanLimits, SourceStatistics, source_statistics
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
 
@@ -23,7 +23,7 @@ class Source:
 
     @property
     def figures(self):  # type: ignore[no-untyped-def]
-        return source_figures(self.store, "clicks|PARTITION", self.clock.now())
+        return source_statistics(self.store, "clicks|PARTITION", self.clock.now())
 
 
 @pytest.fixture
@@ -90,14 +90,14 @@ def test_figures_that_somebody_waits_for_are_of_so_many_partitions_and_say_so(so
     source.a.leases.acquire(1)
     looked_at: list[str] = []
 
-    def figures(partitions: int) -> SourceFigures:
+    def figures(partitions: int) -> SourceStatistics:
         looked_at.clear()
-        return source_figures(
+        return source_statistics(
             source.store,
             "clicks|PARTITION",
             source.clock.now(),
-            bounds=Bounds(partitions=partitions, seconds=3600),
-            looked_at=lambda partition: looked_at.append(partition.partition_key),
+            limits=ScanLimits(partitions=partitions, seconds=3600),
+            on_partition=lambda partition: looked_at.append(partition.partition_key),
         )
 
     bounded = figures(1000)

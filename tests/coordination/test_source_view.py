@@ -11,7 +11,7 @@ from airflow_provider_coordination.coordination.acknowledgment_view import Ackno
 from airflow_provider_coordination.coordination.errors import ConfigurationError, UninitializedCoordinatorError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
+from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet
 
@@ -59,7 +59,7 @@ def test_nothing_of_a_suspended_source_is_available(fleet: Fleet, view: SourceVi
     fleet.owner("a").create_partitions({"x": {}})
     assert view.is_available()
     fleet.owner("a").view.suspensions.suspend("ann", "why not")
-    fleet.clock.advance(REMEMBERED_SECONDS)
+    fleet.clock.advance(CACHE_SECONDS)
     assert not view.is_available() and view.suspension() is not None
 
 

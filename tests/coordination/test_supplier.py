@@ -21,7 +21,7 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page, Supplier
-from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
+from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.fleet import GLOBAL_FAMILY, MARGIN, TIMEOUT, Fleet, keys, seconds
 from tests.coordination.unreliable_store import NOT_MADE, Fault
@@ -217,7 +217,7 @@ def supply(fleet: Fleet, name: str, supplier: Supplier, *meanwhile: Callable[[],
         fleet.clock.advance(seconds)
         next(happens, lambda: None)()
 
-    return fleet.owner(name).supply(supplier, patience=seconds(PATIENCE_SECONDS), sleep=sleep)
+    return fleet.owner(name).supply(supplier, wait_timeout=seconds(PATIENCE_SECONDS), sleep=sleep)
 
 
 def held_by(fleet: Fleet, holder: str, lease: float = TIMEOUT) -> None:
@@ -287,7 +287,7 @@ def test_an_overtaken_try_that_has_to_run_to_the_end_fails(fleet: Fleet) -> None
         fleet.store.store.transact(update=[held_by_later])
         yield Page({"x": {}})
 
-    with pytest.raises(SupplierBusyError, match=r"'clicks': a later try of this task is running the supplier, host:"):
+    with pytest.raises(SupplierBusyError, match=r"'clicks': a later try of this task, host:"):
         supply(fleet, TRY.format(1), earlier)
     assert fleet.global_state().owner == TRY.format(2)
 
@@ -345,7 +345,7 @@ def test_a_live_worker_that_keeps_its_lease_is_waited_for_no_longer_than_the_pat
     began = fleet.clock.monotonic()
     with pytest.raises(
         SupplierBusyError,
-        match=r"'clicks': another worker .*, alive, .* for the 600 s that a waited",
+        match=r"'clicks': another worker, alive, .* for the 600 s that a waited",
     ):
         supply(fleet, "a", never, *[renews] * 400)
     assert fleet.clock.monotonic() - began == PATIENCE_SECONDS
@@ -392,7 +392,7 @@ def test_who_waits_ends_when_the_source_is_suspended(fleet: Fleet) -> None:
 
     def suspended() -> None:
         fleet.owner("person").view.suspensions.suspend("ann")
-        fleet.clock.advance(REMEMBERED_SECONDS)
+        fleet.clock.advance(CACHE_SECONDS)
 
     assert supply(fleet, "a", never, suspended) is None
 
@@ -534,7 +534,7 @@ def test_a_generator_is_closed_when_its_page_cannot_be_created(fleet: Fleet) -> 
         finally:
             cleaned_up.set()
 
-    with pytest.raises(ConfigurationError, match="may have 1024"):
+    with pytest.raises(ConfigurationError, match="the limit is 1024"):
         fleet.owner("a").supply(supplier)
     assert cleaned_up.is_set()
 
@@ -552,7 +552,7 @@ def test_an_unreadable_state_keeps_the_supplier_from_running_and_is_kept(fleet: 
     a = fleet.owner("a")
     a.supply(finding())
     fleet.store.store.transact(update=[replace(fleet.global_state(), unreadable_progress=text)])
-    with pytest.raises(ProgressError, match="kept as it is"):
+    with pytest.raises(ProgressError, match="kept unchanged"):
         a.supply(never)
     assert fleet.global_state().unreadable_progress == text
     assert is_free(fleet)

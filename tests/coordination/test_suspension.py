@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.errors import PartitionUpdateErr
 from airflow_provider_coordination.coordination.partition import PartitionStatus, new_partition
 from airflow_provider_coordination.coordination.storable_text import MAX_TEXT_CHARACTERS
 from airflow_provider_coordination.coordination.supplier import Page
-from airflow_provider_coordination.coordination.suspension import KEY, REMEMBERED_SECONDS, Suspension
+from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS, KEY, Suspension
 from tests.coordination.fleet import Fleet, keys
 from tests.coordination.unreliable_store import Fault
 
@@ -89,13 +89,13 @@ def test_a_supplier_that_runs_ends_before_its_next_page_and_goes_on_from_there_l
             asked.append(page)
             if page == 2 and asked.count(2) == 1:
                 person.view.suspensions.suspend()
-                fleet.clock.advance(REMEMBERED_SECONDS)
+                fleet.clock.advance(CACHE_SECONDS)
             yield Page({f"p{page}": {}}, {"next": page + 1})
 
     assert a.supply(supplier) == ["p0", "p1"]
     assert fleet.global_state().progress == {"next": 2} and fleet.global_state().owner is None
     person.view.suspensions.resume()
-    fleet.clock.advance(REMEMBERED_SECONDS)
+    fleet.clock.advance(CACHE_SECONDS)
     assert a.supply(supplier) == ["p2", "p3"]
     assert asked == [0, 1, 2, 2, 3]
 
@@ -110,7 +110,7 @@ def test_there_is_no_work_in_a_suspended_source(fleet: Fleet, person: SourceCoor
 def test_what_is_held_can_be_finished_and_what_follows_it_is_created(fleet: Fleet, person: SourceCoordinator) -> None:
     a = fleet.working("a", "x", "y", "z")
     person.view.suspensions.suspend()
-    fleet.clock.advance(REMEMBERED_SECONDS)
+    fleet.clock.advance(CACHE_SECONDS)
     a.leases.renew("x")
     a.leases.checkpoint("x", {"n": 1})
     a.leases.complete("x", create={"child": {}})
@@ -143,7 +143,7 @@ def test_once_it_is_resumed_everything_goes_on(fleet: Fleet, person: SourceCoord
     assert a.leases.acquire(1) == []
     assert person.view.suspensions.resume("bob", "done") == said
     assert person.view.suspension() is None
-    fleet.clock.advance(REMEMBERED_SECONDS)
+    fleet.clock.advance(CACHE_SECONDS)
     assert keys(a.leases.acquire(1)) == ["x"] and a.supply(lambda state: [Page({"y": {}})]) == ["y"]
 
 
@@ -161,7 +161,7 @@ def test_a_worker_asks_once_in_some_seconds_however_often_it_acquires(fleet: Fle
         a.leases.acquire(1)
         a.view.is_available()
     assert looks(fleet) == 1
-    fleet.clock.advance(REMEMBERED_SECONDS)
+    fleet.clock.advance(CACHE_SECONDS)
     a.leases.acquire(1)
     assert looks(fleet) == 2
 
@@ -176,7 +176,7 @@ def test_a_worker_hears_of_it_after_some_seconds_at_the_latest(fleet: Fleet, per
     a.create_partitions({"x": {}, "y": {}})
     a.leases.acquire(1)
     person.view.suspensions.suspend()
-    fleet.clock.advance(REMEMBERED_SECONDS)
+    fleet.clock.advance(CACHE_SECONDS)
     assert a.leases.acquire(1) == []
 
 
@@ -185,7 +185,7 @@ def test_a_doubt_makes_it_ask_at_once(fleet: Fleet, person: SourceCoordinator) -
     assert a.view.suspension() is None
     said = person.view.suspensions.suspend()
     assert a.view.suspension() is None
-    a.view.suspensions.doubt()
+    a.view.suspensions.invalidate()
     assert a.view.suspension() == said and a.view.suspensions.known == said
 
 
@@ -209,13 +209,13 @@ def test_the_log_says_it_once_and_once_more_when_it_goes_on(
             a.leases.acquire(1)
             a.supply(never)
         person.view.suspensions.resume("bob")
-        fleet.clock.advance(REMEMBERED_SECONDS)
+        fleet.clock.advance(CACHE_SECONDS)
         a.leases.acquire(1)
         a.leases.acquire(1)
     assert caplog.messages == [
-        "source is suspended by ann since 2026-01-01T00:00:00Z: why not: nothing is begun: source=clicks",
+        "source is suspended by ann since 2026-01-01T00:00:00Z: why not: no new work starts: source=clicks",
         "source resumed: family=test|clicks|SUPERVISOR by=bob reason=''",
-        "source goes on: source=clicks",
+        "source resumed: source=clicks",
     ]
 
 
@@ -239,7 +239,8 @@ def test_who_saw_another_suspension_does_not_resume_this_one(fleet: Fleet, perso
     now = person.view.suspensions.suspend("bob", "once more")
     with pytest.raises(
         PartitionUpdateError,
-        match=r"source 'test\|clicks' was suspended anew .*: it is suspended by bob since 2026-01-01T00:00:01Z: once",
+        match=r"source 'test\|clicks' was suspended again .*: it is now suspended by bob "
+        r"since 2026-01-01T00:00:01Z: once",
     ):
         person.view.suspensions.resume("ann", since=seen.since)
     assert person.view.suspensions.get() == now

@@ -106,7 +106,7 @@ def test_once_the_store_does_not_answer_nothing_more_is_tried(store: UnreliableS
     assert outcomes[:100] == [[p.written()] for p in there[:100]]
     assert all(isinstance(outcome, StoreUnavailableError) for outcome in outcomes[100:])
     assert store.failures == 1
-    assert list(store.store.get_each(SOURCE, keys(there)).values())[100:] == there[100:]
+    assert list(store.store.get_many(SOURCE, keys(there)).values())[100:] == there[100:]
 
 
 def test_a_store_that_goes_away_between_two_halves_is_asked_no_further(store: UnreliableStore) -> None:

@@ -10,7 +10,7 @@ from airflow_provider_coordination.coordination import workers
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.coordination.workers import FORGOTTEN_AFTER, Wish, Worker
+from airflow_provider_coordination.coordination.workers import REMOVED_AFTER_TIMEOUTS, LeaseRequest, Worker
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, Fault
 
@@ -32,12 +32,12 @@ def items(fleet: Fleet) -> list[Partition]:
 
 def test_a_worker_that_registers_is_seen_by_others_with_what_it_says(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
-    wish = Wish(key="x", giver="b", since=fleet.clock.now())
-    a.workers.register(max_leases=3, wishes=[wish])
+    lease_request = LeaseRequest(key="x", giver="b", since=fleet.clock.now())
+    a.workers.register(max_leases=3, lease_requests=[lease_request])
     [seen] = b.workers.live()
-    assert (seen.owner, seen.max_leases, seen.wishes) == ("a", 3, (wish,))
+    assert (seen.owner, seen.max_leases, seen.lease_requests) == ("a", 3, (lease_request,))
     assert seen.started_at == fleet.clock.now()
-    assert seen.wants("x", "b") and not seen.wants("x", "c") and not seen.wants("y", "b")
+    assert seen.requests_lease("x", "b") and not seen.requests_lease("x", "c") and not seen.requests_lease("y", "b")
 
 
 def test_a_worker_counts_until_its_registration_and_the_margin_have_passed(fleet: Fleet) -> None:
@@ -139,7 +139,7 @@ def test_a_worker_that_slept_longer_than_its_registration_is_there_again(fleet: 
 def test_who_is_dead_for_long_is_removed_by_whoever_looks_and_not_before(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register()
-    fleet.clock.advance((1 + FORGOTTEN_AFTER) * TIMEOUT)
+    fleet.clock.advance((1 + REMOVED_AFTER_TIMEOUTS) * TIMEOUT)
     assert live(b) == [] and len(items(fleet)) == 1
     fleet.clock.advance(1)
     assert live(b) == [] == items(fleet)
@@ -148,7 +148,7 @@ def test_who_is_dead_for_long_is_removed_by_whoever_looks_and_not_before(fleet: 
 def test_a_dead_worker_that_comes_back_in_the_moment_of_its_removal_stays(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register()
-    fleet.clock.advance((2 + FORGOTTEN_AFTER) * TIMEOUT)
+    fleet.clock.advance((2 + REMOVED_AFTER_TIMEOUTS) * TIMEOUT)
     fleet.store.fault = Fault(before=a.workers.register)
     live(b)
     assert live(b) == ["a"]
@@ -180,7 +180,11 @@ def test_a_worker_that_says_what_nobody_understands_is_a_worker_all_the_same(fle
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register()
     [item] = items(fleet)
-    odd = {"max_leases": "many", "started_at": 5, "wants": {"x": 1, "y": {"from": 2}, "z": {"from": "b", "since": "?"}}}
+    odd = {
+        "max_leases": "many",
+        "started_at": 5,
+        "lease_requests": {"x": 1, "y": {"from": 2}, "z": {"from": "b", "since": "?"}},
+    }
     fleet.store.store.transact(update=[item.with_progress(odd)])
     assert b.workers.live() == [Worker(owner="a", registered_until=item.priority)]
 

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from airflow_provider_coordination.coordination.browsing import EXAMINED_AT_ONCE, Browsed, Filter, Order, Place
+from airflow_provider_coordination.coordination.browsing import (
+    EXAMINED_PER_PAGE,
+    BrowsePage,
+    BrowsePosition,
+    Filter,
+    SortOrder,
+)
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import Acquisition, CoordinationStore
@@ -58,8 +64,8 @@ class UnreliableStore:
         return self.store.transaction_items
 
     @property
-    def joins_cheaply(self) -> bool:
-        return self.store.joins_cheaply
+    def combines_writes_cheaply(self) -> bool:
+        return self.store.combines_writes_cheaply
 
     def initialize(self) -> None:
         self.calls.append("initialize")
@@ -92,8 +98,8 @@ class UnreliableStore:
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
         return self._read("get", lambda: self.store.get(source_identifier, partition_key))
 
-    def get_each(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
-        return self._read("get_each", lambda: self.store.get_each(source_identifier, partition_keys))
+    def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        return self._read("get_many", lambda: self.store.get_many(source_identifier, partition_keys))
 
     def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
         return self._read("known", lambda: self.store.known(source_identifier, partition_keys))
@@ -116,12 +122,12 @@ class UnreliableStore:
         source_identifier: str,
         wanted: Filter,
         *,
-        order: Order = Order.KEY,
+        order: SortOrder = SortOrder.KEY,
         descending: bool = False,
-        after: Place | None = None,
+        after: BrowsePosition | None = None,
         limit: int = 100,
-        examine: int = EXAMINED_AT_ONCE,
-    ) -> Browsed:
+        examine: int = EXAMINED_PER_PAGE,
+    ) -> BrowsePage:
         return self._read(
             "browse",
             lambda: self.store.browse(

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, progress_text
-from airflow_provider_coordination.stores.data_prepper import Mend, copied, is_of, judge, summarize
+from airflow_provider_coordination.stores.data_prepper import Repair, copied, is_of, judge, summarize
 from tests.support.data_prepper_items import GLOBAL, OWNER, PARTITIONS, Item, item, item_set, java_instant
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -17,17 +17,17 @@ ITEMS = item_set(NOW)
 LEASE_END = (NOW + timedelta(minutes=8)).replace(microsecond=123456)
 REOPENS = (NOW + timedelta(minutes=8)).replace(microsecond=123000)
 
-EXPECTED_MENDS: dict[str, tuple[Mend, ...]] = {
-    "fresh": (Mend.KEEP,),
-    "fresh-null": (Mend.KEEP,),
-    "with-state": (Mend.KEEP,),
-    "given-up": (Mend.KEEP, Mend.QUEUE),
-    "leased": (Mend.KEEP,),
-    "expired": (Mend.KEEP,),
-    "closed": (Mend.KEEP,),
-    "due": (Mend.KEEP,),
-    "global-state": (Mend.KEEP,),
-    "stream-state": (Mend.KEEP,),
+EXPECTED_MENDS: dict[str, tuple[Repair, ...]] = {
+    "fresh": (Repair.KEEP,),
+    "fresh-null": (Repair.KEEP,),
+    "with-state": (Repair.KEEP,),
+    "given-up": (Repair.KEEP, Repair.QUEUE),
+    "leased": (Repair.KEEP,),
+    "expired": (Repair.KEEP,),
+    "closed": (Repair.KEEP,),
+    "due": (Repair.KEEP,),
+    "global-state": (Repair.KEEP,),
+    "stream-state": (Repair.KEEP,),
 }
 
 
@@ -40,8 +40,8 @@ def test_what_would_hurt_is_put_right_and_nothing_else(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["leased", "expired", "leader"])
 def test_leases_are_ended_only_if_a_person_says_so(name: str) -> None:
-    assert Mend.RELEASE not in judge(ITEMS[name], NOW).mends
-    assert Mend.RELEASE in judge(ITEMS[name], NOW, release=True).mends
+    assert Repair.RELEASE not in judge(ITEMS[name], NOW).mends
+    assert Repair.RELEASE in judge(ITEMS[name], NOW, release=True).mends
 
 
 def test_it_is_told_which_items_somebody_works_on() -> None:
@@ -95,7 +95,7 @@ def test_each_family_is_counted_by_status() -> None:
 
     assert summaries[PARTITIONS].statuses == {"ASSIGNED": 2, "CLOSED": 2, "COMPLETED": 1, "UNASSIGNED": 8}
     assert (summaries[PARTITIONS].unreadable_progress, summaries[PARTITIONS].leased) == (2, 1)
-    assert summaries[PARTITIONS].mends == {Mend.KEEP: 8, Mend.QUEUE: 1}
+    assert summaries[PARTITIONS].mends == {Repair.KEEP: 8, Repair.QUEUE: 1}
     assert summaries[GLOBAL].statuses == {"none": 2}
 
 

@@ -18,8 +18,8 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.history import (
     FAMILY,
-    End,
     History,
+    HoldingEnd,
     Transition,
     holdings,
     transitions_in,
@@ -576,12 +576,12 @@ class Fleet:
         told = History(self.recorded.bare, HISTORY).since(began)
         found = holdings(told, standing if by_now else [], now=now)
         for held in found.values():
-            assert all(h.end is not End.HELD and h.ended_at is not None for h in held[:-1])
+            assert all(h.end is not HoldingEnd.HELD and h.ended_at is not None for h in held[:-1])
             times = [t for h in held for t in (h.began_at, h.ended_at) if t is not None]
             assert times == sorted(times)
         for partition in standing:
             held = found.get(partition.partition_key, [])
-            holder = held[-1].owner if held and held[-1].end is End.HELD else None
+            holder = held[-1].owner if held and held[-1].end is HoldingEnd.HELD else None
             has_run_out = by_now and state_of(partition, now) is PartitionState.EXPIRED
             assert holder == (None if has_run_out else partition.owner)
 

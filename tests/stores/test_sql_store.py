@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_coordination.coordination.browsing import Filter, Order, place_of
+from airflow_provider_coordination.coordination.browsing import Filter, SortOrder, position_of
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
@@ -511,7 +511,7 @@ def test_partitions_are_found_in_order_without_sorting(store: SqlStore, engine: 
         queue = store._in_order(SOURCE, status)
         for statement in (
             queue.where(priority <= format_instant(NOW)).limit(10).with_for_update(skip_locked=True),
-            queue.where(store._stands(gt, place_of(many[2000], Order.PRIORITY), Order.PRIORITY)).limit(500),
+            queue.where(store._stands(gt, position_of(many[2000], SortOrder.PRIORITY), SortOrder.PRIORITY)).limit(500),
         ):
             explained = plan(engine, statement)
             assert f"ix_{TABLE}_order" in explained
@@ -533,7 +533,7 @@ def test_a_search_in_vain_reads_no_further_in_mariadb_than_it_looks(mariadb_url:
 
         before = rows_read()
         wanted = Filter(search="none", statuses=(PartitionStatus.COMPLETED,))
-        found = store.browse(SOURCE, wanted, order=Order.PRIORITY, descending=descending, examine=100)
+        found = store.browse(SOURCE, wanted, order=SortOrder.PRIORITY, descending=descending, examine=100)
 
         assert found.partitions == [] and found.next is not None
         assert 0 < rows_read() - before < 500
@@ -604,7 +604,7 @@ def test_of_a_transaction_of_many_the_one_that_is_refused_is_named_and_nothing_i
     for update, unchanged in ((many, []), ([*many[:5], *many[6:]], many[5:6])):
         with pytest.raises(PartitionUpdateError, match=r"'p5'.*version 0"):
             store.transact(update=[p.with_progress({"moved": True}) for p in update], unchanged=unchanged)
-    assert store.get_each(SOURCE, keys(many)) == {p.partition_key: p for p in [*many[:5], newer, *many[6:]]}
+    assert store.get_many(SOURCE, keys(many)) == {p.partition_key: p for p in [*many[:5], newer, *many[6:]]}
 
 
 def test_what_a_transaction_writes_twice_is_refused(store: SqlStore) -> None:
@@ -612,7 +612,7 @@ def test_what_a_transaction_writes_twice_is_refused(store: SqlStore) -> None:
     store.create([one, other])
     with pytest.raises(PartitionUpdateError):
         store.transact(update=[one, other, one])
-    assert store.get_each(SOURCE, ["a", "b"]) == {"a": one, "b": other}
+    assert store.get_many(SOURCE, ["a", "b"]) == {"a": one, "b": other}
 
 
 def test_every_column_of_many_is_written(store: SqlStore) -> None:
@@ -622,9 +622,9 @@ def test_every_column_of_many_is_written(store: SqlStore) -> None:
     leased = [p.acquired("me", NOW + timedelta(seconds=n), NOW) for n, p in enumerate(there)]
     leased = [p.with_progress({"text": '\\"\n\U0001f511', "n": n}).failed(f"it's \\ {n}") for n, p in enumerate(leased)]
     written = store.transact(update=leased)
-    assert store.get_each(SOURCE, keys(there)) == {p.partition_key: p for p in written}
+    assert store.get_many(SOURCE, keys(there)) == {p.partition_key: p for p in written}
     written = store.transact(update=[p.recovered().closed(NOW + timedelta(days=1)) for p in written])
-    assert store.get_each(SOURCE, keys(there)) == {p.partition_key: p for p in written}
+    assert store.get_many(SOURCE, keys(there)) == {p.partition_key: p for p in written}
     assert [p.version for p in written] == [2] * 4
 
 
@@ -655,7 +655,7 @@ def test_transactions_of_the_same_rows_wait_for_each_other_in_postgresql(postgre
 
         def write(ordered: Sequence[Partition]) -> None:
             for _ in range(20):
-                there = store.get_each(SOURCE, keys(ordered))
+                there = store.get_many(SOURCE, keys(ordered))
                 with contextlib.suppress(PartitionUpdateError):
                     written.append(len(store.transact(update=[there[p.partition_key] for p in ordered])))
 

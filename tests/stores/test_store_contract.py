@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_coordination.coordination.browsing import Filter, Order, Place
+from airflow_provider_coordination.coordination.browsing import BrowsePosition, Filter, SortOrder
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     PartitionUpdateError,
@@ -23,7 +23,7 @@ from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
     check_partition_key,
-    under_keys,
+    with_keys,
 )
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from tests.support.partitions import NOW, SOURCE, a_partition, acquisition, keys
@@ -62,10 +62,10 @@ def test_many_partitions_are_read_at_once_as_each_is_now(store: CoordinationStor
     store.create(there)
     [acquired] = store.acquire(acquisition(1))
     asked = [f"p{n:04}" for n in range(2500)]
-    assert store.get_each(SOURCE, asked) == {p.partition_key: p for p in there} | {acquired.partition_key: acquired}
-    assert store.get_each("test|orders|PARTITION", asked) == {}
-    assert list(store.get_each(SOURCE, ["p0005", "p0001", "p0005"])) == ["p0005"]
-    assert store.get_each(SOURCE, []) == {}
+    assert store.get_many(SOURCE, asked) == {p.partition_key: p for p in there} | {acquired.partition_key: acquired}
+    assert store.get_many("test|orders|PARTITION", asked) == {}
+    assert list(store.get_many(SOURCE, ["p0005", "p0001", "p0005"])) == ["p0005"]
+    assert store.get_many(SOURCE, []) == {}
 
 
 def test_it_is_known_which_of_many_partitions_exist(store: CoordinationStore) -> None:
@@ -228,7 +228,7 @@ def test_what_has_to_be_new_keeps_what_is_its_own_and_what_it_shares(store: Coor
     store.create([a_partition("a")])
     [a] = store.acquire(acquisition())
     shared = a_partition("", age_seconds=5).with_progress({"of": "all"}).completed(NOW)
-    odd = under_keys(shared, ["%s", "?", ":x", "it's", '"q"', "ключ", "\U0001f511", "100%", "a\\b", "{}"])
+    odd = with_keys(shared, ["%s", "?", ":x", "it's", '"q"', "ключ", "\U0001f511", "100%", "a\\b", "{}"])
     others = [
         a_partition("one").with_progress({"n": 1}),
         a_partition("real").with_progress({"n": 1.0}),
@@ -516,14 +516,14 @@ def browse(
     store: CoordinationStore,
     wanted: Filter | None = None,
     *,
-    order: Order = Order.KEY,
+    order: SortOrder = SortOrder.KEY,
     descending: bool = False,
     limit: int = 100,
     examine: int = 1000,
 ) -> list[Partition]:
     """Return what all pages have, one after the other."""
     found: list[Partition] = []
-    place: Place | None = None
+    place: BrowsePosition | None = None
     for _ in range(200):
         page = store.browse(
             SOURCE,
@@ -583,13 +583,13 @@ def test_browsing_shows_each_partition_of_a_status_once_oldest_first(
     store.create([a_partition(key, age_seconds=age) for key, age in ages.items()])
     waiting = Filter(statuses=[PartitionStatus.UNASSIGNED])
     for descending in (False, True):
-        found = browse(store, waiting, order=Order.PRIORITY, descending=descending, limit=limit, examine=examine)
+        found = browse(store, waiting, order=SortOrder.PRIORITY, descending=descending, limit=limit, examine=examine)
         assert sorted(keys(found)) == sorted(ages)
         assert [ages[p.partition_key] for p in found] == sorted(ages.values(), reverse=not descending)
         if store.kind != "dynamodb":
             assert keys(found) == sorted(ages, key=lambda key: (-ages[key], key), reverse=descending)
     few = replace(waiting, search="1")
-    assert sorted(keys(browse(store, few, order=Order.PRIORITY, limit=limit, examine=examine))) == [
+    assert sorted(keys(browse(store, few, order=SortOrder.PRIORITY, limit=limit, examine=examine))) == [
         "p01", "p10", "p11", "p12", "p13"
     ]  # fmt: skip
 
@@ -620,10 +620,10 @@ def test_browsing_shows_those_that_are_wanted(browsed_store: CoordinationStore, 
         for limit in (1, 100):
             assert keys(browse(browsed_store, wanted, limit=limit, examine=examine)) == expected, wanted
         if len(wanted.statuses) == 1:
-            by_age = browse(browsed_store, wanted, order=Order.PRIORITY, limit=1, examine=examine)
+            by_age = browse(browsed_store, wanted, order=SortOrder.PRIORITY, limit=1, examine=examine)
             assert sorted(keys(by_age)) == expected, wanted
     by_lease = Filter(statuses=[assigned], expired_by=later)
-    assert keys(browse(browsed_store, by_lease, order=Order.PRIORITY, examine=examine)) == ["expired", "held"]
+    assert keys(browse(browsed_store, by_lease, order=SortOrder.PRIORITY, examine=examine)) == ["expired", "held"]
 
 
 def test_what_is_browsed_is_whole(browsed_store: CoordinationStore) -> None:
@@ -655,7 +655,7 @@ def test_a_search_is_to_the_letter(store: CoordinationStore) -> None:
         assert expected
         assert keys(browse(store, Filter(search=text), examine=7)) == expected, text
         waiting = Filter(search=text, statuses=[PartitionStatus.UNASSIGNED])
-        assert set(keys(browse(store, waiting, order=Order.PRIORITY))) == set(expected), text
+        assert set(keys(browse(store, waiting, order=SortOrder.PRIORITY))) == set(expected), text
 
 
 def test_a_prefix_is_to_the_letter(store: CoordinationStore) -> None:
@@ -667,13 +667,13 @@ def test_a_prefix_is_to_the_letter(store: CoordinationStore) -> None:
             assert found == (expected[::-1] if descending else expected), prefix
         waiting = Filter(prefix=prefix, statuses=[PartitionStatus.UNASSIGNED])
         assert keys(browse(store, waiting, limit=2, examine=2)) == expected, prefix
-        assert set(keys(browse(store, waiting, order=Order.PRIORITY))) == set(expected), prefix
+        assert set(keys(browse(store, waiting, order=SortOrder.PRIORITY))) == set(expected), prefix
 
 
 def test_browsing_goes_on_where_it_was_though_that_partition_is_gone(store: CoordinationStore) -> None:
     store.create([a_partition(f"p{n}", age_seconds=9 - n) for n in range(9)])
     waiting = Filter(statuses=[PartitionStatus.UNASSIGNED])
-    for order, rest in ((Order.KEY, ["p3", "p4"]), (Order.PRIORITY, ["p4", "p5"])):
+    for order, rest in ((SortOrder.KEY, ["p3", "p4"]), (SortOrder.PRIORITY, ["p4", "p5"])):
         first = store.browse(SOURCE, waiting, order=order, limit=3)
         assert first.next is not None
         store.delete(first.partitions[-1])
@@ -683,23 +683,23 @@ def test_browsing_goes_on_where_it_was_though_that_partition_is_gone(store: Coor
 def test_a_look_ends_though_nothing_was_found_and_says_where_to_go_on(store: CoordinationStore) -> None:
     store.create([a_partition(f"p{n:02}") for n in range(12)])
     page = store.browse(SOURCE, Filter(search="11"), examine=5)
-    assert (page.partitions, page.next) == ([], Place("", "p04"))
+    assert (page.partitions, page.next) == ([], BrowsePosition("", "p04"))
     page = store.browse(SOURCE, Filter(search="11"), examine=7, after=page.next)
     assert keys(page.partitions) == ["p11"]
 
 
 def test_a_question_that_no_index_answers_is_refused(store: CoordinationStore) -> None:
     statuses = [PartitionStatus.CLOSED, PartitionStatus.ASSIGNED]
-    with pytest.raises(ConfigurationError, match="'priority' is within one status; got ASSIGNED, CLOSED"):
-        store.browse(SOURCE, Filter(statuses=statuses), order=Order.PRIORITY)
-    with pytest.raises(ConfigurationError, match="no status is wanted"):
+    with pytest.raises(ConfigurationError, match="'priority' needs exactly one status; got ASSIGNED, CLOSED"):
+        store.browse(SOURCE, Filter(statuses=statuses), order=SortOrder.PRIORITY)
+    with pytest.raises(ConfigurationError, match="the filter has no status"):
         store.browse(SOURCE, Filter(statuses=[]))
     for order, prefix, place in [
-        (Order.KEY, "", Place("2026-03-01T12:00:00.000000Z", "a")),
-        (Order.KEY, "b", Place("", "a")),
-        (Order.PRIORITY, "", Place("", "a")),
-        (Order.PRIORITY, "", Place("2026-03-01T12:00:00.000000Z", "")),
+        (SortOrder.KEY, "", BrowsePosition("2026-03-01T12:00:00.000000Z", "a")),
+        (SortOrder.KEY, "b", BrowsePosition("", "a")),
+        (SortOrder.PRIORITY, "", BrowsePosition("", "a")),
+        (SortOrder.PRIORITY, "", BrowsePosition("2026-03-01T12:00:00.000000Z", "")),
     ]:
         wanted = Filter(prefix=prefix, statuses=[PartitionStatus.CLOSED])
-        with pytest.raises(ConfigurationError, match="begin with the first page"):
+        with pytest.raises(ConfigurationError, match="start with the first page"):
             store.browse(SOURCE, wanted, order=order, after=place)

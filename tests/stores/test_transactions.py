@@ -48,7 +48,7 @@ def test_each_is_written_with_all_that_belongs_to_it(store: CoordinationStore, t
     assert outcomes == [[moved(p).written()] for p in there]
     created = [f"{what}-{n}" for what in ("child", "sibling", "new") for n in range(MANY)]
     assert store.known(SOURCE, created) == set(created)
-    assert store.get_each(SOURCE, keys(there)) == {p.partition_key: moved(p).written() for p in there}
+    assert store.get_many(SOURCE, keys(there)) == {p.partition_key: moved(p).written() for p in there}
 
 
 @pytest.mark.parametrize("bad", [{0}, {3}, {2, 6}, set(range(MANY))], ids=str)
@@ -121,4 +121,4 @@ def test_large_ones_are_written(store: CoordinationStore) -> None:
     large = [p.with_progress({"files": "x" * 64_000}) for p in partitions]
     outcomes = transact_each(store, [Transaction(update=[p]) for p in large])
     assert outcomes == [[p.written()] for p in large]
-    assert store.get_each(SOURCE, keys(large)) == {p.partition_key: p.written() for p in large}
+    assert store.get_many(SOURCE, keys(large)) == {p.partition_key: p.written() for p in large}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_provider_coordination.coordination.browsing import PARKED_FROM, Filter, Order, Place
+from airflow_provider_coordination.coordination.browsing import PARKED_FROM, BrowsePosition, Filter, SortOrder
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.stores.dynamodb.items import INDEX, TABLE_KEY, Item, Value, combination_key, key_of
 
@@ -85,7 +85,7 @@ def key_query(source_identifier: str, prefix: str = "") -> dict[str, Any]:
     }
 
 
-def picking(wanted: Filter, order: Order) -> tuple[list[str], dict[str, str], dict[str, Value]]:
+def picking(wanted: Filter, order: SortOrder) -> tuple[list[str], dict[str, str], dict[str, Value]]:
     """Return what DynamoDB can pick out for a filter: conditions, and the names and values in them.
 
     It filters by no part of its own keys, so that the rest is left to `Filter.wants`. It reads as much as without, and
@@ -94,7 +94,7 @@ def picking(wanted: Filter, order: Order) -> tuple[list[str], dict[str, str], di
     conditions: list[str] = []
     names: dict[str, str] = {}
     values: dict[str, Value] = {}
-    if order is Order.KEY and set(wanted.statuses) != set(PartitionStatus):
+    if order is SortOrder.KEY and set(wanted.statuses) != set(PartitionStatus):
         names["#status"] = "sourcePartitionStatus"
         marks = {f":status{n}": {"S": status.value} for n, status in enumerate(sorted(set(wanted.statuses)))}
         values |= marks
@@ -115,9 +115,9 @@ def picking(wanted: Filter, order: Order) -> tuple[list[str], dict[str, str], di
     return conditions, names, values
 
 
-def browse_query(source_identifier: str, wanted: Filter, order: Order) -> dict[str, Any]:
+def browse_query(source_identifier: str, wanted: Filter, order: SortOrder) -> dict[str, Any]:
     """Return a query along the table's key or the index, and what DynamoDB can pick out of it."""
-    if order is Order.PRIORITY:
+    if order is SortOrder.PRIORITY:
         [status] = set(wanted.statuses)
         by_lease = status is PartitionStatus.ASSIGNED and wanted.expired_by is not None
         highest = format_instant(wanted.expired_by) if by_lease and wanted.expired_by is not None else ""
@@ -132,7 +132,7 @@ def browse_query(source_identifier: str, wanted: Filter, order: Order) -> dict[s
     return asked
 
 
-def place_key(source_identifier: str, status: PartitionStatus | None, place: Place) -> dict[str, Value]:
+def place_key(source_identifier: str, status: PartitionStatus | None, place: BrowsePosition) -> dict[str, Value]:
     """Return the key behind which a query goes on.
 
     :param status: of the queue; None for a query in the order of keys.
@@ -144,7 +144,7 @@ def place_key(source_identifier: str, status: PartitionStatus | None, place: Pla
     return key | {"sourceStatusCombinationKey": queue, "partitionPriority": {"S": place.priority}}
 
 
-def stored_place(item: Item, order: Order) -> Place:
+def stored_place(item: Item, order: SortOrder) -> BrowsePosition:
     """Return where an item is in an order."""
-    priority = item["partitionPriority"]["S"] if order is Order.PRIORITY else ""
-    return Place(priority, item["sourcePartitionKey"]["S"])
+    priority = item["partitionPriority"]["S"] if order is SortOrder.PRIORITY else ""
+    return BrowsePosition(priority, item["sourcePartitionKey"]["S"])

@@ -19,7 +19,13 @@ from functools import partial
 from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.coordination.browsing import EXAMINED_AT_ONCE, Browsed, Filter, Order, Place
+from airflow_provider_coordination.coordination.browsing import (
+    EXAMINED_PER_PAGE,
+    BrowsePage,
+    BrowsePosition,
+    Filter,
+    SortOrder,
+)
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.store import (
@@ -87,7 +93,7 @@ class DynamoDbStore:
 
     kind = "dynamodb"
     transaction_items = TRANSACTION_ITEMS
-    joins_cheaply = False  # what is written in a transaction costs twice
+    combines_writes_cheaply = False  # what is written in a transaction costs twice
 
     def __init__(
         self,
@@ -167,8 +173,8 @@ class DynamoDbStore:
         answer = self._call("get_item", Key=key_of(source_identifier, partition_key), ConsistentRead=True)
         return partition_of(answer["Item"]) if "Item" in answer else None
 
-    def get_each(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
-        """See `CoordinationStore.get_each`; a hundred keys a call, read consistently."""
+    def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
+        """See `CoordinationStore.get_many`; a hundred keys a call, read consistently."""
         found = map(partition_of, self._batch_get(source_identifier, partition_keys))
         return {partition.partition_key: partition for partition in found}
 
@@ -269,22 +275,22 @@ class DynamoDbStore:
         source_identifier: str,
         wanted: Filter,
         *,
-        order: Order = Order.KEY,
+        order: SortOrder = SortOrder.KEY,
         descending: bool = False,
-        after: Place | None = None,
+        after: BrowsePosition | None = None,
         limit: int = 100,
-        examine: int = EXAMINED_AT_ONCE,
-    ) -> Browsed:
+        examine: int = EXAMINED_PER_PAGE,
+    ) -> BrowsePage:
         """See `CoordinationStore.browse`; of the table or the index, as many calls as there is time for."""
         wanted.check(order, after)
         asked = browse_query(source_identifier, wanted, order)
         if after is not None:
-            status = next(iter(wanted.statuses)) if order is Order.PRIORITY else None
+            status = next(iter(wanted.statuses)) if order is SortOrder.PRIORITY else None
             asked["ExclusiveStartKey"] = place_key(source_identifier, status, after)
         most = min(limit, examine)
-        at_once = most + 1 if wanted.takes_all(order) else min(examine, BROWSED_AT_ONCE)
+        at_once = most + 1 if wanted.includes_all(order) else min(examine, BROWSED_AT_ONCE)
         over = time.monotonic() + BROWSED_SECONDS
-        found: list[tuple[Place, Partition]] = []
+        found: list[tuple[BrowsePosition, Partition]] = []
         examined = 0
         units = 0.0
         asked |= {"Limit": at_once, "ScanIndexForward": not descending, "ReturnConsumedCapacity": "TOTAL"}
@@ -293,15 +299,15 @@ class DynamoDbStore:
             units += page.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0)
             for item in page["Items"]:
                 partition = _readable(item)
-                if partition is not None and wanted.wants(partition):
+                if partition is not None and wanted.matches(partition):
                     found.append((stored_place(item, order), partition))
             if len(found) > most:
-                return Browsed(partitions=[p for _, p in found[:most]], next=found[most - 1][0])
+                return BrowsePage(partitions=[p for _, p in found[:most]], next=found[most - 1][0])
             end = page.get("LastEvaluatedKey")
             is_enough = examined >= examine or units >= BROWSED_UNITS or time.monotonic() > over
             if end is not None and is_enough:
-                return Browsed(partitions=[p for _, p in found], next=stored_place(end, order))
-        return Browsed(partitions=[p for _, p in found], next=None)
+                return BrowsePage(partitions=[p for _, p in found], next=stored_place(end, order))
+        return BrowsePage(partitions=[p for _, p in found], next=None)
 
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)

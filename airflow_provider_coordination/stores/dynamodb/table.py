@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from airflow_provider_coordination.aws import answered_at
+from airflow_provider_coordination.aws import response_time
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RejectedError
 from airflow_provider_coordination.stores.dynamodb.items import INDEX, INDEX_KEY, TABLE_KEY, TTL_ATTRIBUTE
@@ -98,9 +98,9 @@ def found(call: DynamoDbCalls) -> tuple[bool, datetime | None]:
     try:
         answer = call("describe_table", expect=("ResourceNotFoundException",))
     except RejectedError as rejected:
-        return False, answered_at(getattr(rejected.__cause__, "response", {}))
+        return False, response_time(getattr(rejected.__cause__, "response", {}))
     _check(call, answer["Table"])
-    return True, answered_at(answer)
+    return True, response_time(answer)
 
 
 def _create(call: DynamoDbCalls, capacity: tuple[int, int] | None) -> None:
