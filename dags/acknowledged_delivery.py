@@ -1,12 +1,12 @@
-"""Deliver a Kinesis stream to staging, and count as delivered only what a check has approved.
+"""Deliver a Kinesis stream to staging; a batch counts as delivered only once a check has approved it.
 
-Sync shards -> N Spark jobs land the stream and deliver it to `<output_path>/staging` -> a check reads the staged
-files -> the run is done when all its batches are acknowledged. A check that fails rejects the batches: the next run
-delivers the same ranges again, from the landed files, and replaces what lies in staging. After three rejections in a
-row a partition rests for a while, so that bad data does not go round for ever.
+Sync shards -> N Spark jobs land the stream and deliver it to `<output_path>/staging` -> a check reads the staged files
+-> the run is done when all its batches are acknowledged. If the check fails, it rejects the batches. Then the next run
+delivers the same ranges again, from the landed files, and replaces the files in staging. After three rejections in a
+row, a partition waits before the next retry, so that bad data is not delivered endlessly.
 
-Runnable as it stands with three connections: `coordination_default` (type coordination), `aws_default` and
-`spark_default`. Trigger it with a stream and an output path; give it a schedule to make it regular.
+It runs unchanged with three connections: `coordination_default` (type coordination), `aws_default` and `spark_default`.
+Trigger it with a stream and an output path; give it a schedule to run it regularly.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from airflow_provider_coordination.sensors.acknowledgments import Acknowledgment
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, RoundSettings
 
 WORKERS = 2
-"""How many Spark jobs share the stream in one run."""
+"""The number of Spark jobs that share the stream in one run."""
 
-# A source of its own, so that another DAG that ingests the same stream does not take shards away.
+# A separate source, so that another DAG that ingests the same stream does not acquire the shards.
 SOURCE = "{{ params.source or params.stream ~ '-checked' }}"
 STREAMS = KinesisStreams("{{ params.stream }}", source=SOURCE)
 STAGING = "{{ params.output_path }}/staging"
 
 with DAG(
     dag_id="acknowledged_delivery",
-    description="A Kinesis stream is delivered once a check has approved it",
+    description="Deliver a Kinesis stream once a check has approved it",
     schedule=None,
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
@@ -46,29 +46,31 @@ with DAG(
     params={
         "stream": Param(type="string", minLength=1, description="Name of the Kinesis stream."),
         "output_path": Param(
-            type="string", minLength=1, description="Where staging is: a path or URI that every worker reaches."
+            type="string",
+            minLength=1,
+            description="The location of staging: a path or URI that every worker can reach.",
         ),
         "source": Param(
             None,
             type=["null", "string"],
-            description="The source that leases and progress belong to; the stream's name and -checked by default.",
+            description="The source of leases and progress; by default the stream's name and -checked.",
         ),
         "required_field": Param(
             None,
             type=["null", "string"],
-            description="A field that the JSON of every record must have; by default only records are counted.",
+            description="A field that the JSON of every record must have; by default records are only counted.",
         ),
         "acknowledgment_timeout": Param(
             3600,
             type="number",
             exclusiveMinimum=0,
-            description="How many seconds a batch may wait for the check before it is delivered again.",
+            description="How long a batch may wait for the check before it is delivered again, in seconds.",
         ),
         "max_idle_rounds": Param(
             None,
             type=["null", "integer"],
             minimum=1,
-            description="Stop a job after so many rounds without a record.",
+            description="Stop a job after this number of rounds without a record.",
         ),
     },
 ) as dag:
@@ -84,17 +86,17 @@ with DAG(
         map_index_template="{{ task.name }}",
     ).expand(name=[f"acknowledged-delivery-{number}" for number in range(WORKERS)])
 
-    # Where one job failed, what the other one delivered is checked all the same.
+    # If one job failed, the other job's batches are still checked.
     @task.acknowledges(source=SOURCE, trigger_rule="all_done")
     def check(acknowledgment_sets: list[dict[str, Any]], staging: str, required_field: str) -> dict[str, int]:
-        """Read what this run delivered; say how much it is, or what is wrong with it."""
+        """Read the batches that this run delivered; return their counts, or fail with the error."""
         import pyarrow.parquet as pq
 
         records = 0
         for each in acknowledgment_sets:
             file = f"{staging}/{each['batch_id']}.parquet"
             payloads = pq.read_table(file, columns=["data"])["data"].to_pylist()
-            # Bad data does not get better by trying again: rejected at once. Whatever else fails is tried again first.
+            # Retries do not improve bad data, so it is rejected at once. Other failures are retried first.
             if len(payloads) != each["batch"]["records"]:
                 raise AirflowFailException(f"{file} has {len(payloads)} records, not {each['batch']['records']}")
             for number, payload in enumerate(payloads):
@@ -105,7 +107,7 @@ with DAG(
 
     checked = check(staging=STAGING, required_field="{{ params.required_field or '' }}")  # type: ignore[call-arg]
 
-    # Also finds out where a check took so long that its word came too late.
+    # Also detects a check that acknowledged too late.
     acknowledged = AcknowledgmentSensor(
         task_id="wait_for_acknowledgments", source=SOURCE, deferrable=True, timeout=timedelta(hours=2)
     )

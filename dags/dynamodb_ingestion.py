@@ -1,9 +1,9 @@
-"""Ingest a table of DynamoDB once a day: each run scans all of it, in parallel segments.
+"""Ingest a DynamoDB table once a day: each run scans the whole table, in parallel segments.
 
-Every run's scan has partitions of its own, named after the run, so a run that is cleared goes on where it was and
-adds nothing once it is done.
+The scan of each run has its own partitions, named after the run. So a cleared run continues where it stopped, and adds
+nothing once it is done.
 
-Runnable as it stands with three connections: `coordination_default` (type coordination), `aws_default` and
+It runs unchanged with three connections: `coordination_default` (type coordination), `aws_default` and
 `spark_default`. Set the table and the output path as params.
 """
 
@@ -19,7 +19,7 @@ from airflow_provider_coordination.task_groups.ingestion import coordinated_inge
 
 with DAG(
     dag_id="dynamodb_ingestion",
-    description="The items of a table of DynamoDB, once a day, in Parquet",
+    description="Ingest the items of a DynamoDB table into Parquet once a day",
     schedule="@daily",
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
@@ -30,13 +30,16 @@ with DAG(
     params={
         "table": Param("orders", type="string", minLength=3, description="The table."),
         "read_units_per_second": Param(
-            None, type=["null", "number"], exclusiveMinimum=0, description="Most capacity that reading takes."
+            None,
+            type=["null", "number"],
+            exclusiveMinimum=0,
+            description="The limit of read capacity that the scan uses.",
         ),
         "output_path": Param(
             "/data/orders",
             type="string",
             minLength=1,
-            description="The dataset: a path or URI that every worker reaches.",
+            description="The dataset: a path or URI that every worker can reach.",
         ),
     },
 ) as dag:

@@ -1,11 +1,11 @@
-"""Ingest a Kinesis stream on EMR Serverless: Amazon's operator submits the job, and the store says what becomes of it.
+"""Ingest a Kinesis stream on EMR Serverless: Amazon's operator submits the job, and the store reports its result.
 
-`prepare` puts into a folder of the bucket what the application needs: the program, this package and the job's
-settings. These are sealed, and the driver deletes them. `submit` starts the job run. `follow` waits in the triggerer
-until the job is over.
+`prepare` writes the files that the application needs to a folder of the bucket: the program, this package and the job's
+settings. The settings are encrypted, and the driver deletes them. `submit` starts the job run. `follow` waits in the
+triggerer until the job ends.
 
-Runnable as it stands with two connections: `coordination_default` (type coordination) and `aws_default`. Set the
-stream, the application, its role and the places as params.
+It runs unchanged with two connections: `coordination_default` (type coordination) and `aws_default`. Set the stream,
+the application, its role and the locations as params.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from airflow_provider_coordination.operators.writes.parquet import ParquetDatase
 
 with DAG(
     dag_id="emr_serverless_ingestion",
-    description="Kinesis to Parquet, on EMR Serverless",
+    description="Ingest a Kinesis stream into Parquet on EMR Serverless",
     schedule="*/30 * * * *",
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
@@ -38,7 +38,10 @@ with DAG(
             "arn:aws:iam::123456789012:role/ingest", type="string", minLength=1, description="The role of its jobs."
         ),
         "folder": Param(
-            "s3://lake/coordination", type="string", minLength=1, description="Where the application finds its jobs."
+            "s3://lake/coordination",
+            type="string",
+            minLength=1,
+            description="Where the application finds the files of its jobs.",
         ),
         "output_path": Param("s3://lake/clicks", type="string", minLength=1, description="The dataset."),
     },
@@ -47,7 +50,7 @@ with DAG(
 
     @task(multiple_outputs=True)
     def prepare(params: dict[str, Any]) -> dict[str, Any]:
-        """Make the job ready."""
+        """Write the files of the job."""
         job = prepare_job(
             folder=params["folder"],
             aws_conn_id="aws_default",

@@ -1,8 +1,8 @@
-"""Ingest a Kinesis stream an hour at a time: each run delivers what arrived before the end of its hour, exactly.
+"""Ingest a Kinesis stream an hour at a time: each run delivers the records that arrived before the end of its hour.
 
-The stream is read from the first run on (`LATEST`). A run that failed or was missed is made up for by the next one,
-since the partitions remember how far they are. Runnable as it stands with three connections: `coordination_default`
-(type coordination), `aws_default` and `spark_default`; set the stream and the output path as params.
+The first run starts at the end of the stream (`LATEST`). If a run fails or is missed, the next run catches up, since
+the partitions remember their positions. It runs unchanged with three connections: `coordination_default` (type
+coordination), `aws_default` and `spark_default`; set the stream and the output path as params.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow_provider_coordination.operators.writes.parquet import ParquetDatase
 
 with DAG(
     dag_id="hourly_ingestion",
-    description="What arrived in a Kinesis stream before the end of each hour",
+    description="Ingest the records of a Kinesis stream that arrived before the end of each hour",
     schedule=CronDataIntervalTimetable("@hourly", timezone="UTC"),
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
@@ -32,7 +32,7 @@ with DAG(
             "/data/clicks",
             type="string",
             minLength=1,
-            description="The dataset: a path or URI that every worker reaches.",
+            description="The dataset: a path or URI that every worker can reach.",
         ),
     },
 ) as dag:

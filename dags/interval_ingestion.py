@@ -1,10 +1,10 @@
-"""Ingest a Kinesis stream an hour at a time, each hour exactly, whenever and as often as its run is started.
+"""Ingest a Kinesis stream an hour at a time, each hour exactly, no matter when and how often its run is started.
 
-Each interval has leases of its own, so its run goes on beside live ingestion and beside other intervals, takes up where
-a try before it stopped, and changes nothing once its hour is delivered. Hours that were missed are made up for by
-`airflow backfill create --dag-id interval_ingestion --from-date ... --to-date ...`, as far back as the stream keeps its
-records; a run that is started by hand takes the bounds in its params. Runnable as it stands with three connections:
-`coordination_default` (type coordination), `aws_default` and `spark_default`.
+Each interval has its own leases. So its run works beside live ingestion and other intervals. It continues where an
+earlier try stopped, and changes nothing once its hour is delivered. `airflow backfill create --dag-id
+interval_ingestion --from-date ... --to-date ...` ingests missed hours, as far back as the stream keeps its records. A
+manual run takes its bounds from the params. It runs unchanged with three connections: `coordination_default` (type
+coordination), `aws_default` and `spark_default`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airflow_provider_coordination.task_groups.ingestion import coordinated_inge
 
 with DAG(
     dag_id="interval_ingestion",
-    description="What arrived in a Kinesis stream in each hour, exactly",
+    description="Ingest exactly the records of a Kinesis stream that arrived in each hour",
     schedule=CronDataIntervalTimetable("@hourly", timezone="UTC"),
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
@@ -33,13 +33,13 @@ with DAG(
             "/data/clicks_by_the_hour",
             type="string",
             minLength=1,
-            description="The dataset: a path or URI that every worker reaches.",
+            description="The dataset: a path or URI that every worker can reach.",
         ),
         "interval": Param(
             "data_interval",
             type="string",
             minLength=1,
-            description="What to ingest: `data_interval` for the run's own, or such as 2026-01-01T00:00:00Z/PT1H.",
+            description="The interval: `data_interval` for the run's own, or for example 2026-01-01T00:00:00Z/PT1H.",
         ),
     },
 ) as dag:

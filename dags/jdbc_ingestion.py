@@ -1,11 +1,11 @@
-"""Ingest a table of a database a day at a time: each run delivers the rows of its day, both ends exact.
+"""Ingest a database table a day at a time: each run delivers exactly the rows of its day.
 
-The rows of the day are cut into ranges that hold about as many rows each; every day is a source with leases of its
-own, so days run beside each other, by `airflow backfill create` too, and a day that is run again adds nothing.
+The rows of a day are cut into ranges of similar size. Every day is a source with its own leases. So days run beside
+each other, also by `airflow backfill create`, and a repeated day adds nothing.
 
-Runnable as it stands with three connections: `coordination_default` (type coordination), `spark_default`, and one of
-the database. Set the table, its column of times, the connection and the output path as params. The JDBC driver is
-fetched by Spark, from where `spark.jars.ivySettings` says.
+It runs unchanged with three connections: `coordination_default` (type coordination), `spark_default`, and one to the
+database. Set the table, its time column, the connection and the output path as params. Spark downloads the JDBC driver
+from the repositories in `spark.jars.ivySettings`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from airflow_provider_coordination.task_groups.ingestion import coordinated_inge
 
 with DAG(
     dag_id="jdbc_ingestion",
-    description="The rows of a table, day by day, in Parquet",
+    description="Ingest the rows of a table into Parquet, day by day",
     schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
@@ -30,16 +30,16 @@ with DAG(
     params={
         "jdbc_conn_id": Param("shop_database", type="string", minLength=1, description="The connection."),
         "table": Param("orders", type="string", minLength=1, description="The table, with its schema if needed."),
-        "column": Param("created_at", type="string", minLength=1, description="Its column of times."),
+        "column": Param("created_at", type="string", minLength=1, description="Its time column."),
         "driver_package": Param(
-            "org.postgresql:postgresql:42.7.7", type="string", description="The JDBC driver, as Maven names it."
+            "org.postgresql:postgresql:42.7.7", type="string", description="The Maven coordinates of the JDBC driver."
         ),
-        "driver_jars": Param("", type="string", description="Or its jar, where nothing is to be fetched."),
+        "driver_jars": Param("", type="string", description="Or the path of its jar, if Spark must not download it."),
         "output_path": Param(
             "/data/orders",
             type="string",
             minLength=1,
-            description="The dataset: a path or URI that every worker reaches.",
+            description="The dataset: a path or URI that every worker can reach.",
         ),
     },
 ) as dag:

@@ -1,9 +1,8 @@
 """Ingest a Kinesis stream into Parquet: sync shards -> N Spark jobs under leases -> wait -> summary.
 
-Runnable as it stands with three connections: `coordination_default` (type coordination), `aws_default` and
-`spark_default`. Trigger it with a stream and an output path; give it a schedule to make it regular. Runs may
-overlap: leases keep two runs of one source out of each other's way, and together they deliver each record
-once.
+It runs unchanged with three connections: `coordination_default` (type coordination), `aws_default` and
+`spark_default`. Trigger it with a stream and an output path; give it a schedule to run it regularly. Runs may overlap:
+leases keep two runs of one source apart, and together they deliver each record once.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from airflow_provider_coordination.sensors.partitions import PartitionsCompleted
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 
 WORKERS = 2
-"""How many Spark jobs share the stream in one run."""
+"""The number of Spark jobs that share the stream in one run."""
 
 SOURCE = "{{ params.source or params.stream }}"
 STREAMS = KinesisStreams("{{ params.stream }}", source=SOURCE)
@@ -32,7 +31,7 @@ log = logging.getLogger(__name__)
 
 with DAG(
     dag_id="kinesis_ingestion",
-    description="A Kinesis stream lands in Parquet, exactly once",
+    description="Ingest a Kinesis stream into Parquet, exactly once",
     schedule=None,
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
@@ -43,27 +42,27 @@ with DAG(
     params={
         "stream": Param(type="string", minLength=1, description="Name of the Kinesis stream."),
         "output_path": Param(
-            type="string", minLength=1, description="The dataset: a path or URI that every worker reaches."
+            type="string", minLength=1, description="The dataset: a path or URI that every worker can reach."
         ),
         "output_conn_id": Param(
             None,
             type=["null", "string"],
-            description="The AWS connection of an output path on S3; the AWS SDK's default chain if empty.",
+            description="The AWS connection of an output path on S3; if empty, the AWS default credential chain.",
         ),
         "source": Param(
             None,
             type=["null", "string"],
-            description="The source that leases and progress belong to; named as the stream by default.",
+            description="The source of leases and progress; by default the stream's name.",
         ),
         "transform": Param(
             None,
             type=["null", "string"],
-            description="module:function, from DataFrame to DataFrame; the raw records by default.",
+            description="module:function, from DataFrame to DataFrame; by default the raw records are delivered.",
         ),
         "until_caught_up": Param(
             True,
             type="boolean",
-            description="Stop when everything that was in the stream at the start is delivered.",
+            description="Stop once all records that were in the stream at the start are delivered.",
         ),
         "max_idle_rounds": Param(
             None,
@@ -75,19 +74,19 @@ with DAG(
             None,
             type=["null", "number"],
             exclusiveMinimum=0,
-            description="Start no round later, in seconds. What is left fails the wait; the next run delivers it.",
+            description="Start no new round after this time, in seconds. The next run delivers the remaining records.",
         ),
         "round_duration": Param(
             None,
             type=["null", "number"],
             exclusiveMinimum=0,
-            description="How many seconds a shard is read in one round; the default if empty.",
+            description="How long a shard is read in one round, in seconds; if empty, the default.",
         ),
         "idle_duration": Param(
             None,
             type=["null", "number"],
             minimum=0,
-            description="The pause after a round without a record, in seconds; the default if empty.",
+            description="The pause after a round without a record, in seconds; if empty, the default.",
         ),
     },
 ) as dag:
@@ -109,7 +108,7 @@ with DAG(
         map_index_template="{{ task.name }}",
     ).expand(name=[f"kinesis-ingest-{number}" for number in range(WORKERS)])
 
-    # Another run's job may hold some of the shards: this run is done when they, too, are past its start.
+    # Another run's job may hold some of the shards. This run is done once they have passed its start as well.
     wait = PartitionsCompletedSensor(
         task_id="wait_for_partitions",
         source=SOURCE,
@@ -121,7 +120,7 @@ with DAG(
 
     @task
     def summarize(summaries: list[dict[str, Any]], source: str) -> dict[str, Any]:
-        """Log what the jobs did and where the partitions stand."""
+        """Log the summaries of the jobs and the status of the partitions."""
         from contextlib import closing
 
         view = CoordinationHook().view(source)
@@ -131,7 +130,7 @@ with DAG(
             f"{'partitions':<12} {'count':>8}",
             *(f"{status:<12} {n:>8}" for status, n in counts.items()),
         ]
-        # XComs of a mapped task come as one lazy sequence.
+        # The XComs of a mapped task are one lazy sequence.
         jobs = [dict(summary) for summary in summaries]
         for job in jobs:
             lines += ["", *(f"{key:<24} {value}" for key, value in job.items())]

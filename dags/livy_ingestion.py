@@ -1,11 +1,11 @@
-"""Ingest files of a folder by Livy: an HTTP request submits the job, and the store says what becomes of it.
+"""Ingest the files of a folder by Livy: an HTTP request submits the job, and the store reports its result.
 
-`prepare` puts into a folder that Airflow and the cluster share what the cluster needs: the program, this package and
-the job's settings. These are sealed, and the driver deletes them. `submit` asks Livy for a batch. `follow` waits in the
-triggerer until the job is over.
+`prepare` writes the files that the cluster needs to a folder that Airflow and the cluster share: the program, this
+package and the job's settings. The settings are encrypted, and the driver deletes them. `submit` requests a batch from
+Livy. `follow` waits in the triggerer until the job ends.
 
-Runnable as it stands with two connections: `coordination_default` (type coordination), and `livy_default` (type http),
-where Livy answers. Set the paths as params.
+It runs unchanged with two connections: `coordination_default` (type coordination), and `livy_default` (type http) with
+the URL of Livy. Set the paths as params.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from airflow_provider_coordination.operators.writes.parquet import ParquetDatase
 
 with DAG(
     dag_id="livy_ingestion",
-    description="Files of a folder, each once, in Parquet, by Livy",
+    description="Ingest the files of a folder into Parquet by Livy, each once",
     schedule="*/30 * * * *",
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
@@ -33,9 +33,12 @@ with DAG(
     doc_md=__doc__,
     tags=["coordination", "s3", "livy"],
     params={
-        "path": Param("/data/in", type="string", minLength=1, description="Where the files are."),
+        "path": Param("/data/in", type="string", minLength=1, description="The folder of the files."),
         "folder": Param(
-            "/data/coordination", type="string", minLength=1, description="Where the cluster finds its jobs."
+            "/data/coordination",
+            type="string",
+            minLength=1,
+            description="Where the cluster finds the files of its jobs.",
         ),
         "output_path": Param("/data/events", type="string", minLength=1, description="The dataset."),
     },
@@ -46,7 +49,7 @@ with DAG(
 
     @task(multiple_outputs=True)
     def prepare(params: dict[str, Any]) -> dict[str, Any]:
-        """Make the job ready."""
+        """Write the files of the job."""
         job = prepare_job(
             folder=params["folder"],
             reads=S3Objects(paths=params["path"], source="events", format="json"),

@@ -1,9 +1,10 @@
-"""A source of your own that never ends: a directory of log files that grow, rotate and appear.
+"""A custom endless source: a directory of log files that grow, rotate and appear.
 
-Each file is a partition, known by its inode, so that it goes on under another name; a position is the number of bytes
-that are read. A file that is shorter than its position was truncated: what it held is lost, and its partition parks.
-The module travels to Spark by `py_files`; where sets are settled or looked at beside a job, its distribution registers
-`log_files = log_file_source:KIND` as an entry point of the group `airflow_provider_coordination.sources`.
+Each file is a partition, identified by its inode, so that it continues after a rename. A position is the number of
+bytes that were read. A file that is shorter than its position was truncated: its former content is lost, and its
+partition is parked. The module is shipped to Spark by `py_files`. If other processes settle sets or inspect the source,
+their distribution registers `log_files = log_file_source:KIND` as an entry point of the group
+`airflow_provider_coordination.sources`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from airflow_provider_coordination.sources.progress import new_batch_id
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.landed_row import LandedRow
 
-if TYPE_CHECKING:  # so that a DAG file imports none of what runs on Spark
+if TYPE_CHECKING:  # so that a DAG file imports no code that runs on Spark
     from airflow_provider_coordination.spark.job_spark import JobSpark
     from airflow_provider_coordination.spark.reading import PartitionsToRead
     from airflow_provider_coordination.spark.settings import IngestSettings
@@ -35,7 +36,7 @@ NAME = "log_files"
 
 @dataclass(frozen=True, kw_only=True)
 class LogProgress(LandedProgress):
-    """What the partition of a log file remembers: which file it is, beside what every progress has."""
+    """The progress of a log file: the common fields, and the identity of the file."""
 
     kind: str = NAME
     checkpoint: str = "0"
@@ -57,7 +58,7 @@ KIND = LogFiles(NAME)
 class LogFolder:
     """A directory of log files, for the `reads` of operators.
 
-    :param folder: the directory, which every worker reaches. (templated)
+    :param folder: the directory, which every worker can reach. (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = ("folder",)
@@ -85,13 +86,13 @@ class LogFolder:
 
 
 def supplier(folder: str) -> Supplier:
-    """Return what finds the files that are new."""
+    """Return the supplier of new files."""
 
-    def found(state: Mapping[str, Any]) -> Iterator[Page]:
+    def pages(state: Mapping[str, Any]) -> Iterator[Page]:
         inodes = sorted(path.stat().st_ino for path in Path(folder).iterdir() if path.is_file())
         yield Page({str(n): LogProgress(folder=folder, inode=n).to_mapping() for n in inodes})
 
-    return found
+    return pages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,21 +164,21 @@ class LogReading:
         self._files = KindPartitions(partitions, coordinator.leases, LogProgress)
         self._summary = summary
         self._root = settings.landing_path
-        from airflow_provider_coordination.spark.shared_locations import SharedPlaces
+        from airflow_provider_coordination.spark.shared_locations import SharedLocations
 
-        self._places = SharedPlaces([settings.landing_path], settings.access)
+        self._locations = SharedLocations([settings.landing_path], settings.access)
         self._max_bytes = settings.rounds.max_batch_bytes
 
-    def look_after(self) -> None:
-        """See `Reading.look_after`: the task before finds new files."""
+    def refresh_source(self) -> None:
+        """See `Reading.refresh_source`: an earlier task finds new files."""
 
-    def may_begin(self, partition: Partition) -> bool:
-        """See `Reading.may_begin`."""
+    def may_start(self, partition: Partition) -> bool:
+        """See `Reading.may_start`."""
         return True
 
     def land(self, *, leave_slot: bool) -> list[LandedRow]:
-        """See `Reading.land`: a delivery that goes on at the same time may need one of several slots."""
-        from airflow_provider_coordination.spark.slots import dealt, land_in_slots
+        """See `Reading.land`: a concurrent delivery may need one of several slots."""
+        from airflow_provider_coordination.spark.slots import distribute, land_in_slots
 
         plans = [
             LogPlan(
@@ -192,7 +193,7 @@ class LogReading:
         ]
         slots = self._spark.slots.of_round(len(plans), leave_slot=leave_slot)
         land = partial(_land_slot, self._root, self._max_bytes)
-        return land_in_slots(self._spark.context, dealt(plans, slots), land, LandedRow, self._places)
+        return land_in_slots(self._spark.context, distribute(plans, slots), land, LandedRow, self._locations)
 
     def record(self, rows: Sequence[LandedRow]) -> Any:
         """See `Reading.record`."""
@@ -214,13 +215,13 @@ class LogReading:
             self._files.record(row, LogProgress.landing)
 
     def completed(self, partition: Partition) -> None:
-        """See `Reading.completed`: a log file never is."""
+        """See `Reading.completed`: a log file is never completed."""
 
     def end_round(self) -> None:
         """See `Reading.end_round`."""
 
     def last_known(self, key: str) -> None:
-        """See `Reading.last_known`: what is stored says everything."""
+        """See `Reading.last_known`: the stored progress is complete."""
 
 
 class LogSource:
@@ -229,7 +230,7 @@ class LogSource:
     default_leases = None
     stop_at = None
     is_bounded = False
-    worker_imports = ()  # nothing that is worth importing before a task needs it
+    worker_imports = ()  # no module is worth importing before a task needs it
 
     def __init__(self, reads: ReadsSettings) -> None:
         self.name = f"log files in {reads.settings['folder']}"

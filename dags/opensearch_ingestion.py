@@ -1,10 +1,9 @@
-"""Ingest indices of OpenSearch: each run finds the indices that are new, and delivers each of them once.
+"""Ingest OpenSearch indices: each run finds new indices, and delivers each one once.
 
-For indices that are finished when they are read, such as those of the days that are over: with the params as they
-are, the index of the run's own day is left to the next run. Indices that go on changing are read again with
-`interval`.
+It is for indices that no longer change when they are read, such as those of past days. With the default params, a run
+leaves the index of its own day to the next run. To read changing indices again, use `interval`.
 
-Runnable as it stands with three connections: `coordination_default` (type coordination), `opensearch_default` and
+It runs unchanged with three connections: `coordination_default` (type coordination), `opensearch_default` and
 `spark_default`. Set the indices and the output path as params.
 """
 
@@ -20,7 +19,7 @@ from airflow_provider_coordination.task_groups.ingestion import coordinated_inge
 
 with DAG(
     dag_id="opensearch_ingestion",
-    description="The documents of OpenSearch's indices, each once, in Parquet",
+    description="Ingest the documents of OpenSearch indices into Parquet, each once",
     schedule="@daily",
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
@@ -29,15 +28,17 @@ with DAG(
     doc_md=__doc__,
     tags=["coordination", "opensearch"],
     params={
-        "indices": Param("logs-*", type="string", minLength=1, description="Their names; * for any characters."),
+        "indices": Param(
+            "logs-*", type="string", minLength=1, description="The names of the indices; * for any characters."
+        ),
         "exclude": Param(
-            "logs-{{ ds }}", type="string", minLength=1, description="The names of those that are left out."
+            "logs-{{ ds }}", type="string", minLength=1, description="The names of the indices to leave out."
         ),
         "output_path": Param(
             "/data/logs",
             type="string",
             minLength=1,
-            description="The dataset: a path or URI that every worker reaches.",
+            description="The dataset: a path or URI that every worker can reach.",
         ),
     },
 ) as dag:

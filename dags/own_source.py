@@ -1,10 +1,10 @@
-"""A source of your own: a function finds what there is to read, a class of yours reads it, Spark jobs share it.
+"""A custom source: a function finds the items, a class reads them, and Spark jobs share them.
 
-Here it is a folder of text files, one event a line, as JSON. `find_files` yields the files; the reader, in
-`dags/own_source_reader.py`, travels to Spark by `py_files`. The rest is the same as for every source: leases, progress,
-exactly-once delivery into Parquet. The number of jobs follows the files that wait.
+Here the source is a folder of text files with one JSON event a line. `find_files` yields the files. The reader, in
+`dags/own_source_reader.py`, is shipped to Spark by `py_files`. Everything else is the same as for every source: leases,
+progress, exactly-once delivery into Parquet. The number of jobs follows the number of waiting files.
 
-Runnable as it stands with two connections: `coordination_default` (type coordination) and `spark_default`; set the
+It runs unchanged with two connections: `coordination_default` (type coordination) and `spark_default`; set the
 folder and the output path as params.
 """
 
@@ -33,7 +33,7 @@ EVENTS = Items(
 
 with DAG(
     dag_id="own_source",
-    description="A source of your own: files of events land in Parquet, exactly once",
+    description="Ingest files of events by a custom source into Parquet, exactly once",
     schedule=None,
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
@@ -41,20 +41,20 @@ with DAG(
     doc_md=__doc__,
     tags=["coordination"],
     params={
-        "folder": Param("/data/events", type="string", minLength=1, description="Where the files are."),
+        "folder": Param("/data/events", type="string", minLength=1, description="The folder of the files."),
         "output_path": Param(
             "/data/own_source",
             type="string",
             minLength=1,
-            description="The dataset: a path or URI that every worker reaches.",
+            description="The dataset: a path or URI that every worker can reach.",
         ),
-        "source": Param("own_source", type="string", minLength=1, description="The source's name."),
+        "source": Param("own_source", type="string", minLength=1, description="The name of the source."),
     },
 ):
 
     @task.partitions(reads=EVENTS)
     def find_files(folder: str) -> Iterator[dict[str, Any]]:
-        """Yield each file: its name makes the partition's key, so a file that is there already is left alone."""
+        """Yield each file. Its name is the partition key, so a known file is left alone."""
         for file in sorted(Path(folder).glob("*.jsonl")):
             yield {"key": file.name, "size": file.stat().st_size}
 

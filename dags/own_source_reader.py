@@ -1,4 +1,4 @@
-"""How the files of `own_source` are read. Spark imports this where no Airflow is."""
+"""The reader of the files of `own_source`. Spark imports it on machines without Airflow."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LINES_PER_PAGE = 10_000
 
 @dataclass(frozen=True)
 class EventFiles:
-    """Reads files of one event a line, as JSON with `user` and `action`.
+    """Reads files with one JSON event a line, with the fields `user` and `action`.
 
-    :param root: where the files are.
+    :param root: the folder of the files.
     """
 
     root: str
@@ -30,7 +30,7 @@ class EventFiles:
         try:
             file = path.open("rb")
         except FileNotFoundError:
-            raise ItemGoneError(f"{path} is not there any more") from None
+            raise ItemGoneError(f"{path} no longer exists") from None
         with file:
             file.seek(int(position or 0))
             while lines := file.readlines(LINES_PER_PAGE * 100):
@@ -41,5 +41,5 @@ class EventFiles:
                 )
 
     def origin(self, item: Mapping[str, Any]) -> str:
-        """Return where a record came from, for its column `_origin`."""
+        """Return the origin of a record for its column `_origin`."""
         return str(Path(self.root, item["key"]))

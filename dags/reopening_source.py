@@ -1,11 +1,11 @@
-"""A source whose partitions are closed for an hour after each look, and a DAG that is woken when they reopen.
+"""A source whose partitions are closed for an hour after each scan, and a DAG that is woken when they reopen.
 
-Runnable as it stands with one connection, `coordination_default` (type coordination). A tiny source of three places is
-looked at a number of times, and rests in between: as a scan of a bucket, or of a table that is read again and again.
+It runs unchanged with one connection, `coordination_default` (type coordination). A tiny source of three locations is
+scanned twice, with a pause in between, as a bucket or a table that is scanned repeatedly.
 
-`reopening_source` waits within its run: `wake` is deferred until the triggerer has reopened the partitions. Meanwhile
-it needs no worker. `reopening_source_on_work` waits for nothing: once it is unpaused, the triggerer starts a run of it
-whenever there is work. Both may be at it at once: leases share the partitions out, and who comes late finds nothing.
+`reopening_source` waits within its run: `wake` is deferred until the triggerer has reopened the partitions. During that
+time it needs no worker. `reopening_source_on_work` waits for nothing: once it is unpaused, the triggerer starts a run
+whenever there is work. Both may run at the same time: leases divide the partitions, and a late run finds no work.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ from airflow_provider_coordination.sensors.partitions import PartitionsCompleted
 from airflow_provider_coordination.triggers.partitions import PartitionsAvailableTrigger
 
 SOURCE = "reopening_source"
-PLACES = ("attic", "cellar", "garden")
-LOOKS = 2
-"""How often each place is looked at."""
-AT_A_TIME = 10
+LOCATIONS = ("attic", "cellar", "garden")
+SCANS = 2
+"""How often each location is scanned."""
+MAX_PARTITIONS = 10
 
 log = logging.getLogger(__name__)
 
 PARAMS = {
     "closed_seconds": Param(
-        3600, type="number", exclusiveMinimum=0, description="How long a partition is closed after a look."
+        3600, type="number", exclusiveMinimum=0, description="How long a partition is closed after a scan."
     ),
 }
 
 
 @task
-def find_places() -> list[str]:
-    """Create a partition for each place, as a supplier does; those that exist are left as they are."""
+def find_locations() -> list[str]:
+    """Create a partition for each location, as a supplier does; existing ones are left alone."""
     coordinator = CoordinationHook().coordinator(SOURCE, owner_of_try(get_current_context()))
     with closing(coordinator.store):
-        return coordinator.create_partitions({place: {"looks": 0} for place in PLACES})
+        return coordinator.create_partitions({location: {"scans": 0} for location in LOCATIONS})
 
 
 @task
-def look(closed_seconds: float | str) -> dict[str, Any]:
-    """Look at each place that is available, then close it for a while; the last look completes it."""
+def scan(closed_seconds: float | str) -> dict[str, Any]:
+    """Scan each available location, then close it for a while; the last scan completes it."""
     coordinator = CoordinationHook().coordinator(SOURCE, owner_of_try(get_current_context()))
     with closing(coordinator.store):
-        acquired = coordinator.leases.acquire(AT_A_TIME)
+        acquired = coordinator.leases.acquire(MAX_PARTITIONS)
         for partition in acquired:
-            key, looks = partition.partition_key, partition.progress.get("looks", 0) + 1
-            log.info("look %d at %s", looks, key)
-            coordinator.leases.checkpoint(key, {"looks": looks})
-            coordinator.leases.close(key, timedelta(seconds=float(closed_seconds)), max_closed_count=LOOKS)
+            key, scans = partition.partition_key, partition.progress.get("scans", 0) + 1
+            log.info("scan %d of %s", scans, key)
+            coordinator.leases.checkpoint(key, {"scans": scans})
+            coordinator.leases.close(key, timedelta(seconds=float(closed_seconds)), max_closed_count=SCANS)
         counts = {str(status): count for status, count in coordinator.view.count_by_status().items()}
-    return {"looked_at": [partition.partition_key for partition in acquired], "partitions": counts}
+    return {"scanned": [partition.partition_key for partition in acquired], "partitions": counts}
 
 
 with DAG(
     dag_id="reopening_source",
-    description="Partitions are closed for an hour; the run sleeps until they reopen",
+    description="Scan partitions, and sleep until they reopen an hour later",
     schedule=None,
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
@@ -72,14 +72,14 @@ with DAG(
     tags=["coordination", "triggers"],
     params=PARAMS,
 ):
-    first_look = look.override(task_id="look")("{{ params.closed_seconds }}")
+    first_scan = scan.override(task_id="scan")("{{ params.closed_seconds }}")
     wake = ReopenPartitionsOperator(task_id="wake", source=SOURCE, deferrable=True, timeout=timedelta(days=1))
-    second_look = look.override(task_id="look_again")("{{ params.closed_seconds }}")
+    second_scan = scan.override(task_id="scan_again")("{{ params.closed_seconds }}")
     done = PartitionsCompletedSensor(task_id="done", source=SOURCE, deferrable=True, timeout=timedelta(minutes=15))
 
-    find_places() >> first_look >> wake >> second_look >> done
+    find_locations() >> first_scan >> wake >> second_scan >> done
 
-# A doorbell: an event says that there is work, at most one a minute, and the run acquires what there is.
+# A doorbell: at most once a minute, an event reports that there is work, and the run acquires it.
 WORK = Asset(
     name="reopening_source_work",
     uri="x-coordination://reopening_source/work",
@@ -88,7 +88,7 @@ WORK = Asset(
 
 with DAG(
     dag_id="reopening_source_on_work",
-    description="A run whenever partitions of the source can be worked on",
+    description="Run whenever partitions of the source are available",
     schedule=[WORK],
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
@@ -98,4 +98,4 @@ with DAG(
     tags=["coordination", "triggers"],
     params=PARAMS,
 ):
-    look("{{ params.closed_seconds }}")
+    scan("{{ params.closed_seconds }}")

@@ -1,10 +1,10 @@
-"""Ingest the objects below a prefix of S3, or the files of a folder: each once, by its name and version.
+"""Ingest the objects below an S3 prefix, or the files of a folder: each one once, by its name and version.
 
-Each run looks for objects that are new, packs them into partitions that take about as long as each other, and starts a
-Spark job that delivers them; a run that finds nothing new ends there. Runs may overlap: what one job has leased the
-other leaves alone. An object that is damaged becomes a partition of its own, which rests and is tried again.
+Each run finds new objects, packs them into partitions of similar duration, and starts a Spark job that delivers them. A
+run that finds nothing new ends there. Runs may overlap: a job leaves partitions alone that another job has leased. A
+damaged object becomes its own partition, which waits and is retried.
 
-Runnable as it stands with three connections: `coordination_default` (type coordination), `aws_default` and
+It runs unchanged with three connections: `coordination_default` (type coordination), `aws_default` and
 `spark_default`. Set the path, the format and the output path as params.
 """
 
@@ -28,7 +28,7 @@ EVENTS = S3Objects(
 
 with DAG(
     dag_id="s3_ingestion",
-    description="Objects of S3, each once, in Parquet",
+    description="Ingest S3 objects into Parquet, each once",
     schedule="*/15 * * * *",
     start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it in its own time zone
     catchup=False,
@@ -40,18 +40,20 @@ with DAG(
             "s3://events/in/",
             type="string",
             minLength=1,
-            description="Where the objects are: s3://bucket/prefix, or a folder that every worker reaches.",
+            description="The location of the objects: s3://bucket/prefix, or a folder that every worker can reach.",
         ),
-        "source": Param("events", type="string", minLength=1, description="The source's name."),
-        "format": Param("json", enum=["csv", "json", "parquet", "text"], description="What the objects hold."),
+        "source": Param("events", type="string", minLength=1, description="The name of the source."),
+        "format": Param("json", enum=["csv", "json", "parquet", "text"], description="The format of the objects."),
         "columns": Param(
-            "", type="string", description="Columns and types, as `id BIGINT, name STRING`; empty for the format's own."
+            "",
+            type="string",
+            description="Columns and types, such as `id BIGINT, name STRING`; if empty, those of the format.",
         ),
         "output_path": Param(
             "/data/events",
             type="string",
             minLength=1,
-            description="The dataset: a path or URI that every worker reaches.",
+            description="The dataset: a path or URI that every worker can reach.",
         ),
     },
 ) as dag:

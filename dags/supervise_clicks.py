@@ -1,8 +1,8 @@
-"""Supervise the ingestion of a Kinesis stream into Parquet, for years: the spec beside this file says how.
+"""Supervise the continuous ingestion of a Kinesis stream into Parquet, as the spec in `specs/clicks.yaml` defines it.
 
-Runnable as it stands with three connections: `coordination_default` (type coordination), `aws_default` and
-`spark_default`. Unpause it, and it keeps jobs reading the stream; edit the spec, and they hand over to jobs of the new
-one. A folder of specs instead of a file makes a DAG for each.
+It runs unchanged with three connections: `coordination_default` (type coordination), `aws_default` and `spark_default`.
+Unpause it, and it keeps jobs reading the stream. Edit the spec, and the jobs hand over to jobs with the new spec. A
+folder of specs instead of a file makes one DAG for each spec.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The example DAG of a source that rests: imports when nothing is up, is woken, and finishes."""
+"""The example DAG of a source that reopens: it imports without services, is woken, and finishes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def source(coordination: SourceCoordinator, store_url: str) -> SourceCoordinator
     return coordinator
 
 
-def test_the_run_sleeps_between_the_looks(dags: Any) -> None:
+def test_the_run_sleeps_between_the_scans(dags: Any) -> None:
     dag = dags["reopening_source"]
     order = [task.task_id for task in dag.topological_sort()]
-    assert order == ["find_places", "look", "wake", "look_again", "done"]
+    assert order == ["find_locations", "scan", "wake", "scan_again", "done"]
     assert {dag.get_task(name).deferrable for name in ("wake", "done")} == {True}
 
 
@@ -44,7 +44,7 @@ def test_the_other_dag_is_started_by_a_doorbell(dags: Any) -> None:
 
 
 @pytest.mark.integration  # needs no server, but Airflow's own database, and so seconds
-def test_a_run_finishes_every_place(dags: Any, database: None, source: SourceCoordinator) -> None:
+def test_a_run_finishes_every_location(dags: Any, database: None, source: SourceCoordinator) -> None:
     done = run_dag(dags["reopening_source"], closed_seconds=3)
 
     assert done.state == "success"
@@ -52,4 +52,4 @@ def test_a_run_finishes_every_place(dags: Any, database: None, source: SourceCoo
     woken = instances["wake"].xcom_pull(task_ids="wake")
     assert (woken["reopened"], woken["closed"]) == (3, 0)
     assert instances["done"].xcom_pull(task_ids="done")["COMPLETED"] == 3
-    assert {partition.progress["looks"] for partition in source.view.partitions()} == {2}
+    assert {partition.progress["scans"] for partition in source.view.partitions()} == {2}

@@ -1,4 +1,4 @@
-"""The examples of a source that rests, under a whole Airflow: one waits for it, the other one is started by it."""
+"""The example DAGs of a source that reopens, under a whole Airflow: one waits for it, it starts the other one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def test_a_run_sleeps_until_its_partitions_reopen_and_work_that_appears_later_st
     airflow.until("it sleeps", lambda: airflow.task_state(SLEEPING, run_id, "wake") == "deferred")
     assert airflow.wait_for_run(SLEEPING, run_id) == "success"
     assert airflow.xcom(SLEEPING, run_id, "wake")["reopened"] == 3
-    assert {partition.progress["looks"] for partition in source.view.partitions()} == {2}
+    assert {partition.progress["scans"] for partition in source.view.partitions()} == {2}
     assert source.view.count_by_status()[PartitionStatus.COMPLETED] == 3
 
-    source.create_partitions({"shed": {"looks": 0}})
+    source.create_partitions({"shed": {"scans": 0}})
     airflow.watch_for(WOKEN)
 
-    def is_looked_at() -> bool:
+    def is_scanned() -> bool:
         shed = source.view.get("shed")
-        return shed is not None and shed.progress["looks"] == 1
+        return shed is not None and shed.progress["scans"] == 1
 
-    airflow.until("it is looked at", is_looked_at)
+    airflow.until("it is scanned", is_scanned)

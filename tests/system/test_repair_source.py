@@ -1,4 +1,4 @@
-"""The example that mends a source by hand, as it stands, on PostgreSQL: leases, parked partitions, positions."""
+"""The example DAG for manual repairs of a source, unchanged, on PostgreSQL: leases, parked partitions, positions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.airflow.conftest import REPOSITORY, run_dag
 
 MINUTE = timedelta(minutes=1)
-Mend = Callable[..., dict[str, str]]
+Repair = Callable[..., dict[str, str]]
 
 
 @pytest.fixture
@@ -31,38 +31,39 @@ def source(connect: Callable[..., None], postgres_url: str) -> SourceCoordinator
         "parked": lambda partition: partition.failed("no luck").resting(PARKED_UNTIL),
     }
     for key, change in changes.items():
-        coordinator.store.transact(update=[change(found(coordinator, key))])
+        coordinator.store.transact(update=[change(partition_of(coordinator, key))])
     return coordinator
 
 
 @pytest.fixture
-def mend() -> Mend:
-    dag = DagBag(os.fspath(REPOSITORY / "dags" / "mending_a_source.py")).dags["mending_a_source"]
+def repair() -> Repair:
+    dag = DagBag(os.fspath(REPOSITORY / "dags" / "repair_source.py")).dags["repair_source"]
     return lambda **params: {ti.task_id: str(ti.state) for ti in run_dag(dag, **params).get_task_instances()}
 
 
-def found(source: SourceCoordinator, key: str) -> Partition:
+def partition_of(source: SourceCoordinator, key: str) -> Partition:
     partition = source.view.get(key)
     assert partition is not None
     return partition
 
 
-def standing(source: SourceCoordinator) -> dict[str, tuple[str, str | None]]:
+def statuses(source: SourceCoordinator) -> dict[str, tuple[str, str | None]]:
     return {p.partition_key: (str(p.status), p.owner) for p in source.view.partitions()}
 
 
-def test_nothing_is_taken_from_anybody_unless_it_is_asked_for(source: SourceCoordinator, mend: Mend) -> None:
-    careful = mend()
+def test_no_running_lease_is_ended_unless_requested(source: SourceCoordinator, repair: Repair) -> None:
+    without_params = repair()
 
     done, skipped = "success", "skipped"
-    expected = {"release": done, "reopen": done, "shall_reset": done, "reset": skipped, "there_is_work": done}
-    assert careful == expected
-    assert standing(source) == {
+    expected = {"release": done, "reopen": done, "is_reset_requested": done, "reset": skipped, "work_available": done}
+    assert without_params == expected
+    assert statuses(source) == {
         "alive": ("ASSIGNED", "host"), "dead": ("UNASSIGNED", None), "parked": ("CLOSED", None)
     }  # fmt: skip
 
-    assert mend(take_away=True, partition_keys=["alive", "parked"], reopen_parked=True, reset_to="earliest") == {
-        **expected, "reset": done
-    }  # fmt: skip
-    assert standing(source) == dict.fromkeys(("alive", "dead", "parked"), ("UNASSIGNED", None))
-    assert [found(source, key).progress for key in ("alive", "dead", "parked")] == [{}, {"rows": 7}, {}]
+    forced = repair(
+        end_running_leases=True, partition_keys=["alive", "parked"], reopen_parked=True, reset_to="earliest"
+    )
+    assert forced == {**expected, "reset": done}
+    assert statuses(source) == dict.fromkeys(("alive", "dead", "parked"), ("UNASSIGNED", None))
+    assert [partition_of(source, key).progress for key in ("alive", "dead", "parked")] == [{}, {"rows": 7}, {}]
