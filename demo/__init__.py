@@ -1,4 +1,4 @@
 """The demonstration that `make demo` runs, and the local server that it shares with the tests.
 
-Not shipped in the wheel.
+It is not part of the wheel.
 """

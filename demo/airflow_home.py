@@ -1,6 +1,6 @@
-"""A real Airflow for the demo: `airflow standalone` with a home, a database, ports and connections of its own.
+"""A real Airflow for the demo: `airflow standalone` with its own home, database, ports and connections.
 
-Nothing of an Airflow that the user has is read or written, and nothing is left running afterwards.
+It neither reads nor writes any files of the user's Airflow, and leaves no process running.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from demo.server_process import free_ports
 
 USER = "demo"
 STOP_SECONDS = 5.0
-DATABASE_PATIENCE_SECONDS = 60
-"""How long Airflow waits for its database while somebody else writes to it."""
+DATABASE_TIMEOUT_SECONDS = 60
+"""How long Airflow waits for its database while another process writes to it."""
 NEEDED = ("metadatabase", "scheduler", "dag_processor")
 FINISHED = ("success", "failed")
 AIRFLOW = str(Path(sys.executable).parent / "airflow")
@@ -34,16 +34,16 @@ _LOOPBACK = "127.0.0.1"
 
 
 class AirflowError(Exception):
-    """Airflow did not come up, or ended; the message says where its log is."""
+    """Airflow did not start, or ended; the message names its log."""
 
 
 class Airflow:
-    """An Airflow in a process group of its own.
+    """An Airflow in its own process group.
 
-    :param home: its folder, `AIRFLOW_HOME`; made by `start`.
-    :param dags: where its DAGs are.
-    :param connections: by connection id, each in Airflow's JSON form.
-    :param environment: further variables for everything it starts.
+    :param home: its folder, `AIRFLOW_HOME`; `start` creates it.
+    :param dags: the folder of its DAGs.
+    :param connections: its connections in Airflow's JSON form, by connection id.
+    :param environment: additional variables for all its processes.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Airflow:
         self.log = home / "standalone.log"
         self._environment = _environment(home, dags, self.url, log_ports, connections) | dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
-        # Its server may wait for as long as its database may be locked.
-        self._client = httpx.Client(base_url=self.url, timeout=DATABASE_PATIENCE_SECONDS + 30, trust_env=False)
+        # A response may take as long as the database is locked.
+        self._client = httpx.Client(base_url=self.url, timeout=DATABASE_TIMEOUT_SECONDS + 30, trust_env=False)
 
     def start(self) -> None:
-        """Start it; it takes half a minute until it is ready."""
+        """Start it; it is ready after half a minute."""
         self.home.mkdir(parents=True)
         passwords = self.home / "passwords.json"
         passwords.touch(0o600)
@@ -68,7 +68,7 @@ class Airflow:
         self._process = self._run("standalone", self.log)
 
     def is_ready(self, dag_id: str) -> bool:
-        """Whether it works and knows a DAG.
+        """Return whether it is healthy and knows a DAG.
 
         :raises AirflowError: if it has ended.
         """
@@ -97,12 +97,12 @@ class Airflow:
         return str(self._get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")["state"])
 
     def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Return the tasks of a run as the API shows them."""
+        """Return the task instances of a run, as the API shows them."""
         answer = self._get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances")
         return list(answer["task_instances"])
 
     def stop(self) -> None:
-        """End it and everything it started. Harmless if it does not run."""
+        """Stop it and all its processes. Harmless if it does not run."""
         process, self._process = self._process, None
         self._client.close()
         if process is None:
@@ -116,11 +116,11 @@ class Airflow:
         process.wait()
 
     def _run(self, command: str, log: Path, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a command of Airflow in a session of its own, with further variables."""
+        """Start an Airflow command in its own session, with additional variables."""
         with log.open("wb") as output:
             return subprocess.Popen(
                 [AIRFLOW, command],
-                env=self._surroundings | environment,
+                env=self._process_environment | environment,
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -129,8 +129,8 @@ class Airflow:
             )
 
     @property
-    def _surroundings(self) -> dict[str, str]:
-        """The environment of its commands."""
+    def _process_environment(self) -> dict[str, str]:
+        """The environment variables of its commands."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "AWS_"))}
         return kept | self._environment
 
@@ -139,13 +139,13 @@ class Airflow:
         while True:
             try:
                 return self._client.get(path).raise_for_status().json()
-            except httpx.HTTPError as error:  # it is busy with much else on a small machine
+            except httpx.HTTPError as error:  # on a small machine it may be busy
                 if not pauses:
-                    raise AirflowError(f"Airflow does not answer {path}: {error}; see {self.log}") from error
+                    raise AirflowError(f"Airflow does not respond to {path}: {error}; see {self.log}") from error
                 time.sleep(pauses.pop(0))
 
     def _processes(self, session: int) -> Iterator[psutil.Process]:
-        """Yield what was started here: by session, and what has left it by its environment."""
+        """Yield the processes of this Airflow: by session, or by their environment if they have left it."""
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
                 ours = os.getsid(process.pid) == session or process.environ().get("AIRFLOW_HOME") == str(self.home)
@@ -171,7 +171,7 @@ def _environment(
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout={DATABASE_PATIENCE_SECONDS}",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout={DATABASE_TIMEOUT_SECONDS}",
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_logs),
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(worker_logs),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
@@ -196,7 +196,7 @@ def task_log(home: Path, task_instance: Mapping[str, Any], lines: int) -> str:
 def _readable(line: str) -> str:
     try:
         entry = json.loads(line)
-        told = f"{entry.get('timestamp', '')} {entry.get('level', '')} {entry.get('event', '')}"
-        return " ".join([told, *(error["exc_value"] for error in entry.get("error_detail") or ())])
+        text = f"{entry.get('timestamp', '')} {entry.get('level', '')} {entry.get('event', '')}"
+        return " ".join([text, *(error["exc_value"] for error in entry.get("error_detail") or ())])
     except (ValueError, AttributeError, KeyError, TypeError):
         return line

@@ -1,4 +1,4 @@
-"""The check: what is in the dataset, against what was sent."""
+"""The check: a comparison of the dataset with the sent events."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from demo.events import Event, event_id
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How the dataset compares with what was sent.
+    """The comparison of the dataset with the sent events.
 
-    :param events: how many events the dataset holds.
-    :param distinct: how many different ones of those that were sent.
-    :param duplicates: how many are there once more than they were sent.
-    :param lost: how many were sent and are not there.
-    :param mismatched: how many differ from what was sent, in their data or in their partition key.
-    :param unknown: how many were never sent.
-    :param files: how many files the dataset has.
-    :param batches: the batches whose events it holds.
+    :param events: the number of events in the dataset.
+    :param distinct: the number of distinct sent events in the dataset.
+    :param duplicates: the number of additional copies of events.
+    :param lost: the number of sent events that are missing.
+    :param mismatched: the number of events whose data or partition key differs from the sent one.
+    :param unknown: the number of events that were never sent.
+    :param files: the number of files in the dataset.
+    :param batches: the batches whose events the dataset holds.
     :param bytes: the payload of the events, in bytes.
-    :param seconds: from the first file that was landed to the last.
+    :param seconds: the time from the first file to the last.
     """
 
     events: int
@@ -41,12 +41,12 @@ class Comparison:
 
 
 def compare(files: Sequence[Path], sent: Sequence[Event]) -> Comparison:
-    """Read a whole dataset and compare it, event by event.
+    """Read a whole dataset, and compare it event by event.
 
-    :param files: its data files.
-    :param sent: every event that was sent; the id of each is its place.
+    :param files: the data files of the dataset.
+    :param sent: all sent events; the id of an event is its index.
     """
-    seen: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     batches: set[str] = set()
     mismatched = unknown = size = 0
     for file in files:
@@ -58,14 +58,14 @@ def compare(files: Sequence[Path], sent: Sequence[Event]) -> Comparison:
             if number is None:
                 unknown += 1
                 continue
-            seen[number] += 1
+            counts[number] += 1
             mismatched += sent[number] != (key, data)
     times = [file.stat().st_mtime for file in files]
     return Comparison(
-        events=seen.total() + unknown,
-        distinct=len(seen),
-        duplicates=seen.total() - len(seen),
-        lost=len(sent) - len(seen),
+        events=counts.total() + unknown,
+        distinct=len(counts),
+        duplicates=counts.total() - len(counts),
+        lost=len(sent) - len(counts),
         mismatched=mismatched,
         unknown=unknown,
         files=len(files),

@@ -1,4 +1,4 @@
-"""What `make demo CLUSTER=1` has beside the rest: a Spark cluster, a bucket for output, PostgreSQL for leases."""
+"""The additional parts of `make demo CLUSTER=1`: a Spark cluster, a bucket for output, PostgreSQL for leases."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.support.spark_cluster import ClusterWorker, SparkCluster
 
 BUCKET, FOLDER = "lake", "flights"
 SPARK_CONF = {"spark.cores.max": "1", "spark.executor.memory": "512m"}
-"""Of each job: there are twice as many cores on each worker, so that one worker can carry both jobs."""
+"""The limits of each job: each worker has twice as many cores, so that one worker can run both jobs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoCluster:
-    """Everything started.
+    """The started cluster, bucket and database.
 
-    :param spark: of two workers.
-    :param s3: where the bucket is.
-    :param store_url: of the PostgreSQL database.
-    :param folder: where a copy of the dataset's files is kept, to be looked at.
+    :param spark: a cluster of two workers.
+    :param s3: the server of the bucket.
+    :param store_url: the URL of the PostgreSQL store.
+    :param folder: the folder for a copy of the dataset's files, for inspection.
     """
 
     spark: SparkCluster
@@ -36,16 +36,16 @@ class DemoCluster:
 
     @property
     def output_path(self) -> str:
-        """The dataset."""
+        """The location of the dataset."""
         return f"s3://{BUCKET}/{FOLDER}"
 
     @property
     def aws(self) -> AwsSettings:
-        """How the bucket is reached."""
+        """How to reach the bucket."""
         return self.s3.settings
 
     def files(self) -> Sequence[Path]:
-        """Return a copy of each file of the dataset, with the time at which it became visible."""
+        """Return a copy of each file of the dataset, with the time when it became visible."""
         client = self.s3.client()
         copies = []
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{FOLDER}/", Delimiter="/")
@@ -53,7 +53,7 @@ class DemoCluster:
             if not found["Key"].endswith(".parquet"):
                 continue
             copy = self.folder / Path(found["Key"]).name
-            if not copy.exists():  # a file is visible whole, and stays as it is
+            if not copy.exists():  # a visible file is whole, and never changes
                 client.download_file(BUCKET, found["Key"], str(copy))
                 at = found["LastModified"].timestamp()
                 os.utime(copy, (at, at))
@@ -61,17 +61,17 @@ class DemoCluster:
         return sorted(copies)
 
     def busiest(self) -> ClusterWorker:
-        """Return the worker that runs most executors."""
+        """Return the worker that runs the most executors."""
         return max(self.spark.workers, key=lambda worker: len(worker.executors()))
 
     def executors(self) -> int:
-        """Return how many executors run."""
+        """Return the number of running executors."""
         return sum(len(worker.executors()) for worker in self.spark.workers)
 
 
 @contextmanager
 def demo_cluster(folder: Path) -> Iterator[DemoCluster]:
-    """Start everything, and stop it.
+    """Start everything, and stop it at the end.
 
     :param folder: see `DemoCluster`.
     """

@@ -1,8 +1,8 @@
-"""The crash: one Spark job is killed with SIGKILL in the middle of a round, and another takes its work over.
+"""The crash: one Spark job is killed with SIGKILL in the middle of a round, and another job takes over its work.
 
-The middle is where it hurts: a batch is landed and recorded in the store, and not yet delivered. That moment is
-short, so the driver is halted first and the store looked at again; if the batch was delivered meanwhile the driver
-goes on unharmed, and the next round is waited for.
+The worst moment is when a batch is landed and recorded in the store, but not yet delivered. That moment is short. So
+the driver is halted first, and the store is read again. If the batch was delivered in between, the driver continues
+unharmed, and the demo waits for the next round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from demo.observation import Observation, progress_of
 APPLICATION = "ingest.py"
 POLL_SECONDS = 0.002
 SETTLE_SECONDS = 0.01
-"""How long all threads of a halted process may take to stand still."""
+"""How long the threads of a halted process may take to stop."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Driver:
 
 @dataclass(frozen=True)
 class Crash:
-    """What was killed.
+    """The killed job.
 
-    :param owner: whose job.
-    :param at: when, on the monotonic clock.
-    :param processes: how many processes it had.
-    :param partitions: what it had leased, by key.
-    :param batches: batches that were recorded and not yet delivered.
+    :param owner: the owner of the job.
+    :param at: the time of the kill, by the monotonic clock.
+    :param processes: the number of its processes.
+    :param partitions: the keys of its leased partitions.
+    :param batches: batches that were recorded but not yet delivered.
     """
 
     owner: str
@@ -58,7 +58,7 @@ def drivers(scratch: Path) -> list[Driver]:
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError, ValueError):
             command = process.cmdline()
-            # The driver's JVM has the same arguments after many of its own.
+            # The driver's JVM has the same arguments, after many others.
             if len(command) < 4 or "python" not in Path(command[0]).name or Path(command[-3]).name != APPLICATION:
                 continue
             settings, owner = command[-2:]
@@ -67,31 +67,31 @@ def drivers(scratch: Path) -> list[Driver]:
     return found
 
 
-def kill_in_mid_round(observation: Observation, running: list[Driver], keep_on: Callable[[], None]) -> Crash:
-    """Wait until one of these jobs has a batch recorded and not delivered, and kill it then.
+def kill_in_mid_round(observation: Observation, running: list[Driver], check: Callable[[], None]) -> Crash:
+    """Wait until one of these jobs has a batch that is recorded but not delivered, and kill the job.
 
-    :param keep_on: called while waiting; raises to give up.
+    :param check: called during the wait; raises to end it.
     """
     by_owner = {driver.owner: driver for driver in running}
     while True:
-        keep_on()
+        check()
         for partition in observation.view.partitions(PartitionStatus.ASSIGNED):
             driver = by_owner.get(str(partition.owner))
             if driver is not None and progress_of(partition).landed:
-                crash = _strike(observation, driver)
+                crash = _kill_if_mid_round(observation, driver)
                 if crash is not None:
                     return crash
         time.sleep(POLL_SECONDS)
 
 
 def is_taken_over(partition: Partition | None, crash: Crash) -> bool:
-    """Tell whether a partition of the killed job is another's now, or finished."""
+    """Return whether another job has taken over a partition of the killed job, or has finished it."""
     if partition is None:
         return False
     return partition.status is PartitionStatus.COMPLETED or partition.owner not in (None, crash.owner)
 
 
-def _strike(observation: Observation, driver: Driver) -> Crash | None:
+def _kill_if_mid_round(observation: Observation, driver: Driver) -> Crash | None:
     driver.python.suspend()
     try:
         time.sleep(SETTLE_SECONDS)

@@ -1,4 +1,4 @@
-"""What the demo's Airflow and Spark are told: connections, and a Spark configuration for a small machine."""
+"""The connections of the demo's Airflow, and a Spark configuration for a small machine."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def connections(
 ) -> dict[str, dict[str, Any]]:
     """Return the three connections of the DAG, in Airflow's JSON form.
 
-    :param store_url: of the SQL store that holds the partitions.
-    :param endpoint_url: of the Kinesis server.
-    :param master: Spark's. By default one slot a job: it reads all its shards at the same time, and starts half as many
-        Python processes.
-    :param bucket: how the bucket of the output is reached; None if it is no bucket.
+    :param store_url: the URL of the SQL store that holds the partitions.
+    :param endpoint_url: the URL of the Kinesis server.
+    :param master: the Spark master. By default each job has one slot: it reads all its shards at the same time, with
+        half as many Python processes.
+    :param bucket: how to reach the bucket of the output; None if the output is not in a bucket.
     """
     services = {"kinesis": {"endpoint_url": endpoint_url}}
     if bucket is not None:
@@ -39,7 +39,7 @@ def connections(
         },
         "aws_default": {
             "conn_type": "aws",
-            # The Kinesis server takes any keys; Airflow warns of short ones.
+            # The Kinesis server accepts any keys; Airflow warns about short ones.
             "login": "local-access-key" if bucket is None else bucket.access_key_id,
             "password": "local-secret-key" if bucket is None else bucket.secret_access_key,
             "extra": {"region_name": REGION, "service_config": services},
@@ -51,9 +51,9 @@ def connections(
 def write_spark_conf(folder: Path, scratch: Path, more: Mapping[str, str]) -> dict[str, str]:
     """Write a Spark configuration; return the variables by which Spark finds it.
 
-    :param folder: where to; made if it is absent.
-    :param scratch: for whatever Spark leaves behind when it is killed. A short path: sockets are made in it.
-    :param more: more of it.
+    :param folder: the folder for it; it is created.
+    :param scratch: the folder for files that a killed Spark leaves. Its path must be short, since it holds sockets.
+    :param more: additional settings.
     """
     folder.mkdir(parents=True)
     settings = {
@@ -61,7 +61,7 @@ def write_spark_conf(folder: Path, scratch: Path, more: Mapping[str, str]) -> di
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
-        # A driver that lives for a minute is started sooner without the second compiler.
+        # A driver that runs for a minute starts faster without the second compiler.
         "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.io.tmpdir={scratch}",
         **more,
     }

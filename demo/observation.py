@@ -1,4 +1,4 @@
-"""What can be seen of the ingestion from outside: the partitions in the store, and the files in the dataset."""
+"""The observation of the ingestion from outside: the partitions in the store, and the files of the dataset."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PROGRESS_SECONDS = 5.0
 
 
 class Observation:
-    """Looks at a source that others work on.
+    """Observes a source that jobs work on.
 
-    :param store_url: of the SQL store.
-    :param source: the source's name.
-    :param files: returns the dataset's files.
+    :param store_url: the URL of the SQL store.
+    :param source: the name of the source.
+    :param files: returns the files of the dataset.
     """
 
     def __init__(self, store_url: str, source: str, files: Callable[[], Sequence[Path]]) -> None:
@@ -34,7 +34,7 @@ class Observation:
         self._rows: dict[Path, int] = {}
 
     def partitions(self) -> list[Partition]:
-        """Return every partition once, in the order of shards; one whose status changes meanwhile may be left out."""
+        """Return every partition once, in shard order; one whose status changes during the call may be missing."""
         found = {partition.partition_key: partition for partition in self.view.partitions()}
         return [found[key] for key in sorted(found)]
 
@@ -46,17 +46,17 @@ class Observation:
         return owners
 
     def delivering(self) -> list[str]:
-        """Return the owners that hold leases and have delivered something of theirs."""
+        """Return the owners that hold leases and have delivered data of them."""
         return [owner for owner, held in self.leases().items() if any(map(_has_delivered, held))]
 
     def delivered(self) -> int:
-        """Return how many events are in the dataset."""
+        """Return the number of events in the dataset."""
         files = self._files()
         self._rows |= {file: pq.read_metadata(file).num_rows for file in files if file not in self._rows}
         return sum(self._rows[file] for file in files)
 
     def line(self) -> str:
-        """Return what is delivered, and how the partitions stand, as one line."""
+        """Return the delivered events and the status of the partitions as one line."""
         counts: dict[str, int] = {}
         for partition in self.partitions():
             counts[partition.status] = counts.get(partition.status, 0) + 1
@@ -66,10 +66,10 @@ class Observation:
 
 
 class ProgressLines:
-    """Says how things stand every few seconds while the `with` block runs, on a thread of its own.
+    """Prints the progress every few seconds while the `with` block runs, on a separate thread.
 
-    :param line: what to say.
-    :param say: where to say it.
+    :param line: returns the line to print.
+    :param say: prints a line.
     """
 
     def __init__(self, line: Callable[[], str], say: Callable[[str], None]) -> None:
@@ -92,23 +92,23 @@ class ProgressLines:
         while not self._stopped.wait(PROGRESS_SECONDS):
             try:
                 self._say(self._line())
-            except Exception as error:  # a look that fails is no reason to end the demo
+            except Exception as error:  # a failed observation must not end the demo
                 self._say(f"(no progress to show: {error})")
 
 
 def worker_name(owner: str) -> str:
-    """Return a short name of a job: the number of its task and its try, such as `job-0/try-1`."""
+    """Return the short name of a job: its task number and its try, such as `job-0/try-1`."""
     *_, task_number, try_number, _ = owner.split(":")
     return f"job-{task_number}/try-{try_number}"
 
 
 def shard_of(partition: Partition) -> str:
-    """Return the shard that a partition is about."""
+    """Return the shard of a partition."""
     return progress_of(partition).shard_id
 
 
 def progress_of(partition: Partition) -> ShardProgress:
-    """Return a partition's progress."""
+    """Return the progress of a partition."""
     return ShardProgress.from_mapping(partition.progress)
 
 

@@ -1,8 +1,8 @@
-"""The producer: sends the events while ingestion runs, aggregated as the Kinesis Producer Library does.
+"""The producer: sends the events during ingestion, aggregated as the Kinesis Producer Library does.
 
-Events travel in aggregates of a hundred. All events of one aggregate must belong to the shard that its own
-partition key leads to, also after a split in the middle of a shard; so aggregates are filled by slices of the hash
-key space that no such split cuts.
+An aggregate holds a hundred events. All events of one aggregate must belong to the shard of the aggregate's own
+partition key, even after a shard is split in the middle. So each aggregate is filled from one slice of the hash key
+space, and no such split cuts a slice.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from demo.events import Event, hash_key
 
 EVENTS_IN_AGGREGATE = 100
 SLICES = 8
-"""Of the hash key space: two for each shard of a stream of four."""
+"""The number of slices of the hash key space: two for each shard of a stream of four."""
 FIRST_PART = 0.25
-"""How much is sent at once; the rest flows."""
+"""The share of the events that is sent at once; the rest is sent slowly."""
 FLOW_SECONDS = 45.0
-"""What is left flows at the rate that would take this long: it gets less and less, and never ends by itself."""
+"""The remaining events are sent at a rate that would take this long. The rate falls with the rest, so it never ends."""
 SECONDS_BETWEEN_PUTS = 0.5
-MOST_RECORDS_IN_PUT = 20
+MAX_RECORDS_IN_PUT = 20
 PAUSES_SECONDS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
-"""Before each attempt to put the same records."""
+"""The pause before each attempt to put the same records."""
 
 _SLICE_BITS = 128 - (SLICES - 1).bit_length()
 
@@ -35,7 +35,7 @@ class ProducerError(Exception):
 
 
 class Aggregate(NamedTuple):
-    """One Kinesis record: how many events it carries, its partition key and its data."""
+    """One Kinesis record: the number of its events, its partition key and its data."""
 
     events: int
     key: str
@@ -43,11 +43,11 @@ class Aggregate(NamedTuple):
 
 
 class Producer:
-    """Sends events on a thread of its own: a first part at once; once told, a flow; once told, all the rest.
+    """Sends events on a separate thread: a first part at once, then slowly after `flow`, and the rest after `release`.
 
-    :param client: a Kinesis client that does not retry by itself, as a repeated request may send a record twice.
-    :param stream: the stream's name.
-    :param events: what to send.
+    :param client: a Kinesis client without retries, since a repeated request may send a record twice.
+    :param stream: the name of the stream.
+    :param events: the events to send.
     """
 
     def __init__(self, client: Any, stream: str, events: Sequence[Event]) -> None:
@@ -64,20 +64,20 @@ class Producer:
         self.error: Exception | None = None
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start to send."""
         self._thread.start()
 
     def flow(self) -> None:
-        """Go on after the first part, bit by bit."""
+        """Continue slowly after the first part."""
         self._flowing.set()
 
     def release(self) -> None:
-        """Send the rest as fast as the stream takes it."""
+        """Send the rest as fast as the stream accepts it."""
         self._released.set()
         self._flowing.set()
 
     def stop(self) -> None:
-        """Send no more, and wait for the thread's end. Harmless if it has ended, or never began."""
+        """Stop sending, and wait for the end of the thread. Harmless if it has ended, or never started."""
         self._stopped.set()
         self.release()
         if self._thread.ident is not None:
@@ -91,7 +91,7 @@ class Producer:
     def _run(self) -> None:
         try:
             self._send_all()
-        except Exception as error:  # told by whoever looks at the producer
+        except Exception as error:  # reported by the demo, which reads it
             self.error = error
 
     def _send_all(self) -> None:
@@ -109,8 +109,8 @@ class Producer:
     def _records_in_put(self) -> int:
         if self._is_paced():
             wanted = self._events_per_second() * SECONDS_BETWEEN_PUTS / EVENTS_IN_AGGREGATE
-            return max(1, min(MOST_RECORDS_IN_PUT, round(wanted)))
-        return MOST_RECORDS_IN_PUT
+            return max(1, min(MAX_RECORDS_IN_PUT, round(wanted)))
+        return MAX_RECORDS_IN_PUT
 
     def _send(self, batch: Sequence[Aggregate]) -> None:
         started = time.monotonic()
@@ -131,7 +131,7 @@ class Producer:
         return max(1, len(self._events) - self.events_sent) / FLOW_SECONDS
 
     def _put(self, batch: Sequence[Aggregate]) -> None:
-        """Send records, and again those of them that the stream refused."""
+        """Send records, and send refused records again."""
         left = [{"Data": record.data, "PartitionKey": record.key} for record in batch]
         reasons: set[str] = set()
         for pause in PAUSES_SECONDS:
@@ -149,7 +149,7 @@ class Producer:
 
 
 def aggregates(events: Sequence[Event]) -> Iterator[Aggregate]:
-    """Yield the Kinesis records that carry these events, those of one slice in their order."""
+    """Yield the Kinesis records for these events; the events of a slice keep their order."""
     slices: dict[int, list[Event]] = {}
     for event in events:
         filled = slices.setdefault(hash_key(event.key) >> _SLICE_BITS, [])

@@ -1,4 +1,4 @@
-"""The report: the figures of one run, what is wrong with them, and how they are shown."""
+"""The report: the results of one run, its faults, and their presentation."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ GOOD, BAD = "green", "bold red"
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What one run of the demo showed.
+    """The results of one run of the demo.
 
-    :param events_sent: how many events the producer sent.
-    :param records_sent: how many Kinesis records they travelled in.
-    :param dataset: how the dataset compares with what was sent.
+    :param events_sent: the number of events that the producer sent.
+    :param records_sent: the number of Kinesis records that carried them.
+    :param dataset: the comparison of the dataset with the sent events.
     :param partitions: every partition at the end.
     :param split_shard: the shard that was split.
-    :param crash: what was killed.
+    :param crash: the killed job.
     :param killed_worker: the address of the Spark worker that was killed; None without a cluster.
-    :param left_undelivered: batches that the killed job had recorded and nobody delivered.
-    :param takeover_seconds: from the kill until everything it had leased was another's.
-    :param lease_seconds: how long a takeover would have taken, at the most, had the leases had to run out.
-    :param dag_state: how the DAG run ended.
-    :param tries: how often each Spark task was tried, by its number.
-    :param phases: how long each phase took, in seconds.
+    :param left_undelivered: batches that the killed job had recorded, and that no other job delivered.
+    :param takeover_seconds: the time from the kill until other jobs had taken over all its leases.
+    :param lease_seconds: the longest takeover if the leases had to expire first.
+    :param dag_state: the final state of the DAG run.
+    :param tries: the number of tries of each Spark task, by task number.
+    :param phases: the duration of each phase, in seconds.
     """
 
     events_sent: int
@@ -54,18 +54,18 @@ class Report:
 
     @property
     def events_per_second(self) -> float:
-        """How many events were ingested in a second, from the first landed to the last."""
+        """The events ingested per second, from the first landed file to the last."""
         return self.dataset.events / self.dataset.seconds if self.dataset.seconds else 0.0
 
     def faults(self) -> list[str]:
-        """Return what is wrong, one sentence for each; nothing if all is well."""
+        """Return the faults, one sentence each; an empty list if there are none."""
         data = self.dataset
         parent = [p.status for p in self.partitions if shard_of(p) == self.split_shard]
         children = [p for p in self.partitions if self.split_shard in progress_of(p).parent_shard_ids]
         found = {
             f"{data.lost:,} events are lost": data.lost,
             f"{data.duplicates:,} events are duplicated": data.duplicates,
-            f"{data.mismatched:,} events differ from what was sent": data.mismatched,
+            f"{data.mismatched:,} events differ from the sent ones": data.mismatched,
             f"{data.unknown:,} events were never sent": data.unknown,
             f"the DAG run ended as {self.dag_state!r}, not as 'success'": self.dag_state != "success",
             f"the split shard {self.split_shard} is not COMPLETED": parent != [PartitionStatus.COMPLETED],
@@ -77,7 +77,7 @@ class Report:
         return [fault for fault, is_so in found.items() if is_so]
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the figures as a JSON object."""
+        """Return the results as a JSON object."""
         return {
             "events_sent": self.events_sent,
             "records_sent": self.records_sent,
@@ -108,11 +108,11 @@ class Report:
         }
 
     def write(self, file: Path) -> None:
-        """Write the figures to a file, as JSON."""
+        """Write the results to a file, as JSON."""
         file.write_text(json.dumps(self.to_mapping(), indent=2) + "\n")
 
     def show(self, console: Console) -> None:
-        """Print everything for a person to read."""
+        """Print the results as tables."""
         table = Table(title="Report", show_header=False)
         table.add_column(no_wrap=True, style="cyan")
         table.add_column()
@@ -120,7 +120,7 @@ class Report:
             table.add_row(name, value, style=style)
         console.print(table)
         partitions = Table(title="Partitions")
-        for heading in ("shard", "status", "continues", "meaning"):
+        for heading in ("shard", "status", "parent", "meaning"):
             partitions.add_column(heading)
         for p in self.partitions:
             is_done = p.status is PartitionStatus.COMPLETED
@@ -136,33 +136,33 @@ class Report:
             ("events sent", f"{self.events_sent:,} in {self.records_sent:,} Kinesis records", None),
             ("events in the dataset", f"{data.events:,} in {data.files:,} Parquet files", None),
             ("distinct events", f"{data.distinct:,}", None),
-            _judged("duplicates", data.duplicates),
-            _judged("lost", data.lost),
-            _judged("different from what was sent", data.mismatched + data.unknown),
+            _checked_row("duplicates", data.duplicates),
+            _checked_row("lost", data.lost),
+            _checked_row("different from the sent ones", data.mismatched + data.unknown),
             ("DAG run", self.dag_state, GOOD if self.dag_state == "success" else BAD),
             ("tries of the Spark tasks", tries, None),
             ("shard split", self.split_shard, None),
             ("killed", f"{worker_name(crash.owner)} with its {crash.processes} processes", None),
             (
                 "  in the middle of a round",
-                f"{len(crash.batches)} of its batches recorded and not delivered; its successor delivered them",
+                f"{len(crash.batches)} of its batches recorded but not delivered; its successor delivered them",
                 None,
             ),
             (
                 "takeover",
                 f"{self.takeover_seconds:.1f} s for its {len(crash.partitions)} partitions "
-                f"(up to {self.lease_seconds:.0f} s had the leases had to run out)",
+                f"(up to {self.lease_seconds:.0f} s if the leases had to expire first)",
                 None,
             ),
             *([] if self.killed_worker is None else [("Spark worker killed", self.killed_worker, None)]),
-            ("throughput", f"{speed} over {data.seconds:.0f} s, as the events were sent", None),
+            ("throughput", f"{speed} over {data.seconds:.0f} s, limited by the producer", None),
             *(
                 ("phases" if number == 0 else "", f"{seconds:5.1f} s  {phase}", None)
                 for number, (phase, seconds) in enumerate(self.phases.items())
             ),
-            ("", f"{sum(self.phases.values()):5.1f} s  in all", None),
+            ("", f"{sum(self.phases.values()):5.1f} s  in total", None),
         ]
 
 
-def _judged(name: str, count: int) -> tuple[str, str, str]:
+def _checked_row(name: str, count: int) -> tuple[str, str, str]:
     return name, f"{count:,}", BAD if count else GOOD

@@ -1,9 +1,9 @@
-"""`make demo`: a Kinesis stream lands in Parquet, or a table, with a shard split and a crash on the way.
+"""`make demo`: a Kinesis stream is ingested into Parquet, or a table, across a shard split and a crash.
 
-Everything runs on this machine alone: a Kinesis server, Airflow on SQLite with the repository's own DAG, two Spark
-jobs, leases in SQLite. With `--cluster` the jobs run on a Spark cluster of two workers, of which one is killed too, the
-dataset is in a bucket and the leases are in PostgreSQL. Afterwards nothing runs any more; the dataset, the logs and
-`report.json` stay in one folder. `story.py` tells what happens.
+Everything runs on this machine: a Kinesis server, Airflow on SQLite with the repository's own DAG, two Spark jobs, and
+leases in SQLite. With `--cluster`, the jobs run on a Spark cluster of two workers, one of which is killed as well; the
+dataset is in a bucket, and the leases are in PostgreSQL. At the end everything is stopped. The dataset, the logs and
+`report.json` stay in one folder. `story.py` runs the scenario.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FAILURES = (
     SparkClusterError,
 )
 WIDTH = 110
-"""Of what is printed where there is no terminal."""
+"""The width of the output, in columns, if it does not go to a terminal."""
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
 started = time.monotonic()
@@ -56,24 +56,30 @@ started = time.monotonic()
 
 def main() -> int:
     """Run the demo; return the exit code."""
-    parser = argparse.ArgumentParser(description="A Kinesis stream lands in Parquet, with a split and a crash.")
-    parser.add_argument("--folder", type=Path, default=REPOSITORY / ".demo", help="where the dataset and logs go")
-    parser.add_argument("--sink", choices=TARGETS, default="parquet", help="what it lands in; Parquet by default")
+    parser = argparse.ArgumentParser(
+        description="Ingest a Kinesis stream into Parquet, across a shard split and a crash."
+    )
     parser.add_argument(
-        "--cluster", action="store_true", help="on a Spark cluster, with Parquet in a bucket and leases in PostgreSQL"
+        "--folder", type=Path, default=REPOSITORY / ".demo", help="the folder for the dataset and the logs"
+    )
+    parser.add_argument("--sink", choices=TARGETS, default="parquet", help="the sink; Parquet by default")
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="run on a Spark cluster, with Parquet in a bucket and leases in PostgreSQL",
     )
     options = parser.parse_args()
     if options.cluster and options.sink != "parquet":
-        parser.error(f"--cluster delivers into Parquet alone; leave --sink {options.sink} out")
+        parser.error(f"--cluster supports only the Parquet sink; leave --sink {options.sink} out")
     folder, target = options.folder.resolve(), TARGETS[options.sink]
     fast = os.environ.get("FAST", "") not in ("", "0")
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it otherwise
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # otherwise a shell's background jobs ignore it
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda got, frame: sys.exit(128 + got))
     for name in ("NO_PROXY", "no_proxy"):  # everything is on this machine
         os.environ[name] = "127.0.0.1,localhost"
     try:
-        with own_folder(folder):
+        with exclusive_folder(folder):
             report = run(folder, FLIGHTS // 10 if fast else FLIGHTS, target, on_cluster=options.cluster)
     except KeyboardInterrupt:
         say("interrupted; everything is stopped")
@@ -84,7 +90,7 @@ def main() -> int:
         return 1
     report.write(folder / "report.json")
     report.show(console)
-    say(f"dataset: {folder / 'dataset'}   logs: {folder / 'airflow'}   figures: {folder / 'report.json'}")
+    say(f"dataset: {folder / 'dataset'}   logs: {folder / 'airflow'}   report: {folder / 'report.json'}")
     for fault in report.faults():
         say(f"FAILED: {fault}", style="bold red")
     if not report.faults():
@@ -93,24 +99,24 @@ def main() -> int:
 
 
 def run(folder: Path, count: int, target: Target, *, on_cluster: bool) -> Report:
-    """Start everything, tell the story, stop everything.
+    """Start everything, run the story, and stop everything.
 
     :param folder: an empty folder.
-    :param count: how many events.
-    :param target: what they land in.
-    :param on_cluster: see the module.
+    :param count: the number of events.
+    :param target: the sink.
+    :param on_cluster: whether to use a cluster; see the module.
     """
     dataset = folder / "dataset"
     dataset.mkdir(exist_ok=True)
     with ExitStack() as stack:
-        # Whatever a killed job leaves behind, and sockets, whose paths must be short.
+        # For leftovers of killed jobs, and for sockets, whose paths must be short.
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="demo-", ignore_cleanup_errors=True)))
         say(f"{count:,} flights as events; everything goes to {folder}")
         server = stack.enter_context(LocalKinesis())
         if on_cluster:
             cluster = stack.enter_context(demo_cluster(dataset))
             store_url, files, output, conf = cluster.store_url, cluster.files, cluster.output_path, SPARK_CONF
-            reached = connections(
+            airflow_connections = connections(
                 store_url, server.endpoint_url, master=cluster.spark.master_url, bucket=cluster.s3.settings
             )
             hosts = " and ".join(worker.address for worker in cluster.spark.workers)
@@ -120,17 +126,17 @@ def run(folder: Path, count: int, target: Target, *, on_cluster: bool) -> Report
             store_url, files, output, conf = (
                 f"sqlite:///{folder}/coordination.db", partial(target.files, dataset), str(dataset), {}
             )  # fmt: skip
-            reached = connections(store_url, server.endpoint_url)
+            airflow_connections = connections(store_url, server.endpoint_url)
         airflow = Airflow(
             folder / "airflow",
-            example_alone(folder / "dags", target, dataset),
-            reached,
+            copy_example(folder / "dags", target, dataset),
+            airflow_connections,
             write_spark_conf(folder / "spark-conf", scratch, conf),
         )
         stack.callback(airflow.stop)
         airflow.start()
-        say(f"Airflow starts; have a look while it runs: {airflow.url} (user {USER}, password {airflow.password})")
-        # A request that is repeated after a time-out may send a record twice, so none is.
+        say(f"Airflow starts; open it while it runs: {airflow.url} (user {USER}, password {airflow.password})")
+        # No request is repeated: a repetition after a time-out may send a record twice.
         kinesis = server.client(config=Config(retries={"total_max_attempts": 1}, read_timeout=120))
         create_stream(kinesis)
         events = flights(count)
@@ -152,19 +158,19 @@ def run(folder: Path, count: int, target: Target, *, on_cluster: bool) -> Report
             say=say,
         )
         try:
-            return story.tell()
+            return story.run()
         except Exception:
             with suppress(Exception):
                 show_logs(airflow, story.run_id)
             raise
         finally:
-            stop_undisturbed()
+            ignore_signals()
 
 
-def example_alone(folder: Path, target: Target, dataset: Path) -> Path:
-    """Copy the example to a folder of its own: the others have schedules too, and nothing to read here.
+def copy_example(folder: Path, target: Target, dataset: Path) -> Path:
+    """Copy the example DAG to a separate folder: the others have schedules, but nothing to read here.
 
-    :param target: what it delivers into.
+    :param target: the sink of the DAG.
     """
     folder.mkdir()
     text = (REPOSITORY / "dags" / f"{DAG}.py").read_text()
@@ -179,7 +185,7 @@ def create_stream(kinesis: Any) -> None:
 
 
 def show_logs(airflow: Airflow, run_id: str | None) -> None:
-    """Print the ends of the logs that tell why the demo failed."""
+    """Print the last lines of the logs that explain the failure."""
     if run_id is None:
         console.print(
             "\n".join(airflow.log.read_text(errors="replace").splitlines()[-LOG_LINES:]), markup=False, soft_wrap=True
@@ -192,14 +198,14 @@ def show_logs(airflow: Airflow, run_id: str | None) -> None:
 
 
 @contextmanager
-def own_folder(folder: Path) -> Iterator[None]:
-    """Empty the folder of an earlier demo and keep other demos away from it meanwhile.
+def exclusive_folder(folder: Path) -> Iterator[None]:
+    """Empty the folder of an earlier demo, and lock it against other demos.
 
-    :raises DemoError: if it belongs to another demo, or holds something else.
+    :raises DemoError: if another demo uses the folder, or it holds other files.
     """
     lock = folder / LOCK
     if folder.exists() and any(folder.iterdir()) and not lock.exists():
-        raise DemoError(f"{folder} is neither empty nor a demo's: give another folder")
+        raise DemoError(f"{folder} is neither empty nor the folder of a demo: give another folder")
     folder.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as held:
         try:
@@ -213,14 +219,14 @@ def own_folder(folder: Path) -> Iterator[None]:
         yield
 
 
-def stop_undisturbed() -> None:
-    """Let a second Ctrl-C not keep the demo from stopping what it started."""
+def ignore_signals() -> None:
+    """Ignore signals, so that a second Ctrl-C does not interrupt the cleanup."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
 def say(line: str, *, style: str | None = None) -> None:
-    """Print a line, with the seconds since the start."""
+    """Print a line with the seconds since the start."""
     console.print(f"{time.monotonic() - started:6.1f} s  {line}", style=style, markup=False, soft_wrap=True)
 
 

@@ -43,7 +43,7 @@ class Server(ABC):
 
     @abstractmethod
     def start(self) -> Self:
-        """Start it, and wait until it answers."""
+        """Start it, and wait until it responds."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -59,14 +59,14 @@ def start_server(
     error: type[Exception],
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a server that ends when its standard input does, and wait until it answers.
+    """Start a server that ends when its standard input closes, and wait until it responds.
 
-    :param name: what it is called in errors.
-    :param command: the program and its arguments; see `ending_with_its_input` for one that would not end by itself.
-    :param answers: tells whether it is up.
-    :param log: where its output is appended.
-    :param error: what is raised if it ends or does not answer within a minute.
-    :param environment: added to this process's own.
+    :param name: the name of the server in errors.
+    :param command: the program and its arguments; see `ending_with_its_input` for one that does not end with its input.
+    :param answers: returns whether the server is up.
+    :param log: the file to which its output is appended.
+    :param error: the exception to raise if it ends or does not respond within a minute.
+    :param environment: variables in addition to this process's own.
     """
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -81,9 +81,9 @@ def start_server(
     try:
         while not answers():
             if process.poll() is not None:
-                raise error(f"{name} ended at its start: {_tail(log)}")
+                raise error(f"{name} ended during its start: {_tail(log)}")
             if time.monotonic() > deadline:
-                raise error(f"{name} did not answer within {START_TIMEOUT_SECONDS:.0f} s: {_tail(log)}")
+                raise error(f"{name} did not respond within {START_TIMEOUT_SECONDS:.0f} s: {_tail(log)}")
             time.sleep(0.05)
     except BaseException:
         stop_server(process)
@@ -106,12 +106,12 @@ def stop_server(process: subprocess.Popen[bytes] | None) -> None:
 
 
 def ending_with_its_input(name: str, command: Sequence[str]) -> list[str]:
-    """Return a command that runs another one until standard input ends, and so with whoever started it."""
+    """Return a command that runs another one until standard input closes, and so ends with its parent process."""
     return ["/bin/sh", "-c", _LAUNCH, name, *command]
 
 
 def answers_http(url: str) -> bool:
-    """Tell whether a server answers at a URL, whatever it says."""
+    """Return whether a server responds at a URL, with any status."""
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True
@@ -122,7 +122,7 @@ def answers_http(url: str) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface that are free, and that nothing else takes before a server listens there.
+    """Return free ports of the loopback interface that no other process takes before a server listens there.
 
     They are below the ports that systems use for outgoing connections, and processes with different ids begin their
     search at different ports.

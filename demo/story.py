@@ -1,4 +1,4 @@
-"""The story of the demo, from the first event to the last."""
+"""The course of the demo, from the first event to the last."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ WORKERS = 2
 
 POLL_SECONDS = 0.05
 AIRFLOW_POLL_SECONDS = 1.0
-PATIENCE_SECONDS = 600.0
-"""For any one thing that the demo waits for."""
+WAIT_SECONDS = 600.0
+"""The limit of every single wait of the demo."""
 
 
 class DemoError(Exception):
-    """The demo did not come as far as it should; the message says what was waited for."""
+    """The demo failed or timed out; the message names the condition that it waited for."""
 
 
 @dataclass(kw_only=True)
 class Story:
     """One run.
 
-    :param airflow: started, perhaps not ready yet.
+    :param airflow: a started Airflow, which may not be ready yet.
     :param kinesis: a client of the Kinesis server.
-    :param producer: of the stream; not started.
-    :param events: what the producer sends.
-    :param observation: of the source.
+    :param producer: the producer of the stream; not started.
+    :param events: the events that the producer sends.
+    :param observation: the observation of the source.
     :param output: the dataset's path or URI.
-    :param files: returns its files.
-    :param reader: what reads them back.
-    :param cluster: where the jobs run; None if their drivers do all the work.
-    :param scratch: where the jobs have their temporary files.
-    :param say: takes lines for the user.
+    :param files: returns the files of the dataset.
+    :param reader: the library that reads them back.
+    :param cluster: the cluster of the jobs; None if their drivers do all the work.
+    :param scratch: the folder of the jobs' temporary files.
+    :param say: prints a line for the user.
     """
 
     airflow: Airflow
@@ -66,12 +66,12 @@ class Story:
     run_id: str | None = None
     killed_worker: str | None = None
     phases: dict[str, float] = field(default_factory=dict)
-    _asked_airflow_at: float = 0.0
+    _airflow_checked_at: float = 0.0
 
-    def tell(self) -> Report:
-        """Let it happen, and return what came of it.
+    def run(self) -> Report:
+        """Run the demo; return its report.
 
-        :raises DemoError: if something does not happen.
+        :raises DemoError: if an expected event does not happen.
         """
         with ProgressLines(self._progress, self.say):
             with self._phase("Airflow starts, a first part of the events is sent"):
@@ -90,7 +90,7 @@ class Story:
                 with self._phase("one worker of the Spark cluster is killed"):
                     self._kill_worker(self.cluster)
             with self._phase("one job is killed in the middle of a round"):
-                # A job that starts leaves their share to the workers that are expected, whether they are there or not.
+                # A starting job leaves a share to each expected worker, even if that worker has not started.
                 settled_at = both_since + OWNERSHIP_TIMEOUT_SECONDS
                 self._until("both jobs have settled", lambda: time.monotonic() > settled_at)
                 crash = self._kill()
@@ -127,7 +127,7 @@ class Story:
             "stream": STREAM,
             "output_path": self.output,
             "output_conn_id": None if self.cluster is None else "aws_default",
-            # Events keep coming: a job ends when none came for a while.
+            # Events keep coming: a job ends once no event has arrived for a while.
             "until_caught_up": False,
             "max_idle_rounds": 5,
             "idle_duration": 1,
@@ -140,7 +140,7 @@ class Story:
         self.kinesis.split_shard(
             StreamName=STREAM, ShardToSplit=shard.shard_id, NewStartingHashKey=str((start + end + 1) // 2)
         )
-        self.say(f"SPLIT {shard.shard_id}: it is closed, two shards continue it")
+        self.say(f"SPLIT {shard.shard_id}: it is closed, two child shards follow")
         children: list[str] = []
 
         def has_children() -> bool:
@@ -155,10 +155,10 @@ class Story:
         running = drivers(self.scratch)
         if len(running) < WORKERS:
             raise DemoError(f"{len(running)} Spark drivers are running, not {WORKERS}")
-        crash = kill_in_mid_round(self.observation, running, self._patience("a job is in the middle of a round"))
+        crash = kill_in_mid_round(self.observation, running, self._deadline_check("a job is in the middle of a round"))
         self.say(
             f"KILLED {worker_name(crash.owner)} with SIGKILL, {crash.processes} processes; it held "
-            f"{len(crash.partitions)} partitions, with {len(crash.batches)} batches recorded and not delivered"
+            f"{len(crash.partitions)} partitions, with {len(crash.batches)} batches recorded but not delivered"
         )
         return crash
 
@@ -206,28 +206,28 @@ class Story:
     def _until(
         self, what: str, condition: Callable[[], bool], every: float = POLL_SECONDS, *, run_may_end: bool = False
     ) -> None:
-        keep_on = self._patience(what, run_may_end=run_may_end)
+        check = self._deadline_check(what, run_may_end=run_may_end)
         while not condition():
-            keep_on()
+            check()
             time.sleep(every)
 
-    def _patience(self, what: str, *, run_may_end: bool = False) -> Callable[[], None]:
-        """Return what to call while waiting: it raises once waiting is in vain."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    def _deadline_check(self, what: str, *, run_may_end: bool = False) -> Callable[[], None]:
+        """Return a function to call while waiting; it raises once the wait is useless."""
+        deadline = time.monotonic() + WAIT_SECONDS
 
-        def keep_on() -> None:
+        def check() -> None:
             now = time.monotonic()
             if self.producer.error is not None:
                 raise DemoError(f"the producer failed: {self.producer.error}") from self.producer.error
             if now > deadline:
-                raise DemoError(f"waited {PATIENCE_SECONDS:.0f} s in vain until {what}")
-            if self.run_id is None or run_may_end or now - self._asked_airflow_at < AIRFLOW_POLL_SECONDS:
+                raise DemoError(f"waited {WAIT_SECONDS:.0f} s without a result until {what}")
+            if self.run_id is None or run_may_end or now - self._airflow_checked_at < AIRFLOW_POLL_SECONDS:
                 return
-            self._asked_airflow_at = now
+            self._airflow_checked_at = now
             if self._is_finished():
                 raise DemoError(f"the DAG run ended while the demo waited until {what}")
 
-        return keep_on
+        return check
 
     def _progress(self) -> str:
         return f"sent {self.producer.events_sent:>7,}   {self.observation.line()}"

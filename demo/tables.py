@@ -1,4 +1,4 @@
-"""What the demo delivers into, by `SINK`: how its DAG says so, and how it is read back."""
+"""The sinks of the demo, by `SINK`: the DAG's text for each one, and how to read the dataset back."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 TABLE = "demo.flights"
 PARQUET = """ParquetDataset("{{ params.output_path }}", aws_conn_id="{{ params.output_conn_id or '' }}")"""
-"""What the DAG writes to."""
+"""The `writes` argument of the DAG."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """One kind of sink.
 
-    :param module: of `operators.writes`.
-    :param writes: what the DAG gives `writes`, as it is written there; `{dataset}` is the dataset's folder.
+    :param module: the module in `operators.writes`.
+    :param writes: the DAG's `writes` argument, as source text; `{dataset}` is the dataset's folder.
     :param files: returns the data files that a reader of the dataset sees.
-    :param reader: what reads it back.
+    :param reader: the library that reads the dataset back.
     """
 
     module: str
@@ -28,7 +28,7 @@ class Target:
     reader: str
 
     def in_dag(self, text: str, dataset: Path) -> str:
-        """Return the source of a DAG that delivers into this, instead of a Parquet dataset."""
+        """Return the source text of the DAG with this sink instead of a Parquet dataset."""
         name = self.writes.partition("(")[0]
         if self.module == "parquet":
             return text
@@ -64,7 +64,7 @@ def _iceberg_files(dataset: Path) -> Sequence[Path]:
 
 
 def catalog_of(dataset: Path) -> dict[str, str]:
-    """Return the properties of the catalog of the Iceberg table."""
+    """Return the catalog properties of the Iceberg table."""
     return {"type": "sql", "uri": f"sqlite:///{dataset}/catalog.db", "warehouse": str(dataset)}
 
 
@@ -89,4 +89,4 @@ TARGETS = {
         reader="pyiceberg",
     ),
 }
-"""The kinds of sinks, by their names."""
+"""The sinks, by name."""

@@ -96,8 +96,8 @@ class Standalone(Airflow):
     def login(self, user: str) -> str:
         """Return a token of a user, one of `[core] simple_auth_manager_users`: Airflow has made up a password."""
         passwords = json.loads((self.home / "passwords.json").read_text())
-        told = {"username": user, "password": passwords[user]}
-        answer = self._client.post("/auth/token", json=told).raise_for_status()
+        body = {"username": user, "password": passwords[user]}
+        answer = self._client.post("/auth/token", json=body).raise_for_status()
         return str(answer.json()["access_token"])
 
     def audit_log(self, event: str) -> list[dict[str, Any]]:
@@ -142,10 +142,10 @@ class Standalone(Airflow):
         :param more: further options of the command.
         """
         self.until("an earlier backfill is over", lambda: not self._open_backfills(dag_id), 90)
-        told = ["--dag-id", dag_id, "--from-date", first.isoformat(), "--to-date", last.isoformat()]
+        options = ["--dag-id", dag_id, "--from-date", first.isoformat(), "--to-date", last.isoformat()]
         done = subprocess.run(
-            [AIRFLOW, "backfill", "create", *told, "--dag-run-conf", json.dumps(conf), *more],
-            env=self._surroundings,
+            [AIRFLOW, "backfill", "create", *options, "--dag-run-conf", json.dumps(conf), *more],
+            env=self._process_environment,
             cwd=self.home,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -174,16 +174,16 @@ class Standalone(Airflow):
 
     def clear_run(self, dag_id: str, run_id: str) -> None:
         """Clear all of a run, as a person does."""
-        told = {"dry_run": False, "only_failed": False}
-        self._client.post(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/clear", json=told).raise_for_status()
+        body = {"dry_run": False, "only_failed": False}
+        self._client.post(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/clear", json=body).raise_for_status()
 
     def connect(self, conn_id: str, conn_type: str, **fields: Any) -> None:
-        """Define a connection, or define it anew, for the tasks that start from now on."""
+        """Define a connection, or redefine it, for the tasks that start from now on."""
         extra = json.dumps(fields.pop("extra", {}))
-        told = {"connection_id": conn_id, "conn_type": conn_type, "extra": extra, **fields}
-        answer = self._client.post("/api/v2/connections", json=told)
+        body = {"connection_id": conn_id, "conn_type": conn_type, "extra": extra, **fields}
+        answer = self._client.post("/api/v2/connections", json=body)
         if answer.status_code == httpx.codes.CONFLICT:
-            answer = self._client.patch(f"/api/v2/connections/{conn_id}", json=told)
+            answer = self._client.patch(f"/api/v2/connections/{conn_id}", json=body)
         answer.raise_for_status()
 
     def disconnect(self, conn_id: str) -> None:
@@ -265,8 +265,8 @@ class Standalone(Airflow):
 
     def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
         """Clear a task of a run, as a person does."""
-        told = {"dry_run": False, "task_ids": [task_id], "dag_run_id": run_id, "only_failed": False}
-        self._client.post(f"/api/v2/dags/{dag_id}/clearTaskInstances", json=told).raise_for_status()
+        body = {"dry_run": False, "task_ids": [task_id], "dag_run_id": run_id, "only_failed": False}
+        self._client.post(f"/api/v2/dags/{dag_id}/clearTaskInstances", json=body).raise_for_status()
 
     def mark(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
         """Mark a task of a run, as a person does."""
@@ -275,8 +275,8 @@ class Standalone(Airflow):
 
     def create_pool(self, name: str, slots: int) -> None:
         """Create a pool, in which tasks that are deferred hold no slot."""
-        told = {"name": name, "slots": slots, "description": "", "include_deferred": False}
-        self._client.post("/api/v2/pools", json=told).raise_for_status()
+        body = {"name": name, "slots": slots, "description": "", "include_deferred": False}
+        self._client.post("/api/v2/pools", json=body).raise_for_status()
 
     def until(self, what: str, holds: Callable[[], bool], seconds: float = 180) -> None:
         """Return once something holds, however long that takes within reason."""
