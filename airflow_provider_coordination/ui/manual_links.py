@@ -1,0 +1,28 @@
+"""The place in the manual that says what to do about each alarm and warning of the pages."""
+
+from __future__ import annotations
+
+MANUAL = {
+    # Alarms of a source, by what they are about
+    "parked": "operations#what-to-press",
+    "overdue": "troubleshooting#acknowledgments",
+    "suspended": "operations#what-to-press",
+    "expired": "operations#of-a-lease",
+    "waiting": "operations#what-to-press",
+    "lag": "operations#capacity",
+    "failing": "troubleshooting#the-spark-job",
+    "supervisor": "supervisor_verbs#states",
+    "sink": "sinks#a-sink-that-is-down",
+    # Warnings that the pages show themselves
+    "access": "ui#who-sees-and-does-what",
+    "bad-records": "sinks#bad-records",
+    "connection": "troubleshooting#the-connection",
+    "data-loss": "data_loss#data-loss",
+    "failed-request": "troubleshooting#where-to-look",
+    "hole": "kinesis_shards#the-audit",
+    "job": "operations#of-a-job",
+    "spec": "specs",
+    "store": "troubleshooting#the-store",
+    "unreadable": "troubleshooting#items",
+}
+"""`page#anchor` of `docs/`, by topic. A page's file has `.md` after its name; an anchor is a heading in lower case."""
