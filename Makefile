@@ -1,86 +1,86 @@
-# Needs make, a POSIX shell and Python 3.11+; everything else is fetched into .venv and .tools. `make help` lists the targets.
+# Requires make, a POSIX shell and Python 3.11+; everything else is downloaded into .venv and .tools. See `make help`.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help venv servers try-servers lint format docs checks test test-unit test-integration test-system test-deep test-lowest durations screenshots demo pins clean
 
-# Every command runs with the pinned tools and the same surroundings.
+# Every command runs with the pinned tools and the same environment.
 WITH := . tools/environment.sh &&
 READY := .venv/.ready
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' Makefile | expand -t 18
 
-venv: $(READY) ## make .venv from the pins
+venv: $(READY) ## create .venv from the pinned versions
 
 $(READY): requirements/dev.txt pyproject.toml tools/bootstrap.sh
 	@PYTHON="$(PYTHON)" tools/bootstrap.sh
 	@touch $@
 
-servers: venv ## fetch the Kinesis and DynamoDB servers, and Java, MariaDB and Chromium if there is none
+servers: venv ## download the Kinesis and DynamoDB servers, and Java, MariaDB and Chromium if they are missing
 	@tools/servers.sh tests
 
-# A test run goes on without the servers and skips by name what needs them, except where CI=true.
+# Without the servers, a test run continues and skips the tests that need them, unless CI=true.
 try-servers: venv
 	@tools/servers.sh tests || [ "$$CI" != true ]
 
-lint: venv ## ruff, mypy strict, the layer contracts, whether every import is declared, the prose check; eslint and tsc for the pages
+lint: venv ## run ruff, mypy, the layer contracts, the dependency check and the prose check; eslint and tsc for the pages
 	@$(WITH) ruff check .
 	@$(WITH) ruff format --check .
 	@$(WITH) mypy
-	@$(WITH) mypy --disable-error-code arg-type --disable-error-code index dags # templates are texts
+	@$(WITH) mypy --disable-error-code arg-type --disable-error-code index dags # templates are text
 	@$(WITH) lint-imports --no-cache
 	@$(WITH) deptry --no-ansi .
 	@$(WITH) python tools/prose.py
 	@tools/lint_pages.sh
 
-format: venv ## format, and fix what ruff can fix
+format: venv ## format the code, and fix what ruff can fix
 	@$(WITH) ruff format . && ruff check --fix .
 
-docs: venv ## build the manual into .site; a warning is an error
+docs: venv ## build the manual into .site; warnings are errors
 	@$(WITH) mkdocs build --quiet --strict
 
-test-unit: venv ## the tests that need no server, in under two minutes
+test-unit: venv ## run the tests that need no server, in under two minutes
 	@$(WITH) python -m pytest -n 3 --dist worksteal -m "not integration and not system and not deep"
 
-# A file or a folder at a time in each process, as its tests share servers. There are more processes than cores: they wait a lot.
+# Each process runs one file or folder at a time, since its tests share servers. More processes than cores: they mostly wait.
 BY_FILE := python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --durations=40
 
-test-integration: try-servers ## the tests that talk to real services
+test-integration: try-servers ## run the tests that use real services
 	@$(WITH) $(BY_FILE) -m "integration and not system"
 
-test-system: try-servers ## the tests that run Airflow and Spark whole
+test-system: try-servers ## run the tests with a whole Airflow and Spark
 	@$(WITH) $(BY_FILE) -m system
 
-test-deep: try-servers ## the searches that take long by nature, about three hours; `make test` has a short form of each
+test-deep: try-servers ## run the long searches, about three hours; `make test` has a short form of each
 	@$(WITH) python -m pytest -n 2 --dist worksteal --timeout 3600 --deep -m deep
 
-durations: try-servers ## record how long each file takes, which decides what `make test` begins first
+durations: try-servers ## record the duration of each test file, which sets the order of `make test`
 	@$(WITH) $(BY_FILE) --record-durations -m "integration or system"
 
-test-lowest: venv ## the unit tests of what runs in Airflow, with the lowest versions that pyproject.toml allows
+test-lowest: venv ## run the unit tests of the Airflow code with the lowest versions that pyproject.toml allows
 	@tools/lowest.sh
 	@$(WITH) PATH="$$PWD/.tools/lowest/bin:$$PATH" python -m pytest -n 3 --dist worksteal --ignore-glob '*/test_ui_fuzzing.py' \
 	    -m "not integration and not system and not deep" tests/airflow tests/cli tests/test_versions.py
 
-# What needs no server, while the servers are fetched, which is mostly waiting.
+# The checks that need no server; they run while the servers are downloaded.
 checks: lint docs
 	@$(MAKE) --no-print-directory test-unit
 
-test: venv ## everything
+test: venv ## run all checks and tests
 	@$(MAKE) --no-print-directory --jobs=3 checks try-servers
 	@$(WITH) $(BY_FILE) -m "integration or system"
 
-screenshots: try-servers ## make the manual's pictures again, in docs/images
+screenshots: try-servers ## take the manual's screenshots again, in docs/images
 	@$(WITH) SCREENSHOTS=1 python -m pytest tests/system/airflow/browser/test_screenshots.py
 
-demo: venv ## a stream to Parquet, with a split and a crash on the way (FAST=1: a tenth of the data; SINK=delta, iceberg or parquet; CLUSTER=1: on a Spark cluster)
+demo: venv ## ingest a stream across a shard split and a crash (FAST=1: a tenth of the data; SINK=delta, iceberg or parquet; CLUSTER=1: on a Spark cluster)
 	@tools/servers.sh
 	@$(WITH) FAST="$(FAST)" python -m demo.run --sink "$(or $(SINK),parquet)" $(if $(filter-out 0,$(CLUSTER)),--cluster)
 
 COMPILE := .venv/bin/uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
     --no-emit-index-url --no-emit-find-links --upgrade
 
-pins: venv ## compile requirements/*.txt: the newest versions that fit together, and the lowest
+pins: venv ## compile requirements/*.txt: the newest compatible versions, and the lowest
 	@$(COMPILE) --universal --extra spark pyproject.toml requirements/base.in -o requirements/base.txt
 	@$(COMPILE) --universal --all-extras pyproject.toml requirements/dev.in -o requirements/dev.txt
 	@$(COMPILE) --resolution lowest-direct --all-extras pyproject.toml -o requirements/lowest.txt
@@ -88,6 +88,6 @@ pins: venv ## compile requirements/*.txt: the newest versions that fit together,
 	    sed -i "1i # Made by \`make pins\` from pyproject.toml: do not edit." requirements/$$name.txt || exit 1; \
 	done
 
-clean: ## remove everything that was fetched or built
+clean: ## remove everything that was downloaded or built
 	@rm -rf .venv .tools .demo .site dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

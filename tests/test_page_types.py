@@ -55,5 +55,5 @@ def test_without_npm_the_pages_are_not_checked_and_ci_fails(ci: str, code: int, 
         check=False,
     )
     assert ended.returncode == code
-    assert "pages: npm could not fetch eslint@" in ended.stderr
+    assert "pages: npm could not download eslint@" in ended.stderr
     assert "the pages' JavaScript is not checked" in ended.stderr

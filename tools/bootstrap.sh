@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes .venv with exactly the pinned packages and this one. Needs Python 3.11+ alone: uv is fetched if it is missing.
+# Creates .venv with exactly the pinned packages and this one. Requires only Python 3.11+; uv is downloaded if missing.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/certificates.sh
@@ -11,7 +11,7 @@ suitable() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3,
 find_python() {
     for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python}; do
         if suitable "$candidate"; then
-            # The interpreter itself, not a version switcher's stand-in for it.
+            # The interpreter itself, not the wrapper of a version manager.
             "$candidate" -c 'import sys; print(sys.executable)'
             return
         fi
@@ -24,24 +24,24 @@ python=$(find_python) || stop "no Python 3.11, 3.12 or 3.13 was found: install o
 if ! uv=$(command -v uv) || [ "$uv" = "$PWD/.venv/bin/uv" ]; then
     uv=$PWD/.tools/uv/bin/uv
     if ! "$uv" --version >/dev/null 2>&1; then
-        echo "bootstrap: fetching uv with pip into .tools/uv"
+        echo "bootstrap: downloading uv with pip into .tools/uv"
         rm -rf .tools/uv
         "$python" -m venv .tools/uv >/dev/null 2>&1 || stop "'$python -m venv' does not work: install the venv module (Debian: apt-get install python3-venv)"
-        .tools/uv/bin/python -m pip install --quiet --disable-pip-version-check uv || stop "pip could not fetch uv: check the network, or put uv on PATH"
+        .tools/uv/bin/python -m pip install --quiet --disable-pip-version-check uv || stop "pip could not download uv: check the network, or put uv on PATH"
     fi
 fi
 
 if ! suitable .venv/bin/python; then
-    echo "bootstrap: making .venv with $("$python" --version)"
-    # Not `--clear`, which would take the servers fetched into .venv along.
+    echo "bootstrap: creating .venv with $("$python" --version)"
+    # Not `--clear`, which would also remove the servers in .venv.
     rm -rf .venv/bin .venv/lib .venv/lib64 .venv/pyvenv.cfg
     "$uv" venv --quiet --allow-existing --python "$python" .venv
 fi
 
 echo "bootstrap: installing the packages pinned in requirements/dev.txt"
-# Links into uv's cache are not always possible (another file system), and never wanted: .venv stands alone.
+# No links into uv's cache, which may be on another file system: .venv must not depend on it.
 export UV_LINK_MODE="${UV_LINK_MODE:-copy}"
-# Compiled once, here, instead of by the first of the many processes that import it.
+# Compile once, here, and not in the first of the many processes that import it.
 export UV_COMPILE_BYTECODE=1
 "$uv" pip sync --quiet --python .venv/bin/python requirements/dev.txt
 "$uv" pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .

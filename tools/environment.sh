@@ -1,13 +1,13 @@
-# Sourced from the repository's root before each command of the Makefile: the same surroundings on every machine.
+# Sourced from the repository's root before each command of the Makefile: the same environment on every machine.
 SPARK_LOCAL_IP=127.0.0.1
 TZ=UTC
 export SPARK_LOCAL_IP TZ
-# A virtual environment or a Spark of the user's own would be mixed with ours.
+# Ignore the user's virtual environment and Spark.
 unset VIRTUAL_ENV PYTHONHOME PYTHONPATH SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
-# Many processes import the same packages: let the first one leave them compiled for the others.
+# Many processes import the same packages: the first one compiles them for the others.
 unset PYTHONDONTWRITEBYTECODE
 
-# Spark needs Java 17 or newer: the user's, the one on PATH, one that the system has installed, or the one in .venv.
+# Spark needs Java 17 or newer: from JAVA_HOME, from PATH, from the system, or from .venv.
 java_is_new_enough() {
     [ -n "$1" ] && [ -x "$1/bin/java" ] || return 1
     major=$("$1/bin/java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks the JavaScript of the pages: eslint, and the TypeScript compiler by the types in its comments. Both, and React's types,
-# come from npm into .tools/pages. Where npm cannot fetch them, nothing is checked, and with CI=true that is an error.
+# Checks the JavaScript of the pages with eslint, and with the TypeScript compiler by the types in its comments. npm
+# downloads both, and React's types, into .tools/pages. If npm fails, nothing is checked; with CI=true that is an error.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/certificates.sh
@@ -17,11 +17,11 @@ has() { grep -qs "\"version\" *: *\"$2\"" "$fetched/$1/package.json"; }
 
 if ! has eslint "$ESLINT" || ! has typescript "$TYPESCRIPT" || ! has @types/react "$REACT_TYPES"; then
     wanted="eslint@$ESLINT typescript@$TYPESCRIPT @types/react@$REACT_TYPES"
-    echo "pages: fetching $wanted with npm into .tools/pages"
+    echo "pages: downloading $wanted with npm into .tools/pages"
     mkdir -p .tools/pages
     # shellcheck disable=SC2086
     npm install --prefix .tools/pages --no-save --no-package-lock --no-audit --no-fund --silent $wanted || {
-        echo "pages: npm could not fetch $wanted: check the network and npm's registry setting; the pages' JavaScript is not checked" >&2
+        echo "pages: npm could not download $wanted: check the network and npm's registry setting; the pages' JavaScript is not checked" >&2
         [ "${CI:-}" != true ]
         exit
     }

