@@ -1,4 +1,4 @@
-"""Write the types of the HTTP API's answers for the TypeScript compiler, from the models that the API answers with."""
+"""Write the types of the HTTP API's responses for the TypeScript compiler, from the models of the API."""
 
 from __future__ import annotations
 

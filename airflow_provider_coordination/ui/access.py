@@ -1,9 +1,10 @@
-"""Who may do what: the one module that uses Airflow's internal API of the API server.
+"""Access control: the one module that uses Airflow's internal API of the API server.
 
-Airflow lets anybody call a plugin's routes, so each application here asks for a login, and each route for a permission
-on the coordination connection that it works on: who may see the connection may look, who may change it may act. Where
-the deployment says so, who may read the logs of all tasks, as Airflow's viewers may, looks too. What acts is refused to
-other sites, which a browser would let use its user's cookie, and written to Airflow's audit log.
+Airflow does not protect the routes of a plugin. So the application requires a login, and each route a permission on the
+coordination connection that it uses: users who may read the connection may view its sources, and users who may edit it
+may act on them. If `viewers_may_read` is set, users who may read the logs of all tasks, as Airflow's viewers may, may
+view them too. Actions are refused to pages of other sites, which could use the cookie of a user's browser, and are
+written to Airflow's audit log.
 """
 
 from __future__ import annotations
@@ -39,32 +40,32 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_BODY_CHARACTERS = 48_000
-"""The body of an action goes into Airflow's audit log, whose text has 64 KB in MySQL."""
+"""Airflow's audit log keeps the body of an action, in a text of at most 64 KB in MySQL."""
 MAX_NAME_CHARACTERS = 100
-"""So much is repeated of a name that is not taken."""
+"""How much of an unknown name an error quotes."""
 OWN_SITES = ("same-origin", "none")
-"""What a browser says of a request that the page itself makes, or its user."""
+"""The values of `Sec-Fetch-Site` for requests of Airflow's own pages, and of the user."""
 
 
-def anybody_logged_in() -> Any:
-    """Return the dependency that refuses those who are not logged in."""
+def requires_login() -> Any:
+    """Return the dependency that refuses users who are not logged in."""
     return Depends(requires_authenticated())
 
 
 def may_read_connection() -> Any:
-    """Return the dependency that refuses those who may not look at what the connection `connection_id` leads to."""
-    return Depends(_refuse_strangers)
+    """Return the dependency that refuses users who may not view the sources of the connection `connection_id`."""
+    return Depends(_require_view_access)
 
 
 def may_change_connection(event: str, body: type[BaseModel]) -> list[Any]:
-    """Return the dependencies of what changes something, in the order in which they are asked.
+    """Return the dependencies of an action, in the order in which they run.
 
-    They refuse those who may not change the connection `connection_id` of the path, other sites, and what is not such a
-    body; what is left is written to Airflow's audit log, before it is done.
+    They refuse users who may not edit the connection `connection_id` of the path, requests of other sites, and invalid
+    bodies. What passes is written to Airflow's audit log before it is done.
 
-    :param event: what it is called there.
-    :param body: what is sent. Airflow's audit log takes some fields of an action's own, such as `dag_id`, as they are,
-        and fails where they are not what it expects: none of those gets there.
+    :param event: the name of the action in the audit log.
+    :param body: the model of the body. Airflow's audit log reads some fields of a body, such as `dag_id`, and fails if
+        they have other types than it expects. A body with such a field is refused before.
     """
     return [
         Depends(requires_access_connection("PUT")),
@@ -75,8 +76,8 @@ def may_change_connection(event: str, body: type[BaseModel]) -> list[Any]:
     ]
 
 
-async def user_name(user: Any = Depends(get_user)) -> str:  # noqa: B008 - how FastAPI is told
-    """Return the name of whoever calls."""
+async def user_name(user: Any = Depends(get_user)) -> str:  # noqa: B008 - as FastAPI requires
+    """Return the name of the calling user."""
     return str(user.get_name())
 
 
@@ -84,21 +85,21 @@ UserName = Annotated[str, Depends(user_name)]
 
 
 async def refuse_cross_site(request: Request) -> None:
-    """Refuse what the page of another site makes a browser send, with its user's cookie.
+    """Refuse a request that a page of another site makes with the cookie of the user's browser.
 
-    Programs say neither where they are nor where they come from, and are let in.
+    Programs send neither `Sec-Fetch-Site` nor `Origin`, and are accepted.
 
-    :raises HTTPException: if it comes from there.
+    :raises HTTPException: if the request comes from another site.
     """
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     own = {request.headers.get("host", ""), _host_of(conf.get("api", "base_url", fallback="") or "")} - {""}
     if site not in (None, *OWN_SITES) or (origin is not None and _host_of(origin) not in own):
-        raise HTTPException(403, "this request comes from another site; open Airflow itself, and try again there")
+        raise HTTPException(403, "this request comes from another site; open Airflow and try again there")
 
 
 def _host_of(url: str) -> str:
-    """Return the host of an address, with its port; empty where it has none, or is no address."""
+    """Return the host of a URL with its port; empty if it has none, or is invalid."""
     try:
         return urlsplit(url).netloc
     except ValueError:
@@ -106,31 +107,31 @@ def _host_of(url: str) -> str:
 
 
 async def refuse_query(request: Request) -> None:
-    """Refuse what is given in the address of an action, where nobody looks at it.
+    """Refuse query parameters of an action, which would be ignored.
 
-    :raises HTTPException: if there is anything.
+    :raises HTTPException: if there is a query parameter.
     """
     if request.query_params:
         name = next(iter(request.query_params))[:MAX_NAME_CHARACTERS]
-        raise HTTPException(422, f"query.{name}: an action takes nothing in the query; send it in the body")
+        raise HTTPException(422, f"query.{name}: an action accepts no query parameters; send it in the body")
 
 
 def require(body: type[BaseModel]) -> Callable[[Request], Awaitable[None]]:
-    """Return what refuses a form of another site, what is too long, and what is not such a body."""
+    """Return the dependency that refuses forms of other sites, bodies that are too long, and invalid bodies."""
 
     async def require_json(request: Request) -> None:
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":
-            raise HTTPException(415, f"content type {media_type!r} is not taken; send application/json")
+            raise HTTPException(415, f"content type {media_type!r} is not accepted; send application/json")
         try:
             given = await request.json()
             size = len(json.dumps(given))
         except (ValueError, RecursionError):
-            raise HTTPException(422, "body: it is no JSON; send an object with the fields of this action") from None
+            raise HTTPException(422, "body: not valid JSON; send an object with the fields of this action") from None
         if size > MAX_BODY_CHARACTERS:
             raise HTTPException(
                 413,
-                f"the request has {size} characters and may have {MAX_BODY_CHARACTERS}; "
+                f"the body has {size} characters, and {MAX_BODY_CHARACTERS} are allowed; "
                 "send less at once, such as fewer partitions",
             )
         try:
@@ -143,25 +144,25 @@ def require(body: type[BaseModel]) -> Callable[[Request], Awaitable[None]]:
 
 @dataclass(frozen=True)
 class Visitor:
-    """Somebody who is logged in.
+    """A user who is logged in.
 
-    :param user: as Airflow knows them.
-    :param viewers_may_look: whether whoever may read the logs of all tasks may look.
+    :param user: the user, as Airflow's auth manager returns it.
+    :param viewers_may_read: whether users who may read the logs of all tasks may view sources.
     """
 
     user: Any
-    viewers_may_look: bool = False
+    viewers_may_read: bool = False
 
-    def may_look(self, connection_id: str) -> bool:
-        """Return whether they may see what a connection leads to. Asks Airflow's database where it has teams."""
-        return self.may_read(connection_id) or (self.viewers_may_look and self._may_read_logs(connection_id))
+    def may_view(self, connection_id: str) -> bool:
+        """Return whether the user may view the sources of a connection. Reads Airflow's database if it has teams."""
+        return self.may_read(connection_id) or (self.viewers_may_read and self._may_read_logs(connection_id))
 
     def may_read(self, connection_id: str) -> bool:
-        """Return whether they may see a connection. Asks Airflow's database where it has teams."""
+        """Return whether the user may read a connection. Reads Airflow's database if it has teams."""
         return self._may("GET", connection_id)
 
     def may_change(self, connection_id: str) -> bool:
-        """Return whether they may change a connection. Asks Airflow's database where it has teams."""
+        """Return whether the user may edit a connection. Reads Airflow's database if it has teams."""
         return self._may("PUT", connection_id)
 
     def _may(self, method: ResourceMethod, connection_id: str) -> bool:
@@ -186,27 +187,29 @@ class Visitor:
         return bool(conf.getboolean("core", "multi_team", fallback=False))
 
 
-async def visitor(request: Request, user: Any = Depends(get_user)) -> Visitor:  # noqa: B008 - how FastAPI is told
-    """Return who calls."""
-    return Visitor(user, request.app.state.viewers_may_look)
+async def visitor(request: Request, user: Any = Depends(get_user)) -> Visitor:  # noqa: B008 - as FastAPI requires
+    """Return the calling user."""
+    return Visitor(user, request.app.state.viewers_may_read)
 
 
 AnyVisitor = Annotated[Visitor, Depends(visitor)]
 
 
-def _refuse_strangers(connection_id: str, visitor: AnyVisitor) -> None:
-    """Refuse who may not look. Not `async`, so that it waits for Airflow's database in a thread, as Airflow's own do.
+def _require_view_access(connection_id: str, visitor: AnyVisitor) -> None:
+    """Refuse users who may not view a connection's sources.
 
-    :raises HTTPException: if they may not.
+    It is not `async`, so that it waits for Airflow's database in a thread, as Airflow's own dependencies do.
+
+    :raises HTTPException: if the user may not.
     """
-    if not visitor.may_look(connection_id):
+    if not visitor.may_view(connection_id):
         raise HTTPException(403, "Forbidden")
 
 
 def coordination_connections() -> list[str]:
     """Return the connections of type `coordination` in Airflow's database and in the environment, and the default one.
 
-    Those of other secrets backends cannot be listed. The default one is there whether it is defined or not.
+    Connections of other secrets backends cannot be listed. The default one is included even if it is not defined.
     """
     wanted = CoordinationHook.conn_type
     with create_session(scoped=False) as session:
@@ -216,7 +219,7 @@ def coordination_connections() -> list[str]:
 
 
 def is_paused(dag_id: str) -> bool | None:
-    """Return whether a DAG is paused; None if Airflow has none of this name."""
+    """Return whether a DAG is paused; None if Airflow has no such DAG."""
     with create_session(scoped=False) as session:
         found: bool | None = session.scalar(select(DagModel.is_paused).where(DagModel.dag_id == dag_id))
         return found
@@ -231,7 +234,7 @@ def _of_environment(environment: Mapping[str, str], wanted: str) -> set[str]:
 
 
 def _type_of(connection: str) -> str:
-    """Return the type of a connection as the environment defines it: a JSON object, or a URI."""
+    """Return the type of a connection of the environment, which is a JSON object or a URI."""
     if not connection.lstrip().startswith("{"):
         return connection.partition("://")[0].replace("-", "_")
     try:
@@ -241,9 +244,9 @@ def _type_of(connection: str) -> str:
 
 
 def audit(user: str, action: str, connection_id: str, source: str, *, reason: str, outcomes: Iterable[str]) -> None:
-    """Log what somebody did, and what became of it.
+    """Log an action of a user and its outcome.
 
-    :param outcomes: what was touched and what became of it, such as `key: done`.
+    :param outcomes: the outcome for each thing that was changed, such as `key: done`.
     """
     log.info(
         "%s by %r over HTTP: connection=%r source=%r reason=%r outcome=%r",

@@ -1,4 +1,4 @@
-"""Acknowledgments over HTTP, for systems outside Airflow: what is pending, and releases."""
+"""Acknowledgments over HTTP, for systems outside Airflow: pending sets, and releases."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection, may_read_connection
 from airflow_provider_coordination.ui.models.values import Key
 from airflow_provider_coordination.ui.responses import SOURCE, json_response
-from airflow_provider_coordination.ui.store_queries import AtDesk, Desk
+from airflow_provider_coordination.ui.store_queries import Queries, QueryScheduler
 
-# A set may have slashes in its name as well.
+# The name of a set may contain slashes too.
 SETS = SOURCE + "/acknowledgments"
 ONE_SET = SETS + "/{set_id:path}"
 
 
 class ReleaseBody(BaseModel):
-    """What a release is told.
+    """The body of a release.
 
     :param positive: whether the data arrived.
-    :param handle: whose reference; may be left out where the set has one handle that is released from outside.
-    :param reason: why not; needed where `positive` is false.
-    :param release_id: the release's identity, repeated when the call is; the handle's name by default.
-    :param version: of the set as the caller saw it: nothing is released if it has changed since.
+    :param handle: the handle to release; optional if the set has one handle that is released from outside.
+    :param reason: why the batch is rejected; required if `positive` is false.
+    :param release_id: the identity of the release, which a repeated call repeats; the handle's name by default.
+    :param version: the version of the set that the caller saw. If the set has changed since, nothing is released.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -47,39 +47,41 @@ class ReleaseBody(BaseModel):
 def router() -> APIRouter:
     """Return the routes."""
     routes = APIRouter()
-    asked_first = may_change_connection("coordination.release_acknowledgment", ReleaseBody)
-    routes.post(ONE_SET + "/release", dependencies=asked_first)(release)
+    checks = may_change_connection("coordination.release_acknowledgment", ReleaseBody)
+    routes.post(ONE_SET + "/release", dependencies=checks)(release)
     routes.get(ONE_SET, dependencies=[may_read_connection()])(read)
     routes.get(SETS, dependencies=[may_read_connection()])(pending)
     return routes
 
 
 async def pending(
-    desk: AtDesk,
+    queries: Queries,
     connection_id: str,
     source: str,
     run: str | None = None,
     batch_id: str | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Return the pending sets of a source, those that expire first at first; of a run or a batch, if one is given."""
+    """Return the pending sets of a source, or of one of its runs or batches. Those that expire first come first."""
 
-    def asked(sets: AcknowledgmentView) -> list[dict[str, Any]]:
+    def read_sets(sets: AcknowledgmentView) -> list[dict[str, Any]]:
         found = (s for s in sets.pending(run=run) if batch_id in (None, s.batch_id))
         return [record_of(s) for s in islice(found, limit)]
 
-    return await _looked(desk, connection_id, source, ("sets", source, run, batch_id, limit), asked)
+    return await _query_sets(queries, connection_id, source, ("sets", source, run, batch_id, limit), read_sets)
 
 
-async def read(desk: AtDesk, connection_id: str, source: str, set_id: Key) -> Response:
-    """Return a set as it is now."""
-    return await _looked(desk, connection_id, source, ("set", source, set_id), lambda sets: record_of(sets.get(set_id)))
+async def read(queries: Queries, connection_id: str, source: str, set_id: Key) -> Response:
+    """Return the current state of a set."""
+    return await _query_sets(
+        queries, connection_id, source, ("set", source, set_id), lambda sets: record_of(sets.get(set_id))
+    )
 
 
 async def release(
-    desk: AtDesk, connection_id: str, source: str, set_id: Key, body: ReleaseBody, user: UserName
+    queries: Queries, connection_id: str, source: str, set_id: Key, body: ReleaseBody, user: UserName
 ) -> Response:
-    """Release a reference of a set; return what that did, and the set as it is now."""
+    """Release a reference of a set; return the effect, and the current state of the set."""
 
     def released(coordinator: SourceCoordinator) -> bytes:
         written, effect = AcknowledgmentSets(coordinator, SourceBatches()).acknowledge(
@@ -97,15 +99,19 @@ async def release(
         return json.dumps({"effect": str(effect), "acknowledgment_set": record_of(written)}).encode()
 
     return json_response(
-        await desk.act(connection_id, lambda: desk.stores.act_on_source(connection_id, source, released))
+        await queries.run_action(connection_id, lambda: queries.stores.change_source(connection_id, source, released))
     )
 
 
-async def _looked(
-    desk: Desk, connection_id: str, source: str, what: tuple[Any, ...], question: Callable[[AcknowledgmentView], Any]
+async def _query_sets(
+    queries: QueryScheduler,
+    connection_id: str,
+    source: str,
+    what: tuple[Any, ...],
+    query: Callable[[AcknowledgmentView], Any],
 ) -> Response:
-    def asked() -> bytes:
-        answer = desk.stores.ask_source(connection_id, source, lambda view: question(AcknowledgmentView(view)))
-        return json.dumps(answer).encode()
+    def read_json() -> bytes:
+        found = queries.stores.query_source(connection_id, source, lambda view: query(AcknowledgmentView(view)))
+        return json.dumps(found).encode()
 
-    return json_response(await desk.look(connection_id, what, asked))
+    return json_response(await queries.read(connection_id, what, read_json))

@@ -1,4 +1,4 @@
-"""What a person may do to a source and its partitions: to what was seen, with a reason, and in the person's name."""
+"""Actions of users on sources and partitions. Each names the version that the user saw, a reason and the user."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.known_sources import is_known, known_sources, unknown_source
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.reset import REFUSALS, Resets, check_target, restarted
-from airflow_provider_coordination.sources.reset_targets import ResetAction, Target, target_of
+from airflow_provider_coordination.sources.reset import PARTITION_ERRORS, Resets, check_target, restarted
+from airflow_provider_coordination.sources.reset_targets import ResetAction, Target, parse_target
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection
 from airflow_provider_coordination.ui.facts import row_of
 from airflow_provider_coordination.ui.models.actions import (
     ActionBody,
     ActionResult,
     ActionResults,
-    PartitionSeen,
+    PartitionVersion,
     ResumeBody,
     SuspendBody,
 )
 from airflow_provider_coordination.ui.models.sources import SourceCard
 from airflow_provider_coordination.ui.responses import SOURCE, json_response, json_text
 from airflow_provider_coordination.ui.sources import card_of
-from airflow_provider_coordination.ui.store_queries import AtDesk, Desk
+from airflow_provider_coordination.ui.store_queries import Queries, QueryScheduler
 
 Action = Callable[[SourceCoordinator, ActionBody, str], list[ActionResult]]
 Written = Partition | CoordinationError
-PERHAPS_DONE = "the store did not answer: perhaps it was done; look at it again"
-REMEDY = 'send "new_source": true to suspend it before it begins'
-NOT_TRIED = "it was not tried, since the store did not answer; try again"
+OUTCOME_UNKNOWN = "the store is unavailable: the action may have been done; check the partition"
+REMEDY = 'send "new_source": true to suspend it before it exists'
+NOT_TRIED = "not attempted, as the store is unavailable; try again"
 
 
 def router() -> APIRouter:
@@ -51,7 +51,7 @@ def router() -> APIRouter:
     for name, action in ACTIONS.items():
         routes.add_api_route(
             f"{SOURCE}/partitions/{name}",
-            _on_partitions(name, action),
+            _partition_route(name, action),
             methods=["POST"],
             dependencies=may_change_connection(f"coordination.{name}_partitions", ActionBody),
             response_model=ActionResults,
@@ -67,21 +67,21 @@ def router() -> APIRouter:
     return routes
 
 
-async def suspend(desk: AtDesk, connection_id: str, source: str, body: SuspendBody, user: UserName) -> Response:
-    """Suspend the source; one that is suspended already stays so as it is. Return how it stands then."""
+async def suspend(queries: Queries, connection_id: str, source: str, body: SuspendBody, user: UserName) -> Response:
+    """Suspend a source and return its status. A suspension that exists already stays as it is."""
 
     def change(coordinator: SourceCoordinator) -> None:
-        prefix = desk.stores.settings(connection_id).prefix
+        prefix = queries.stores.settings(connection_id).prefix
         if not body.new_source and not is_known(coordinator.store, source, prefix):
             known = known_sources(coordinator.store, prefix)
             raise HTTPException(404, unknown_source(source, known, remedy=REMEDY))
         coordinator.view.suspensions.suspend(user, body.reason)
 
-    return await _changed(desk, connection_id, source, change, "suspension", user, body.reason)
+    return await _change_source(queries, connection_id, source, change, "suspension", user, body.reason)
 
 
-async def resume(desk: AtDesk, connection_id: str, source: str, body: ResumeBody, user: UserName) -> Response:
-    """Let the source go on; return how it stands then."""
+async def resume(queries: Queries, connection_id: str, source: str, body: ResumeBody, user: UserName) -> Response:
+    """Resume a source and return its status."""
 
     def change(coordinator: SourceCoordinator) -> None:
         try:
@@ -89,11 +89,11 @@ async def resume(desk: AtDesk, connection_id: str, source: str, body: ResumeBody
         except PartitionUpdateError as error:
             raise HTTPException(409, str(error)) from None
 
-    return await _changed(desk, connection_id, source, change, "end of the suspension", user, body.reason)
+    return await _change_source(queries, connection_id, source, change, "end of the suspension", user, body.reason)
 
 
-async def _changed(
-    desk: Desk,
+async def _change_source(
+    queries: QueryScheduler,
     connection_id: str,
     source: str,
     change: Callable[[SourceCoordinator], None],
@@ -102,103 +102,105 @@ async def _changed(
     reason: str,
 ) -> Response:
     def act() -> bytes:
-        desk.stores.act_on_source(connection_id, source, change)
+        queries.stores.change_source(connection_id, source, change)
         audit(user, what, connection_id, source, reason=reason, outcomes=["done"])
-        return json_text(card_of(desk, connection_id, source))
+        return json_text(card_of(queries, connection_id, source))
 
-    return json_response(await desk.act(connection_id, act))
+    return json_response(await queries.run_action(connection_id, act))
 
 
-def _on_partitions(name: str, action: Action) -> Callable[..., Any]:
-    async def acted(desk: AtDesk, connection_id: str, source: str, body: ActionBody, user: UserName) -> Response:
+def _partition_route(name: str, action: Action) -> Callable[..., Any]:
+    async def acted(queries: Queries, connection_id: str, source: str, body: ActionBody, user: UserName) -> Response:
         if body.to is not None and name != "reset":
-            raise HTTPException(422, f"body.to: it belongs to 'reset', and this is {name!r}; leave it out")
+            raise HTTPException(422, f"body.to: only 'reset' accepts it, and this is {name!r}; leave it out")
 
         def act() -> bytes:
-            results = desk.stores.act_on_source(
+            results = queries.stores.change_source(
                 connection_id, source, lambda coordinator: action(coordinator, body, user)
             )
             outcomes = [f"{result.key}: {result.outcome}" for result in results]
             audit(user, f"{name} of partitions", connection_id, source, reason=body.reason, outcomes=outcomes)
             return json_text(ActionResults(results=results))
 
-        return json_response(await desk.act(connection_id, act))
+        return json_response(await queries.run_action(connection_id, act))
 
-    acted.__doc__ = f"Do `{name}` to partitions; return what became of each."
+    acted.__doc__ = f"Apply `{name}` to partitions; return the outcome for each."
     return acted
 
 
 def _release(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
     administration = _administration(coordinator, body, user)
-    return _one_by_one(coordinator, body, lambda seen: administration.release(seen.key, version=seen.version))
+    return _apply_to_each(coordinator, body, lambda seen: administration.release(seen.key, version=seen.version))
 
 
 def _reopen(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
     administration = _administration(coordinator, body, user)
-    return _one_by_one(coordinator, body, lambda seen: administration.reopen(seen.key, version=seen.version))
+    return _apply_to_each(coordinator, body, lambda seen: administration.reopen(seen.key, version=seen.version))
 
 
 def _park(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
     administration = _administration(coordinator, body, user)
-    return _one_by_one(coordinator, body, lambda seen: administration.park(seen.key, version=seen.version))
+    return _apply_to_each(coordinator, body, lambda seen: administration.park(seen.key, version=seen.version))
 
 
 def _reset(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
-    """Read partitions anew from where the person says; what was split off one of them comes back with it."""
+    """Reset partitions to the requested position. Parts that were split off a partition are read with it again."""
     if body.to is None:
-        raise HTTPException(422, "body.to: say where to read from: 'earliest', 'latest', an instant or a number")
+        raise HTTPException(
+            422, "body.to: required for 'reset'; send 'earliest', 'latest', an instant or a sequence number"
+        )
     try:
-        target = target_of(body.to, coordinator.clock.now())
+        target = parse_target(body.to, coordinator.clock.now())
     except ConfigurationError as error:
         raise HTTPException(422, f"body.to: {error}") from None
     if target.position is not None and len(body.partitions) > 1:
-        raise HTTPException(422, f"body.to: position {body.to!r} belongs to one partition; name one with it")
+        raise HTTPException(422, f"body.to: position {body.to!r} belongs to one partition; send one partition with it")
     sets = AcknowledgmentSets(coordinator, SourceBatches())
     resets = Resets(sets, by=user, reason=body.reason)
     written: dict[str, Written] = {}
     usable: list[Partition] = []
     for seen in body.partitions:
-        found = _as_seen(coordinator, seen, target)
+        found = _unchanged(coordinator, seen, target)
         if isinstance(found, Partition):
             usable.append(found)
         else:
             written[seen.key] = found
-    plan = resets.of_partitions(usable, target)
+    plan = resets.plan_partitions(usable, target)
     removed = {partition.partition_key for partition in plan.of(ResetAction.REMOVE)}
     versions = {seen.key: seen.version for seen in body.partitions}
     try:
-        for step, became in resets.carry_out(plan, versions=versions):
+        for step, became in resets.apply(plan, versions=versions):
             written[step.partition.partition_key] = became
     except StoreUnavailableError as error:
         if not any(isinstance(became, Partition) for became in written.values()):
             raise
-        # What was done before it went away is told.
+        # Report what was done before the store became unavailable.
         written |= {each.partition_key: error for each in usable if each.partition_key not in written}
     return [
         _result(
             coordinator,
             seen.key,
             written[seen.key],
-            "removed: it is read again with the partition that it was split off" if seen.key in removed else "",
+            "removed: it is read again as part of the partition that it was split off" if seen.key in removed else "",
         )
         for seen in body.partitions
     ]
 
 
-def _as_seen(coordinator: SourceCoordinator, seen: PartitionSeen, target: Target) -> Written:
-    """Return a partition if it is the one that was seen, and can be read from there; else why not."""
+def _unchanged(coordinator: SourceCoordinator, seen: PartitionVersion, target: Target) -> Written:
+    """Return a partition if it has not changed since the user saw it, and can be reset; else the error."""
     found = coordinator.view.get(seen.key)
     if found is None:
-        return PartitionNotFoundError(f"partition {seen.key!r} does not exist, or not any more")
+        return PartitionNotFoundError(f"partition {seen.key!r} does not exist")
     if found.version != seen.version:
         return PartitionUpdateError(
-            f"partition {seen.key!r} has changed since it was looked at: that was version {seen.version}, and it is "
-            f"{found.status}, version {found.version} now; look at it again"
+            f"partition {seen.key!r} has changed: you saw version {seen.version}, and it is {found.status}, "
+            f"version {found.version} now; check it and try again"
         )
     try:
         check_target(target, [found])
         restarted(found, target)
-    except REFUSALS as error:
+    except PARTITION_ERRORS as error:
         return error
     except ConfigurationError as error:
         raise HTTPException(422, f"body.to: {error}") from None
@@ -214,22 +216,22 @@ def _administration(coordinator: SourceCoordinator, body: ActionBody, user: str)
     )
 
 
-def _one_by_one(
-    coordinator: SourceCoordinator, body: ActionBody, change: Callable[[PartitionSeen], Partition]
+def _apply_to_each(
+    coordinator: SourceCoordinator, body: ActionBody, change: Callable[[PartitionVersion], Partition]
 ) -> list[ActionResult]:
     results: list[ActionResult] = []
     for number, seen in enumerate(body.partitions):
         became: Written
         try:
             became = change(seen)
-        except REFUSALS as error:
+        except PARTITION_ERRORS as error:
             became = error
         except StoreUnavailableError:
             if not number:
                 raise
-            # What was done before it went away is told. To try the others would take seconds for each.
+            # Report what was done before the store became unavailable. Each further attempt would take seconds.
             untried = [_refused(each.key, NOT_TRIED) for each in body.partitions[number + 1 :]]
-            return [*results, _refused(seen.key, PERHAPS_DONE), *untried]
+            return [*results, _refused(seen.key, OUTCOME_UNKNOWN), *untried]
         results.append(_result(coordinator, seen.key, became))
     return results
 
@@ -241,9 +243,9 @@ def _result(coordinator: SourceCoordinator, key: str, became: Written, detail: s
     if isinstance(became, PartitionNotFoundError):
         return ActionResult(key=key, outcome="missing", detail=str(became), partition=None)
     if isinstance(became, StoreUnavailableError):
-        return _refused(key, PERHAPS_DONE)
+        return _refused(key, OUTCOME_UNKNOWN)
     found: Partition | None = None
-    with suppress(StoreUnavailableError):  # what was done to others is told all the same
+    with suppress(StoreUnavailableError):  # the outcomes of the others are reported anyway
         found = coordinator.view.get(key)
     return ActionResult(
         key=key,

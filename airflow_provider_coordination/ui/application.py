@@ -1,4 +1,4 @@
-"""The application that Airflow's API server mounts: what no route allows is refused, and no error tells a secret."""
+"""The application that Airflow's API server mounts. It refuses what no route allows, and its errors show no secrets."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from airflow_provider_coordination.ui import (
     acknowledgments,
     actions,
     jobs,
+    manual,
     pages,
     partitions,
     runs,
@@ -35,10 +36,10 @@ from airflow_provider_coordination.ui import (
     timeline,
     workers,
 )
-from airflow_provider_coordination.ui.access import anybody_logged_in
-from airflow_provider_coordination.ui.body_limit import BoundedBodies
+from airflow_provider_coordination.ui.access import requires_login
+from airflow_provider_coordination.ui.body_limit import BodySizeLimit
 from airflow_provider_coordination.ui.kinds import routers_of_kinds
-from airflow_provider_coordination.ui.store_queries import Desk, Stores
+from airflow_provider_coordination.ui.store_queries import QueryScheduler, Stores
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +50,9 @@ STATUS = {
     SupervisorNotFoundError: 404,
     SupervisionError: 409,
 }
-"""The answers to errors whose text says what the caller has to change."""
-MAX_GIVEN_CHARACTERS = 100
-"""So much is repeated of what was not understood."""
+"""The HTTP status of errors whose text says what the caller must change."""
+MAX_QUOTED_CHARACTERS = 100
+"""How much of an invalid value an error quotes."""
 
 
 def application() -> FastAPI:
@@ -62,56 +63,58 @@ def application() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        dependencies=[anybody_logged_in()],
-        lifespan=_closing,
+        dependencies=[requires_login()],
+        lifespan=_lifespan,
     )
-    app.add_middleware(BoundedBodies)
-    app.state.desk = Desk(Stores())
-    app.state.viewers_may_look = Configuration.read().viewers_may_look
-    # Names of sources may hold slashes: what ends in more fixed words comes before what ends in one, and that before
-    # what ends in the name of a set.
-    for part in (supervisors, sources, partitions, timeline, workers, runs, actions, jobs, pages):
+    app.add_middleware(BodySizeLimit)
+    app.state.queries = QueryScheduler(Stores())
+    app.state.viewers_may_read = Configuration.read().viewers_may_read
+    # Names of sources may contain slashes. So routes that end in more fixed words come first, then those that end in
+    # one, then those that end in the name of a set.
+    for part in (supervisors, sources, partitions, timeline, workers, runs, actions, jobs, pages, manual):
         app.include_router(part.router())
     for router in routers_of_kinds():
         app.include_router(router)
     app.include_router(acknowledgments.router())
     app.add_exception_handler(CoordinationError, _refused)
-    app.add_exception_handler(RequestValidationError, _not_understood)
-    for unreachable in (OperationalError, PoolTimeoutError):  # a store's own are errors of coordination by then
-        app.add_exception_handler(unreachable, _airflow_is_away)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    for unreachable in (OperationalError, PoolTimeoutError):  # stores raise StoreUnavailableError instead
+        app.add_exception_handler(unreachable, _database_unavailable)
     return app
 
 
 @asynccontextmanager
-async def _closing(app: FastAPI) -> AsyncIterator[None]:
-    """Close what was opened for the application once the API server ends."""
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Close the stores when the API server stops."""
     yield
-    app.state.desk.close()
+    app.state.queries.close()
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
     for kind, status in STATUS.items():
         if isinstance(error, kind):
             return JSONResponse({"detail": str(error)}, status)
-    # The text may hold the name of a host, or more: it is for the log.
+    # The text may contain a host name or more: it is for the log only.
     log.error("%s %s failed: %s: %s", request.method, request.url.path, type(error).__name__, error)
     if isinstance(error, StoreUnavailableError | PartitionUpdateError):
-        what = "does not answer" if isinstance(error, StoreUnavailableError) else "is busy with this partition"
-        return JSONResponse({"detail": f"the store {what}; try again"}, 503, headers={"Retry-After": "10"})
-    return JSONResponse({"detail": f"it failed with {type(error).__name__}; the API server's log says more"}, 500)
+        what = "unavailable" if isinstance(error, StoreUnavailableError) else "busy with this partition"
+        return JSONResponse({"detail": f"the store is {what}; try again"}, 503, headers={"Retry-After": "10"})
+    return JSONResponse(
+        {"detail": f"the request failed with {type(error).__name__}; see the log of the API server"}, 500
+    )
 
 
-async def _airflow_is_away(request: Request, error: Exception) -> JSONResponse:
-    log.error("%s %s: Airflow's database does not answer: %s", request.method, request.url.path, error)
-    return JSONResponse({"detail": "Airflow's database does not answer; try again"}, 503, headers={"Retry-After": "10"})
+async def _database_unavailable(request: Request, error: Exception) -> JSONResponse:
+    log.error("%s %s: Airflow's database is unavailable: %s", request.method, request.url.path, error)
+    return JSONResponse({"detail": "Airflow's database is unavailable; try again"}, 503, headers={"Retry-After": "10"})
 
 
-async def _not_understood(request: Request, error: Exception) -> JSONResponse:
+async def _invalid_request(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     [first, *_] = error.errors()
     where = ".".join(str(part) for part in first["loc"])
     given = first.get("input")
-    got = f"; got {repr(given)[:MAX_GIVEN_CHARACTERS]}" if isinstance(given, str | int | float) else ""
-    # Pydantic puts "Value error," before a sentence of our own.
-    said = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
-    return JSONResponse({"detail": f"{where}: {said}{got}"}, 422)
+    got = f"; got {repr(given)[:MAX_QUOTED_CHARACTERS]}" if isinstance(given, str | int | float) else ""
+    # Pydantic puts "Value error," before the text of this package.
+    reason = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+    return JSONResponse({"detail": f"{where}: {reason}{got}"}, 422)

@@ -1,6 +1,6 @@
-"""What is sent to the application is bounded before anything of it is looked at, and whoever sends it.
+"""The limit of request bodies, which applies before a body is read and to users who are not logged in too.
 
-The body of a request is read before it is asked who sent it, so a size that is refused by a route is refused too late.
+FastAPI reads the body of a request before it checks who sent it. So a check in a route would come too late.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from airflow_provider_coordination.ui.access import MAX_BODY_CHARACTERS
 
 MAX_BODY_BYTES = 4 * MAX_BODY_CHARACTERS
-"""What `MAX_BODY_CHARACTERS` may have in UTF-8; a route counts exactly."""
+"""The most that `MAX_BODY_CHARACTERS` can take in UTF-8. Routes count the characters exactly."""
 TOO_LONG = f"the request has more than {MAX_BODY_BYTES} bytes; send less at once, such as fewer partitions"
 
 
-class BoundedBodies:
-    """The application, to which nobody can send more than so much.
+class BodySizeLimit:
+    """Limits the size of request bodies.
 
     :param app: the application.
     """
@@ -26,7 +26,7 @@ class BoundedBodies:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, unless it says itself that it is too long; end one that turns out to be."""
+        """Refuse a request whose announced length is too large; end one whose body turns out to be."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -34,13 +34,13 @@ class BoundedBodies:
         if announced.isdigit() and int(announced) > MAX_BODY_BYTES:
             await JSONResponse({"detail": TOO_LONG}, 413)(scope, receive, send)
             return
-        came = 0
+        received = 0
 
         async def bounded() -> Message:
-            nonlocal came
+            nonlocal received
             message = await receive()
-            came += len(message.get("body", b""))
-            if came > MAX_BODY_BYTES:
+            received += len(message.get("body", b""))
+            if received > MAX_BODY_BYTES:
                 raise HTTPException(413, TOO_LONG)
             return message
 

@@ -1,4 +1,4 @@
-"""How a source stands, for somebody who is woken at night: the figures, and what is wrong, the worst first."""
+"""The status of a source: its statistics, and its alarms, the worst first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import Literal
 
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY as ACKNOWLEDGMENT_FAMILY
 from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
@@ -14,18 +15,20 @@ from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
 from airflow_provider_coordination.coordination.sink_reports import sinks_of
-from airflow_provider_coordination.coordination.source_statistics import Bounds, source_figures
+from airflow_provider_coordination.coordination.source_statistics import ScanLimits, source_statistics
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.store import completed_last
-from airflow_provider_coordination.sources.inspection import inspected
+from airflow_provider_coordination.coordination.store import latest_completed
+from airflow_provider_coordination.sources.inspection import inspect_partition
 from airflow_provider_coordination.sources.kinds import Inspection
 from airflow_provider_coordination.supervisor.status import is_abandoned
 from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore
 from airflow_provider_coordination.ui.access import is_paused
 from airflow_provider_coordination.ui.facts import owner_of
 from airflow_provider_coordination.ui.kinds import pages_named
+from airflow_provider_coordination.ui.manual_links import MANUAL
 from airflow_provider_coordination.ui.models.sources import (
     Alarm,
+    AlarmSubject,
     FailingPartition,
     OldestLease,
     SinkFacts,
@@ -34,28 +37,28 @@ from airflow_provider_coordination.ui.models.sources import (
 )
 from airflow_provider_coordination.ui.workers import registered_workers
 
-BOUNDS = Bounds(partitions=20_000, seconds=0.2)
+BOUNDS = ScanLimits(partitions=20_000, seconds=0.2)
 TREND_BUCKETS = 12
 TREND_STEP = timedelta(minutes=5)
 TREND_PAGE = 500
 TREND_PARTITIONS = 4_000
 TREND_SECONDS = 0.1
 LATE_AFTER = timedelta(hours=1)
-"""A source that is so far behind is worth a warning, and so is work that nobody takes for so long."""
+"""A lag of this length is a warning, and so are partitions that have waited this long."""
 MAX_ALARM_CHARACTERS = 300
 MAX_REPORTS, ENDED_REPORTS = 100, 5
-"""Of how many jobs, of those that have not ended and of those that ended last, it is read what they report of sinks."""
+"""How many jobs' reports about sinks are read: of jobs that have not ended, and of those that ended last."""
 
 
 def source_card(view: SourceView, connection_id: str) -> SourceCard:
-    """Return how a source stands.
+    """Return the status of a source.
 
-    :param view: of the source, initialized.
-    :param connection_id: the connection that it was reached by.
+    :param view: the source, initialized.
+    :param connection_id: the connection of its store.
     """
     now = view.clock.now()
-    seen = _Seen(now)
-    figures = source_figures(view.store, view.source_identifier, now, bounds=BOUNDS, looked_at=seen.note)
+    observed = _Observations(now)
+    statistics = source_statistics(view.store, view.source_identifier, now, limits=BOUNDS, on_partition=observed.note)
     sets = AcknowledgmentView(view)
     pending = view.store.count_by_status(view.family(ACKNOWLEDGMENT_FAMILY), [PartitionStatus.UNASSIGNED])[
         PartitionStatus.UNASSIGNED
@@ -64,7 +67,7 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
     registered = registered_workers(view)
     live = {worker.owner for worker in registered if worker.registered_until + view.safety_margin > now}
     completed, trend_is_complete = _completed(view, now)
-    kind = seen.kind() or _kind_of_finished(view, now)
+    kind = observed.kind() or _kind_of_finished(view, now)
     supervision = SupervisionStore(view).get()
     is_supervised = supervision is not None and supervision.supervision.spec_version > 0
     card = SourceCard(
@@ -72,28 +75,30 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
         source=view.source,
         kind=kind,
         pages=[*pages_named(kind), *(["supervisor"] if is_supervised else [])],
-        counts={status.value: count for status, count in figures.partitions.items()},
-        parked=figures.parked,
-        failing=figures.failing,
-        expired_leases=figures.expired_leases,
-        oldest_lease=_oldest_lease(seen.held, now, is_every_one=PartitionStatus.ASSIGNED not in figures.incomplete),
-        oldest_waiting=None if figures.oldest_waiting is None else figures.oldest_waiting.total_seconds(),
-        lag=seen.lag,
-        throughput=seen.throughput,
-        workers=len(live | {partition.owner for partition in seen.held}),
+        counts={status.value: count for status, count in statistics.partitions.items()},
+        parked=statistics.parked,
+        failing=statistics.failing,
+        expired_leases=statistics.expired_leases,
+        oldest_lease=_oldest_lease(
+            observed.held, now, is_every_one=PartitionStatus.ASSIGNED not in statistics.incomplete
+        ),
+        oldest_waiting_seconds=None if statistics.oldest_waiting is None else statistics.oldest_waiting.total_seconds(),
+        lag=observed.lag,
+        throughput=observed.throughput,
+        workers=len(live | {partition.owner for partition in observed.held}),
         pending_sets=pending,
         next_set_expires_at=sets.next_expiry() if pending else None,
         suspended=None
         if suspension is None
         else SuspensionFacts(since=suspension.since, by=suspension.by, reason=suspension.reason),
-        errors=[
+        failing_partitions=[
             FailingPartition(
                 partition_key=partition.partition_key, attempts=partition.attempts, last_error=partition.last_error
             )
-            for partition in figures.worst
+            for partition in statistics.worst
         ],
         completed=completed,
-        is_complete=figures.is_complete and trend_is_complete,
+        is_complete=statistics.is_complete and trend_is_complete,
         sinks=_sinks(view),
         alarms=[],
     )
@@ -102,8 +107,8 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
     return card
 
 
-class _Seen:
-    """What the partitions that are looked at for the figures say of their source."""
+class _Observations:
+    """What a source's partitions show about it: its kind, its lag, its throughput and its leases."""
 
     def __init__(self, now: datetime) -> None:
         self._now = now
@@ -113,39 +118,51 @@ class _Seen:
         self.throughput: float | None = None
 
     def note(self, partition: Partition) -> None:
-        told = inspected(partition, self._now)
-        if told.kind is not None:
-            self._kinds[told.kind] += 1
-        if told.lag is not None:
-            self.lag = max(self.lag or 0.0, told.lag)
-        if told.throughput is not None:
-            self.throughput = (self.throughput or 0.0) + told.throughput
+        inspection = inspect_partition(partition, self._now)
+        if inspection.kind is not None:
+            self._kinds[inspection.kind] += 1
+        if inspection.lag is not None:
+            self.lag = max(self.lag or 0.0, inspection.lag)
+        if inspection.throughput is not None:
+            self.throughput = (self.throughput or 0.0) + inspection.throughput
         if state_of(partition, self._now) is PartitionState.HELD:
             self.held.append(partition)
 
     def kind(self) -> str | None:
-        """Return the kind that most of them are of."""
+        """Return the kind of most partitions."""
         return next((kind for kind, _ in self._kinds.most_common(1)), None)
 
 
 def _kind_of_finished(view: SourceView, now: datetime) -> str | None:
     found = view.store.query(view.source_identifier, PartitionStatus.COMPLETED, limit=1)
-    told: Inspection | None = inspected(found[0], now) if found else None
-    return None if told is None else told.kind
+    inspection: Inspection | None = inspect_partition(found[0], now) if found else None
+    return None if inspection is None else inspection.kind
 
 
 def _sinks(view: SourceView) -> list[SinkFacts]:
-    """Return how the sinks of a source stand, as its jobs report of them."""
+    """Return the status of the sinks of a source, as its jobs report it."""
     jobs = Jobs(view)
-    known = [*islice(jobs.unfinished(), MAX_REPORTS), *jobs.ended_last(ENDED_REPORTS)]
+    known = [*islice(jobs.unfinished(), MAX_REPORTS), *jobs.latest_ended(ENDED_REPORTS)]
     sinks = sinks_of([job.report for job in known if job.report is not None])
-    return [SinkFacts.model_validate(sink, from_attributes=True) for sink in sinks]
+    return [
+        SinkFacts(
+            name=sink.name,
+            kind=sink.kind,
+            is_exactly_once=sink.is_exactly_once,
+            unavailable_since=sink.unavailable_since,
+            error=sink.error,
+            waiting_batches=sink.waiting_batches,
+        )
+        for sink in sinks
+    ]
 
 
 def _oldest_lease(held: list[Partition], now: datetime, *, is_every_one: bool) -> OldestLease | None:
-    """Return the lease that is held longest of those that say since when; of others any may be older.
+    """Return the lease that is held longest. Leases without a start time are ignored, and may be older.
 
-    :param is_every_one: whether these are all that are held.
+    :param held: the partitions that are held.
+    :param now: the current time (aware).
+    :param is_every_one: whether `held` has all held partitions of the source.
     """
     if not held:
         return None
@@ -160,19 +177,19 @@ def _oldest_lease(held: list[Partition], now: datetime, *, is_every_one: bool) -
 
 
 def _completed(view: SourceView, now: datetime) -> tuple[list[int | None], bool]:
-    """Return how many partitions were completed in each step of the last hour, and whether that is all of it."""
+    """Return how many partitions were completed in each step of the last hour, and whether all were counted."""
     buckets: list[int | None] = [0] * TREND_BUCKETS
     begin = now - TREND_BUCKETS * TREND_STEP
     until = time.monotonic() + TREND_SECONDS
-    seen, last = 0, TREND_BUCKETS - 1
-    for browsed in completed_last(view.store, view.source_identifier, TREND_PAGE):
+    observed, last = 0, TREND_BUCKETS - 1
+    for browsed in latest_completed(view.store, view.source_identifier, TREND_PAGE):
         for partition in browsed.partitions:
             if partition.priority < begin:
                 return buckets, True
             last = min((partition.priority - begin) // TREND_STEP, TREND_BUCKETS - 1)
             buckets[last] = (buckets[last] or 0) + 1
-        seen += len(browsed.partitions)
-        if browsed.next is not None and (seen >= TREND_PARTITIONS or time.monotonic() >= until):
+        observed += len(browsed.partitions)
+        if browsed.next is not None and (observed >= TREND_PARTITIONS or time.monotonic() >= until):
             return [None if number <= last else count for number, count in enumerate(buckets)], False
     return buckets, True
 
@@ -180,35 +197,37 @@ def _completed(view: SourceView, now: datetime) -> tuple[list[int | None], bool]
 def _alarms(card: SourceCard, now: datetime) -> Iterator[Alarm]:
     if card.parked:
         them = "it" if card.parked == 1 else "them"
-        text = f"{_partitions(card.parked)} parked. Reopen {them} once the cause is fixed"
-        yield Alarm(level="error", about="parked", text=text)
+        yield _alarm("error", "parked", f"{_partitions(card.parked)} parked. Reopen {them} once the cause is fixed")
     if card.next_set_expires_at is not None and card.next_set_expires_at < now - timedelta(minutes=1):
-        text = "an acknowledgment set is overdue and nobody ends it: does the triggerer run?"
-        yield Alarm(level="error", about="overdue", text=text)
+        yield _alarm("error", "overdue", "an acknowledgment set is overdue. Check that Airflow's triggerer runs")
     if card.suspended is not None:
         by = f" by {card.suspended.by}" if card.suspended.by else ""
         why = f": {card.suspended.reason}" if card.suspended.reason else ""
-        yield Alarm(level="warning", about="suspended", text=f"suspended{by}{why}")
-    waits = card.oldest_waiting is not None and card.oldest_waiting >= LATE_AFTER.total_seconds()
+        yield _alarm("warning", "suspended", f"suspended{by}{why}. Resume the source to continue")
+    waits = card.oldest_waiting_seconds is not None and card.oldest_waiting_seconds >= LATE_AFTER.total_seconds()
     if card.expired_leases:
         leases = "1 lease has" if card.expired_leases == 1 else f"{card.expired_leases} leases have"
-        yield Alarm(
-            level="warning" if card.workers else "error",
-            about="expired",
-            text=f"{leases} run out, and nobody has taken over" + _nobody(card),
+        yield _alarm(
+            "warning" if card.workers else "error",
+            "expired",
+            f"{leases} expired, and no worker has taken over. {_next_step(card)}",
         )
     elif waits and card.suspended is None:
-        yield Alarm(level="warning", about="waiting", text="work has been waiting for over an hour" + _nobody(card))
+        yield _alarm("warning", "waiting", f"partitions have waited for more than 1 h. {_next_step(card)}")
     if card.lag is not None and card.lag >= LATE_AFTER.total_seconds():
-        yield Alarm(level="warning", about="lag", text="more than an hour behind")
+        yield _alarm("warning", "lag", f"delivery is more than 1 h behind. {_next_step(card)}")
     for sink in card.sinks:
-        if sink.away_since is not None:
-            minutes = int((now - sink.away_since).total_seconds() // 60)
-            wait = "1 batch waits" if sink.held == 1 else f"{sink.held} batches wait"
-            text = f"sink {sink.name!r} ({sink.kind}) has taken nothing for {_lasting(minutes)}, {wait}: {sink.error}"
-            yield Alarm(level="error", about="sink", text=text)
+        if sink.unavailable_since is not None:
+            minutes = int((now - sink.unavailable_since).total_seconds() // 60)
+            wait = "1 batch waits" if sink.waiting_batches == 1 else f"{sink.waiting_batches} batches wait"
+            text = (
+                f"sink {sink.name!r} ({sink.kind}) has been unavailable for {_duration(minutes)}, {wait}. "
+                f"Restore the sink; delivery then resumes automatically. Last error: {sink.error}"
+            )
+            yield _alarm("error", "sink", text)
     if card.failing:
-        yield Alarm(level="warning", about="failing", text=f"{_partitions(card.failing)} failing")
+        last_error = "its last error" if card.failing == 1 else "their last errors"
+        yield _alarm("warning", "failing", f"{_partitions(card.failing)} failing. Read {last_error}, and fix the cause")
 
 
 def _alarms_of_supervisor(stored: StoredSupervision, card: SourceCard, now: datetime) -> Iterator[Alarm]:
@@ -217,19 +236,23 @@ def _alarms_of_supervisor(stored: StoredSupervision, card: SourceCard, now: date
         return
     state = memory.health.state
     if is_paused(memory.dag_id):
-        text = f"its supervisor is suspended: DAG {memory.dag_id!r} is paused"
-        yield Alarm(level="warning", about="supervisor", text=text)
+        yield _alarm(
+            "warning", "supervisor", f"the supervisor's DAG {memory.dag_id!r} is paused. Unpause it to continue"
+        )
     elif is_abandoned(stored, now):
-        text = f"nobody supervises it any more: does DAG {memory.dag_id!r} have a run?"
-        yield Alarm(level="error", about="supervisor", text=text)
+        text = f"the supervisor has stopped running. Check that DAG {memory.dag_id!r} has a run"
+        yield _alarm("error", "supervisor", text)
     elif not state.is_healthy:
-        latest = memory.health.errors[-1:]
-        why = "".join(f": {error.error_class}: {error.message}" for error in latest)
-        text = f"its supervisor is in state {state.value}{why}"[:MAX_ALARM_CHARACTERS]
-        yield Alarm(level="error", about="supervisor", text=text)
+        why = "".join(f". Last error: {error.error_class}: {error.message}" for error in memory.health.errors[-1:])
+        text = f"the supervisor is in state {state.value}. Fix the cause; it recovers automatically{why}"
+        yield _alarm("error", "supervisor", text[:MAX_ALARM_CHARACTERS])
 
 
-def _lasting(minutes: int) -> str:
+def _alarm(level: Literal["error", "warning"], about: AlarmSubject, text: str) -> Alarm:
+    return Alarm(level=level, about=about, text=text, manual=MANUAL[about])
+
+
+def _duration(minutes: int) -> str:
     if minutes < 120:
         return f"{minutes} min"
     return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // (24 * 60)} d"
@@ -239,5 +262,5 @@ def _partitions(number: int) -> str:
     return "1 partition is" if number == 1 else f"{number} partitions are"
 
 
-def _nobody(card: SourceCard) -> str:
-    return "" if card.workers else ": there is no worker"
+def _next_step(card: SourceCard) -> str:
+    return "Check the workers, or start more jobs" if card.workers else "There is no worker: start a run of the DAG"

@@ -1,4 +1,4 @@
-"""What the store holds, as the routes tell it."""
+"""Conversion of stored objects to the models of the routes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from airflow_provider_coordination.coordination.history import Transition
 from airflow_provider_coordination.coordination.owner import task_of
 from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition
 from airflow_provider_coordination.coordination.partition_state import state_of
-from airflow_provider_coordination.sources.inspection import inspected, kind_for_people
+from airflow_provider_coordination.sources.inspection import inspect_partition, known_kind
 from airflow_provider_coordination.ui.models.partitions import PartitionRow, TransitionFacts
 from airflow_provider_coordination.ui.models.values import Owner
 
 
 def owner_of(name: str) -> Owner:
-    """Return an owner with the task that it stands for, or stood for before it began to wait for acknowledgments."""
+    """Return an owner with its task. The owner of a partition that awaits acknowledgment keeps the task of its job."""
     task = task_of(name.removesuffix(AWAITING_SUFFIX))
     if task is None:
         return Owner(name=name)
@@ -22,16 +22,17 @@ def owner_of(name: str) -> Owner:
 
 
 def known_owner(name: str | None) -> Owner | None:
-    """Return an owner; None for nobody."""
+    """Return an owner; None if there is none."""
     return None if name is None else owner_of(name)
 
 
 def row_of(partition: Partition, now: datetime) -> PartitionRow:
-    """Return a partition at a glance.
+    """Return the summary of a partition.
 
-    :param now: the present instant (aware).
+    :param partition: the partition.
+    :param now: the current time (aware).
     """
-    told, kind = inspected(partition, now), kind_for_people(partition)
+    facts, kind = inspect_partition(partition, now), known_kind(partition)
     return PartitionRow(
         partition_key=partition.partition_key,
         status=partition.status.value,
@@ -40,20 +41,20 @@ def row_of(partition: Partition, now: datetime) -> PartitionRow:
         held_since=partition.held_since,
         leased_until=partition.ownership_timeout,
         reopen_at=None if partition.is_parked else partition.reopen_at,
-        since=partition.priority,
+        priority=partition.priority,
         version=partition.version,
         attempts=partition.attempts,
         closed_count=partition.closed_count,
         last_error=partition.last_error,
-        kind=told.kind,
+        kind=facts.kind,
         has_positions=kind is not None and kind.has_positions,
-        position=told.position,
-        lag=told.lag,
-        items_done=told.items_done,
-        items=told.items,
-        landed_batches=told.landed_batches,
-        landed_records=told.landed_records,
-        is_readable=told.is_readable,
+        position=facts.position,
+        lag=facts.lag,
+        items_done=facts.items_done,
+        items=facts.items,
+        landed_batches=facts.landed_batches,
+        landed_records=facts.landed_records,
+        is_readable=facts.is_readable,
     )
 
 

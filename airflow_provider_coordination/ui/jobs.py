@@ -1,4 +1,4 @@
-"""The way from a task to the Spark UI of the job that it follows, while that runs."""
+"""The redirect from a task to the Spark UI of the job that it follows, while the job runs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.models.values import Key
 from airflow_provider_coordination.ui.responses import SOURCE
-from airflow_provider_coordination.ui.store_queries import AtDesk
+from airflow_provider_coordination.ui.store_queries import Queries
 
-# A run's id in the owner may have slashes, too.
+# The owner contains the id of a run, which may contain slashes.
 SPARK_UI = SOURCE + "/jobs/{owner:path}/spark-ui"
 
 
@@ -26,17 +26,20 @@ def router() -> APIRouter:
     return routes
 
 
-async def spark_ui(desk: AtDesk, connection_id: str, source: str, owner: Key) -> RedirectResponse:
-    """Lead on to the Spark UI of a job that runs."""
-    job = await desk.look(
+async def spark_ui(queries: Queries, connection_id: str, source: str, owner: Key) -> RedirectResponse:
+    """Redirect to the Spark UI of a running job."""
+    job = await queries.read(
         connection_id,
-        object(),  # somebody has clicked: it is asked anew
-        lambda: desk.stores.ask_source(connection_id, source, lambda view: Jobs(view).get(owner)),
+        object(),  # a user has clicked: do not reuse a result
+        lambda: queries.stores.query_source(connection_id, source, lambda view: Jobs(view).get(owner)),
     )
     if job is None or job.state is JobState.ENDED:
-        raise HTTPException(404, f"job {owner!r} has ended, and its Spark UI with it")
+        raise HTTPException(404, f"job {owner!r} has ended, so its Spark UI is gone")
     if job.ui_url is None:
-        raise HTTPException(404, f"job {owner!r} has no Spark UI, or none yet")
-    if urlsplit(job.ui_url).scheme not in ("http", "https"):  # whatever a job wrote, no script is run
-        raise HTTPException(404, f"job {owner!r} has no Spark UI that a browser could open")
+        raise HTTPException(404, f"job {owner!r} has no Spark UI yet")
+    if urlsplit(job.ui_url).scheme not in (
+        "http",
+        "https",
+    ):  # a job may have written anything: never redirect to a script
+        raise HTTPException(404, f"job {owner!r} has a Spark UI that is not an HTTP URL")
     return RedirectResponse(job.ui_url, 307)

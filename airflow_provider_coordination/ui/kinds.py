@@ -1,4 +1,4 @@
-"""What kinds of sources add to the pages and to the HTTP API: routes of their own, and facts about a partition."""
+"""The routes and partition details that one kind of source adds to the pages and to the HTTP API."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fastapi import APIRouter
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.sources.inspection import kind_for_people
-from airflow_provider_coordination.sources.kinds import KINDS, imported, kind_named
+from airflow_provider_coordination.sources.inspection import known_kind
+from airflow_provider_coordination.sources.kinds import KINDS, get_kind, import_attribute
 
 log = logging.getLogger(__name__)
 
 
 class KindPages(Protocol):
-    """What one kind of source adds."""
+    """The pages and routes of one kind of source."""
 
     @property
     def names(self) -> Sequence[str]:
-        """The pages that its sources have beside those of every source."""
+        """The pages that its sources have in addition to those of every source."""
         ...
 
     def router(self) -> APIRouter:
@@ -31,15 +31,16 @@ class KindPages(Protocol):
         ...
 
     def details(self, partition: Partition, now: datetime) -> Mapping[str, Any]:
-        """Return what is to be seen of a partition of this kind alone.
+        """Return the details that only partitions of this kind have.
 
-        :param now: the present instant (aware).
+        :param partition: the partition.
+        :param now: the current time (aware).
         """
         ...
 
 
 def routers_of_kinds() -> Iterator[APIRouter]:
-    """Yield the routes of every kind that has some; a kind that cannot be imported is logged, and has none."""
+    """Yield the routes of every kind that has some. A kind that cannot be imported is logged and skipped."""
     for name in KINDS.names():
         if (pages := pages_of(name)) is not None:
             yield pages.router()
@@ -47,11 +48,11 @@ def routers_of_kinds() -> Iterator[APIRouter]:
 
 @cache
 def pages_of(kind: str) -> KindPages | None:
-    """Return what a kind of source adds; None if that is nothing, or the kind is not known here."""
+    """Return the pages of a kind of source; None if it has none, or the kind is unknown."""
     try:
-        if kind not in KINDS.names() or (where := kind_named(kind).pages) is None:
+        if kind not in KINDS.names() or (where := get_kind(kind).pages) is None:
             return None
-        pages: KindPages = imported(where, f"kind of source {kind!r}: its pages")
+        pages: KindPages = import_attribute(where, f"pages of the kind of source {kind!r}")
     except ConfigurationError as error:
         log.error("%s", error)
         return None
@@ -59,13 +60,13 @@ def pages_of(kind: str) -> KindPages | None:
 
 
 def pages_named(kind: str | None) -> list[str]:
-    """Return the pages that sources of a kind have beside those of every source."""
+    """Return the names of the pages that sources of a kind have in addition to those of every source."""
     pages = None if kind is None else pages_of(kind)
     return [] if pages is None else list(pages.names)
 
 
 def details_of(partition: Partition, now: datetime) -> dict[str, Any]:
-    """Return what is to be seen of a partition because of its kind."""
-    kind = kind_for_people(partition)
+    """Return the details of a partition that its kind adds."""
+    kind = known_kind(partition)
     pages = None if kind is None else pages_of(kind.name)
     return {} if pages is None else dict(pages.details(partition, now))

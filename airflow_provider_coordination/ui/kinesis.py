@@ -1,4 +1,4 @@
-"""Shards on the pages: a source's as a family tree, from what the store alone knows: Kinesis is not asked."""
+"""The shards of a source as a family tree. It is built from the store alone, without a request to Kinesis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_state import state_of
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.sources.inspection import inspected, kind_for_people
+from airflow_provider_coordination.sources.inspection import inspect_partition, known_kind
 from airflow_provider_coordination.sources.kinesis.audit import has_range, hash_range_of, holes_between
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
@@ -22,18 +22,18 @@ from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.facts import known_owner
 from airflow_provider_coordination.ui.models.values import Owner
 from airflow_provider_coordination.ui.responses import SOURCE, json_answer
-from airflow_provider_coordination.ui.store_queries import AtDesk
+from airflow_provider_coordination.ui.store_queries import Queries
 
 MAX_PARTITIONS = 20_000
-LOOKED_AT_FIRST = 500
-"""Of each status: if no shard is among so many partitions, it has none."""
+SAMPLED_PER_STATUS = 500
+"""How many partitions of a status are read before it is taken to have no shards."""
 UNLEASED = "unleased"
 
 Streams = dict[StreamKey, dict[str, ShardLease]]
 
 
 class ShardNode(BaseModel):
-    """A shard, as the store knows it. One without a partition is `unleased`: known by its parents or children alone."""
+    """A shard. One without a partition is `unleased`: only its parents or children name it."""
 
     shard_id: str
     partition_key: str | None
@@ -49,14 +49,14 @@ class ShardNode(BaseModel):
 
 
 class Hole(BaseModel):
-    """A range of hash keys that nobody reads, both ends included."""
+    """A range of hash keys that no shard lease covers, both ends included."""
 
     starting_hash_key: str
     ending_hash_key: str
 
 
 class StreamTree(BaseModel):
-    """The shards of one stream, as it was created in this epoch; parents come before children."""
+    """The shards of one stream, which was created in this epoch. Parents come before children."""
 
     stream: str
     epoch: int
@@ -65,7 +65,7 @@ class StreamTree(BaseModel):
 
 
 class ShardTrees(BaseModel):
-    """The shards of a source; `complete` says whether every partition was looked at."""
+    """The shards of a source. `complete` is whether every partition was read."""
 
     as_of: datetime
     streams: list[StreamTree]
@@ -73,7 +73,7 @@ class ShardTrees(BaseModel):
 
 
 class ShardPages:
-    """What shards add to the pages; a `KindPages`."""
+    """The pages of Kinesis sources; a `KindPages`."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -95,13 +95,13 @@ class ShardPages:
 PAGES = ShardPages()
 
 
-async def shards(desk: AtDesk, connection_id: str, source: str) -> Response:
-    """Return the shards of a source, stream by stream, with the ranges of hash keys that nobody reads."""
+async def shards(queries: Queries, connection_id: str, source: str) -> Response:
+    """Return the shards of a source, stream by stream, with the ranges of hash keys that no lease covers."""
     return await json_answer(
-        desk,
+        queries,
         connection_id,
         ("shards", source),
-        lambda: desk.stores.ask_source(connection_id, source, shard_trees),
+        lambda: queries.stores.query_source(connection_id, source, shard_trees),
     )
 
 
@@ -110,7 +110,7 @@ def shard_trees(view: SourceView) -> ShardTrees:
     now = view.clock.now()
     streams, is_complete = _streams(view)
     suspects = {key: holes for key, leases in streams.items() if (holes := set(holes_between(leases)))}
-    if suspects:  # what changes hands while it is looked at may be missed, but not twice
+    if suspects:  # a lease that moves during a read may be missed, but not twice
         again, _ = _streams(view, streams)
         suspects = {key: holes & set(holes_between(again.get(key, {}))) for key, holes in suspects.items()}
     return ShardTrees(
@@ -133,7 +133,7 @@ def shard_trees(view: SourceView) -> ShardTrees:
 
 
 def node_of(partition: Partition, now: datetime) -> ShardNode | None:
-    """Return the shard that a partition is for, with the family that its own progress names; None if it is none."""
+    """Return the shard of a partition, with the relatives that its progress names; None if it is for no shard."""
     if not is_shard(partition):
         return None
     [leases] = leases_by_stream([partition]).values()
@@ -143,9 +143,9 @@ def node_of(partition: Partition, now: datetime) -> ShardNode | None:
 
 
 def is_shard(partition: Partition) -> bool:
-    """Tell whether a partition is for a shard: its progress says so, or its key where the progress cannot be read."""
+    """Return whether a partition is for a shard, by its progress, or by its key if the progress is unreadable."""
     if partition.unreadable_progress is None:
-        kind = kind_for_people(partition)
+        kind = known_kind(partition)
         return kind is not None and kind.stream_of(partition.partition_key) is not None
     try:
         return parse_partition_key(partition.partition_key).shard_id.startswith("shardId-")
@@ -154,15 +154,16 @@ def is_shard(partition: Partition) -> bool:
 
 
 def _streams(view: SourceView, known: Streams | None = None) -> tuple[Streams, bool]:
-    """Return the leases of shards, stream by stream, and whether every partition was looked at.
+    """Return the leases of shards, stream by stream, and whether every partition was read.
 
-    :param known: what was found before: of what was not written to since, the progress is not read again.
+    :param view: the source.
+    :param known: the result of an earlier read. The progress of partitions that have not changed is not parsed again.
     """
     before = {} if known is None else {p.partition_key: p for p in _partitions_of(known)}
     changed: list[Partition] = []
     found: Streams = {}
     is_complete = True
-    for number, partition in enumerate(_looked_at(view)):
+    for number, partition in enumerate(_candidates(view)):
         if number >= MAX_PARTITIONS:
             is_complete = False
             break
@@ -177,13 +178,13 @@ def _streams(view: SourceView, known: Streams | None = None) -> tuple[Streams, b
     return found, is_complete
 
 
-def _looked_at(view: SourceView) -> Iterator[Partition]:
-    """Yield the partitions of a source; of a status whose first ones are no shards, these alone."""
+def _candidates(view: SourceView) -> Iterator[Partition]:
+    """Yield the partitions that may be shards. A status whose first partitions are no shards is cut short."""
     for status in PartitionStatus:
         has_shards = False
         for number, partition in enumerate(view.partitions(status)):
             has_shards = has_shards or is_shard(partition)
-            if number >= LOOKED_AT_FIRST and not has_shards:
+            if number >= SAMPLED_PER_STATUS and not has_shards:
                 break
             yield partition
 
@@ -193,7 +194,7 @@ def _partitions_of(streams: Streams) -> Iterator[Partition]:
 
 
 def _nodes(leases: Leases, now: datetime) -> list[ShardNode]:
-    """Return the shards of one stream, parents before children; those that only others name among them."""
+    """Return the shards of one stream, parents before children, including those that only their relatives name."""
     children: dict[str, list[str]] = defaultdict(list)
     named: dict[str, ChildShard] = {}
     parents: dict[str, tuple[str, ...]] = {}
@@ -228,28 +229,28 @@ def _leased(lease: ShardLease, children: list[str], now: datetime) -> ShardNode:
         children=children,
         starting_hash_key=None if hash_range is None else str(hash_range.start),
         ending_hash_key=None if hash_range is None else str(hash_range.end),
-        lag=inspected(partition, now).lag,
+        lag=inspect_partition(partition, now).lag,
         version=partition.version,
         is_ended=progress is not None and progress.is_ended,
     )
 
 
-def _unleased(name: str, said: ChildShard | None, parents: Iterable[str], children: list[str]) -> ShardNode:
-    told = said if said is not None and has_range(said) else None
+def _unleased(name: str, shard: ChildShard | None, parents: Iterable[str], children: list[str]) -> ShardNode:
+    ranged = shard if shard is not None and has_range(shard) else None
     return ShardNode(
         shard_id=name,
         partition_key=None,
         state=UNLEASED,
         parents=list(parents),
         children=children,
-        starting_hash_key=None if told is None else told.starting_hash_key,
-        ending_hash_key=None if told is None else told.ending_hash_key,
+        starting_hash_key=None if ranged is None else ranged.starting_hash_key,
+        ending_hash_key=None if ranged is None else ranged.ending_hash_key,
         is_ended=bool(children),
     )
 
 
 def _in_order(names: Iterable[str], parents: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return the shards by generation, then by name; shards that are their own ancestors, as nobody's are, last."""
+    """Return the shards by generation, then by name. Shards in a cycle, which Kinesis never has, come last."""
     known = set(names)
     waits_for = {name: set(parents.get(name, ())) & known for name in known}
     children: dict[str, list[str]] = defaultdict(list)

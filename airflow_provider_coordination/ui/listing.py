@@ -1,8 +1,8 @@
 """The orders in which the partitions of a source are listed, page by page.
 
-An order is a row of stretches, each along an index of the store, so that every page is bounded however many partitions
-there are. In the order of trouble, what only a person reopens comes first, then leases that have run out; the stretches
-end where an index says so, and the rest of a status goes on from there.
+An order is a sequence of segments. Each segment follows an index of the store, so that the cost of a page does not
+depend on the number of partitions. In the order of urgency, parked partitions come first, then expired leases. Such a
+segment ends at the first partition that it does not include, and a later segment of its status continues there.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from enum import StrEnum
 from fastapi import HTTPException
 
 from airflow_provider_coordination.coordination.browsing import (
-    EXAMINED_AT_ONCE,
+    EXAMINED_PER_PAGE,
+    BrowsePosition,
     Filter,
-    Order,
-    Place,
-    place_of,
+    SortOrder,
+    position_of,
 )
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import (
@@ -33,33 +33,33 @@ from airflow_provider_coordination.coordination.partition import (
 from airflow_provider_coordination.coordination.source_view import SourceView
 
 LISTED = (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED, PartitionStatus.COMPLETED)
-"""The order of listing: what somebody works on first, what is done last."""
+"""The order of statuses in a list: what is in work first, what is done last."""
 
 
 class ListOrder(StrEnum):
-    """What a list of partitions is put in order by."""
+    """The order of a list of partitions."""
 
-    TROUBLE = "trouble"
-    """Parked, lease over, put aside, held, waiting, completed."""
+    URGENCY = "urgency"
+    """Parked, lease expired, closed, held, waiting, completed."""
     PRIORITY = "priority"
-    """By status, each with the oldest first."""
+    """By status, and in each the oldest first."""
     KEY = "key"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
-    """A part of an order, along one index of the store.
+class Segment:
+    """A part of an order that follows one index of the store.
 
-    :param statuses: of the partitions in it.
-    :param order: along which index.
-    :param descending: the other way round.
-    :param holds: whether a partition is still in it, now; the first that is not ends it. None if all are.
+    :param statuses: the statuses of its partitions.
+    :param order: the index that it follows.
+    :param descending: whether it follows the index backwards.
+    :param includes: whether a partition belongs to the segment now. The first one that does not ends it. None for all.
     """
 
     statuses: tuple[PartitionStatus, ...]
-    order: Order = Order.PRIORITY
+    order: SortOrder = SortOrder.PRIORITY
     descending: bool = False
-    holds: Callable[[Partition, datetime], bool] | None = None
+    includes: Callable[[Partition, datetime], bool] | None = None
 
 
 def _is_parked(partition: Partition, now: datetime) -> bool:
@@ -70,129 +70,131 @@ def _is_over(partition: Partition, now: datetime) -> bool:
     return partition.priority <= now
 
 
-TROUBLE = (
-    # Who is parked reopens last, and whose lease is over ended first: both are at an end of their index.
-    Stretch(statuses=(PartitionStatus.CLOSED,), descending=True, holds=_is_parked),
-    Stretch(statuses=(PartitionStatus.ASSIGNED,), holds=_is_over),
-    Stretch(statuses=(PartitionStatus.CLOSED,), descending=True),
-    Stretch(statuses=(PartitionStatus.ASSIGNED,)),
-    Stretch(statuses=(PartitionStatus.UNASSIGNED,)),
-    Stretch(statuses=(PartitionStatus.COMPLETED,), descending=True),
+URGENCY = (
+    # Parked partitions reopen last, and expired leases ended first: both are at an end of their index.
+    Segment(statuses=(PartitionStatus.CLOSED,), descending=True, includes=_is_parked),
+    Segment(statuses=(PartitionStatus.ASSIGNED,), includes=_is_over),
+    Segment(statuses=(PartitionStatus.CLOSED,), descending=True),
+    Segment(statuses=(PartitionStatus.ASSIGNED,)),
+    Segment(statuses=(PartitionStatus.UNASSIGNED,)),
+    Segment(statuses=(PartitionStatus.COMPLETED,), descending=True),
 )
 
 
-def stretches(order: ListOrder, *, descending: bool) -> Sequence[Stretch]:
-    """Return the stretches of an order.
+def segments(order: ListOrder, *, descending: bool) -> Sequence[Segment]:
+    """Return the segments of an order.
 
-    :raises HTTPException: if the order has one direction, and the other one is asked for.
+    :raises HTTPException: if the order has one direction only, and the other one is requested.
     """
     match order:
         case ListOrder.KEY:
-            return [Stretch(statuses=LISTED, order=Order.KEY, descending=descending)]
+            return [Segment(statuses=LISTED, order=SortOrder.KEY, descending=descending)]
         case ListOrder.PRIORITY:
             statuses = tuple(reversed(LISTED)) if descending else LISTED
-            return [Stretch(statuses=(status,), descending=descending) for status in statuses]
-        case ListOrder.TROUBLE:
+            return [Segment(statuses=(status,), descending=descending) for status in statuses]
+        case ListOrder.URGENCY:
             if descending:
-                raise HTTPException(422, "query.descending: order 'trouble' has one direction; leave it out")
-            return TROUBLE
+                raise HTTPException(422, "query.descending: order 'urgency' has one direction only; leave it out")
+            return URGENCY
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where the next page begins.
+    """The start of the next page.
 
-    :param stretch: in which stretch of the order, by its number.
-    :param place: behind this one; None for the first one of the stretch.
-    :param ended: behind which one the earlier stretches of a status ended: there its next one begins.
+    :param segment: the number of the segment in the order.
+    :param position: the position after which the page starts; None for the start of the segment.
+    :param ended: the position at which the earlier segments of a status ended, and its next segment starts.
     """
 
-    stretch: int = 0
-    place: Place | None = None
-    ended: Mapping[PartitionStatus, Place] = field(default_factory=dict)
+    segment: int = 0
+    position: BrowsePosition | None = None
+    ended: Mapping[PartitionStatus, BrowsePosition] = field(default_factory=dict)
 
     def write(self, order: ListOrder) -> str:
-        """Return it as opaque text."""
-        said = [order.value, self.stretch, self.place, self.ended]
-        return base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")
+        """Return the cursor as opaque text."""
+        parts = [order.value, self.segment, self.position, self.ended]
+        return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
 
     @classmethod
     def read(cls, text: str | None, order: ListOrder, *, descending: bool) -> Cursor:
-        """Return what `write` wrote; that of the first page without any.
+        """Return the cursor that `write` wrote; without a text, the cursor of the first page.
 
-        :raises HTTPException: if it is something else, or of another order.
+        :raises HTTPException: if the text is no cursor, or belongs to another order.
         """
         if text is None:
             return cls()
         try:
-            named, stretch, place, ended = json.loads(
+            name, segment, position, ended = json.loads(
                 base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
             )
-            along = stretches(order, descending=descending)
-            if named != order.value or not isinstance(stretch, int) or not 0 <= stretch < len(along):
+            order_segments = segments(order, descending=descending)
+            if name != order.value or not isinstance(segment, int) or not 0 <= segment < len(order_segments):
                 raise ValueError
             return cls(
-                stretch,
-                None if place is None else _place(place, along[stretch].order),
-                {PartitionStatus(status): _place(each, Order.PRIORITY) for status, each in dict(ended).items()},
+                segment,
+                None if position is None else _position(position, order_segments[segment].order),
+                {PartitionStatus(status): _position(each, SortOrder.PRIORITY) for status, each in dict(ended).items()},
             )
         except (ConfigurationError, ValueError, TypeError, RecursionError):
             raise HTTPException(
-                422, "query.after: it is not the 'next' of a page in this order; begin again without it"
+                422, "query.after: not the 'next' of a page in this order; start again without it"
             ) from None
 
 
 def page_of(
     view: SourceView, wanted: Filter, order: ListOrder, cursor: Cursor, *, descending: bool, limit: int
 ) -> tuple[list[Partition], Cursor | None]:
-    """Return a page of partitions, and where the next one begins; None if there is none."""
-    along = stretches(order, descending=descending)
+    """Return a page of partitions, and the cursor of the next page; None if there is none."""
+    order_segments = segments(order, descending=descending)
     gathered: list[Partition] = []
-    while cursor.stretch < len(along):
-        stretch = along[cursor.stretch]
-        statuses = tuple(status for status in stretch.statuses if status in wanted.statuses)
+    while cursor.segment < len(order_segments):
+        segment = order_segments[cursor.segment]
+        statuses = tuple(status for status in segment.statuses if status in wanted.statuses)
         if not statuses:
-            cursor = Cursor(cursor.stretch + 1, None, cursor.ended)
+            cursor = Cursor(cursor.segment + 1, None, cursor.ended)
             continue
         if len(gathered) >= limit:
             return gathered, cursor
         browsed = view.store.browse(
             view.source_identifier,
             replace(wanted, statuses=statuses),
-            order=stretch.order,
-            descending=stretch.descending,
-            after=cursor.place or cursor.ended.get(statuses[0]),
+            order=segment.order,
+            descending=segment.descending,
+            after=cursor.position or cursor.ended.get(statuses[0]),
             limit=limit - len(gathered),
-            examine=EXAMINED_AT_ONCE,
+            examine=EXAMINED_PER_PAGE,
         )
-        found, is_over = _of_stretch(stretch, browsed.partitions, view.clock.now())
+        found, is_over = _within_segment(segment, browsed.partitions, view.clock.now())
         gathered += found
         if browsed.next is not None and not is_over:
-            return gathered, Cursor(cursor.stretch, browsed.next, cursor.ended)
-        last = place_of(found[-1], stretch.order) if found else cursor.place
-        ended = {**cursor.ended, statuses[0]: last} if stretch.holds is not None and last is not None else cursor.ended
-        cursor = Cursor(cursor.stretch + 1, None, ended)
+            return gathered, Cursor(cursor.segment, browsed.next, cursor.ended)
+        last = position_of(found[-1], segment.order) if found else cursor.position
+        ended = (
+            {**cursor.ended, statuses[0]: last} if segment.includes is not None and last is not None else cursor.ended
+        )
+        cursor = Cursor(cursor.segment + 1, None, ended)
     return gathered, None
 
 
-def _of_stretch(stretch: Stretch, found: list[Partition], now: datetime) -> tuple[list[Partition], bool]:
-    """Return those that are in a stretch, and whether it ends with them."""
-    if stretch.holds is None:
+def _within_segment(segment: Segment, found: list[Partition], now: datetime) -> tuple[list[Partition], bool]:
+    """Return the partitions that belong to a segment, and whether it ends with them."""
+    if segment.includes is None:
         return found, False
-    end = next((at for at, partition in enumerate(found) if not stretch.holds(partition, now)), None)
+    end = next((at for at, partition in enumerate(found) if not segment.includes(partition, now)), None)
     return (found, False) if end is None else (found[:end], True)
 
 
-def _place(given: object, order: Order) -> Place:
-    """Return a place from JSON.
+def _position(given: object, order: SortOrder) -> BrowsePosition:
+    """Return a position from JSON.
 
-    :raises ValueError: if it is none of this order.
-    :raises ConfigurationError: if its instant, or its key, is none.
+    :raises ValueError: if it is no position in this order.
+    :raises ConfigurationError: if its instant or its key is invalid.
     """
     if not isinstance(given, list) or len(given) != 2 or not all(isinstance(value, str) for value in given):
         raise ValueError(given)
-    place = Place(*given)
-    if order is Order.PRIORITY:
-        parse_instant(place.priority)
-    check_partition_key(place.partition_key)
-    return place
+    position = BrowsePosition(*given)
+    if order is SortOrder.PRIORITY:
+        parse_instant(position.priority)
+    check_partition_key(position.partition_key)
+    return position

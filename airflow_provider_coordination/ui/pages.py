@@ -1,4 +1,4 @@
-"""The modules of the pages, for whoever is logged in: a mounted folder would be open to the world."""
+"""The JavaScript modules of the pages. A route serves them, as a mounted folder would require no login."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi import APIRouter, HTTPException, Request, Response
 
 from airflow_provider_coordination.ui.urls import EDITION_LENGTH, FOLDER, edition
 
-OF_EDITION = re.compile(rf"([0-9a-f]{{{EDITION_LENGTH}}})/")
+EDITION_PREFIX = re.compile(rf"([0-9a-f]{{{EDITION_LENGTH}}})/")
 MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -18,7 +18,7 @@ MEDIA_TYPES = {
     ".svg": "image/svg+xml",
     ".png": "image/png",
 }
-"""What is served; anything else is not there."""
+"""The types of files that are served. All others are not found."""
 
 
 def router() -> APIRouter:
@@ -29,22 +29,22 @@ def router() -> APIRouter:
     @routes.get("/static/{path:path}")
     async def static(request: Request, path: str) -> Response:
         """Return a file of the pages."""
-        named = OF_EDITION.match(path)
-        # Not in the threads in which stores are asked: those may hang.
-        found = await asyncio.to_thread(_read, path if named is None else path[named.end() :])
+        prefix = EDITION_PREFIX.match(path)
+        # Not in the threads that query stores: those may hang.
+        found = await asyncio.to_thread(_read, path if prefix is None else path[prefix.end() :])
         if found is None:
-            raise HTTPException(404, "there is no such file")
-        return _answer(request, *found, is_settled=named is not None and named[1] == current)
+            raise HTTPException(404, "the pages have no such file")
+        return _file_response(request, *found, is_settled=prefix is not None and prefix[1] == current)
 
     return routes
 
 
-def _answer(request: Request, content: bytes, media_type: str, *, is_settled: bool) -> Response:
+def _file_response(request: Request, content: bytes, media_type: str, *, is_settled: bool) -> Response:
     """Return a file.
 
-    :param is_settled: whether the address says which edition it is of, and rightly: then a browser keeps it, so that
-        the many modules are fetched once. Else it asks each time, and is told where it has it already. What comes by
-        the address of another edition, while servers are upgraded, is not to be kept.
+    :param is_settled: whether the URL names the current edition. Then a browser caches the file, so that the many
+        modules are fetched once. Otherwise it revalidates each time. A file that is requested by the URL of another
+        edition, during an upgrade of the servers, must not be cached.
     """
     headers = {
         "ETag": f'"{hashlib.sha256(content).hexdigest()[:32]}"',
@@ -58,8 +58,8 @@ def _answer(request: Request, content: bytes, media_type: str, *, is_settled: bo
 
 
 def _read(path: str) -> tuple[bytes, str] | None:
-    """Return the content of a file and its media type; None if there is none, or it is not for browsers."""
-    # What is there is compared with what is asked for: nothing that is asked for becomes a path.
+    """Return the content of a file and its media type; None if it does not exist, or is not for browsers."""
+    # The name is compared with the files that exist: nothing from a request becomes a path.
     file = next((each for each in FOLDER.rglob("*") if each.relative_to(FOLDER).as_posix() == path), None)
     media_type = None if file is None else MEDIA_TYPES.get(file.suffix)
     return None if file is None or media_type is None else (file.read_bytes(), media_type)

@@ -1,4 +1,4 @@
-"""The partitions of a source: page by page as the store finds them, and one of them whole."""
+"""The partitions of a source: a list, page by page, and the details of one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.errors import AcknowledgmentSetN
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.sources.inspection import (
-    inspected,
+    inspect_partition,
     landed_facts,
     lost,
     sets_waited_for,
@@ -34,7 +34,7 @@ from airflow_provider_coordination.ui.models.partitions import (
 )
 from airflow_provider_coordination.ui.models.values import NO_NUL, Key
 from airflow_provider_coordination.ui.responses import SOURCE, json_answer
-from airflow_provider_coordination.ui.store_queries import AtDesk
+from airflow_provider_coordination.ui.store_queries import Queries
 
 MAX_SETS = 20
 MAX_TRANSITIONS = 50
@@ -52,7 +52,7 @@ def router() -> APIRouter:
 
 
 async def partitions(
-    desk: AtDesk,
+    queries: Queries,
     connection_id: str,
     source: str,
     status: Annotated[list[PartitionStatus] | None, Query()] = None,
@@ -67,7 +67,7 @@ async def partitions(
     after: Annotated[str | None, Query(max_length=8192)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
-    """Return a page of a source's partitions: those that fulfil all that is asked for."""
+    """Return a page of the partitions that match all filters."""
     wanted = Filter(
         statuses=_statuses(status, parked=parked, expired=expired, owner=owner),
         prefix=prefix,
@@ -78,10 +78,10 @@ async def partitions(
     )
     cursor = Cursor.read(after, order, descending=descending)
 
-    def asked(view: SourceView) -> PartitionPage:
+    def read_page(view: SourceView) -> PartitionPage:
         now = view.clock.now()
-        asked_for = replace(wanted, expired_by=now) if expired else wanted
-        found, following = page_of(view, asked_for, order, cursor, descending=descending, limit=limit)
+        filtered = replace(wanted, expired_by=now) if expired else wanted
+        found, following = page_of(view, filtered, order, cursor, descending=descending, limit=limit)
         return PartitionPage(
             as_of=now,
             partitions=[row_of(each, now) for each in found],
@@ -89,40 +89,42 @@ async def partitions(
         )
 
     what = ("partitions", source, wanted, expired, order, descending, after, limit)
-    return await json_answer(desk, connection_id, what, lambda: desk.stores.ask_source(connection_id, source, asked))
+    return await json_answer(
+        queries, connection_id, what, lambda: queries.stores.query_source(connection_id, source, read_page)
+    )
 
 
-async def partition(desk: AtDesk, connection_id: str, source: str, key: Key) -> Response:
+async def partition(queries: Queries, connection_id: str, source: str, key: Key) -> Response:
     """Return everything about one partition."""
 
-    def asked() -> PartitionDetail:
-        days = desk.stores.settings(connection_id).store.history_days
-        return desk.stores.ask_source(connection_id, source, lambda view: detail_of(view, key, days))
+    def read_detail() -> PartitionDetail:
+        days = queries.stores.settings(connection_id).store.history_days
+        return queries.stores.query_source(connection_id, source, lambda view: detail_of(view, key, days))
 
-    return await json_answer(desk, connection_id, ("partition", source, key), asked)
+    return await json_answer(queries, connection_id, ("partition", source, key), read_detail)
 
 
 def detail_of(view: SourceView, key: str, history_days: float) -> PartitionDetail:
     """Return everything about one partition.
 
-    :raises HTTPException: if there is none of this key.
+    :raises HTTPException: if no partition has this key.
     """
     found, now = view.get(key), view.clock.now()
     if found is None:
-        raise HTTPException(404, f"source {view.source!r} has no partition {key!r}, or none any more")
+        raise HTTPException(404, f"source {view.source!r} has no partition {key!r}")
     since = now - timedelta(days=history_days)
     transitions = view.history.of(key, since, limit=MAX_TRANSITIONS) if history_days else []
     return PartitionDetail(
         **row_of(found, now).__dict__,
         progress=dict(found.progress),
         unreadable_progress=found.unreadable_progress,
-        throughput=inspected(found, now).throughput,
+        throughput=inspect_partition(found, now).throughput,
         landed=[LandedBatchFacts(**batch.__dict__) for batch in landed_facts(found)],
         acknowledgment_sets=_sets(view, found),
         gaps=lost(found),
         failed_items=[FailedItemFacts(item=item, reason=reason) for item, reason in unreadable_items(found)],
         transitions=[transition_facts(each) for each in transitions[: -MAX_TRANSITIONS - 1 : -1]],
-        history=bool(history_days),
+        has_history=bool(history_days),
         details=details_of(found, now),
     )
 
@@ -130,7 +132,7 @@ def detail_of(view: SourceView, key: str, history_days: float) -> PartitionDetai
 def _statuses(
     given: Sequence[PartitionStatus] | None, *, parked: bool, expired: bool, owner: str
 ) -> tuple[PartitionStatus, ...]:
-    """Return the statuses that partitions which fulfil all of this can have."""
+    """Return the statuses that partitions which match all of these filters can have."""
     possible = set(given or LISTED)
     if parked:
         possible &= {PartitionStatus.CLOSED}
@@ -141,10 +143,10 @@ def _statuses(
 
 def _sets(view: SourceView, found: Partition) -> list[dict[str, object]]:
     sets = AcknowledgmentView(view)
-    told = []
+    records = []
     for set_id in sets_waited_for(found)[:MAX_SETS]:
         try:
-            told.append(record_of(sets.get(set_id)))
+            records.append(record_of(sets.get(set_id)))
         except (AcknowledgmentSetNotFoundError, ProgressError):
-            continue  # ended and purged, or not readable
-    return told
+            continue  # it has ended and was purged, or it is unreadable
+    return records

@@ -10,7 +10,7 @@ from airflow.sdk.plugins_manager import AirflowPlugin
 URL_PREFIX = "/coordination"
 PAGES = "Leases"
 ROUTE = "coordination"
-"""Of the pages, below `/plugin`."""
+"""The route of the pages, below `/plugin`."""
 
 
 class CoordinationPlugin(AirflowPlugin):
@@ -20,7 +20,7 @@ class CoordinationPlugin(AirflowPlugin):
 
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """The application, made where Airflow asks for it: in the API server; none where the configuration says so."""
+        """The application, which the API server creates; none if the configuration turns it off."""
         from airflow_provider_coordination.hooks.configuration import Configuration
 
         if not Configuration.read().http_api:
@@ -31,14 +31,14 @@ class CoordinationPlugin(AirflowPlugin):
 
     @cached_property
     def react_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """The pages: one in the menu, and a tab of each DAG run and task instance; none where there are no routes."""
+        """The pages: one in the menu, and a tab of each DAG run and task instance; none without the routes."""
         from airflow_provider_coordination.hooks.configuration import Configuration
         from airflow_provider_coordination.ui.urls import edition, path_prefix
 
         configuration = Configuration.read()
         if not (configuration.http_api and configuration.ui):
             return []
-        # Airflow keeps what a module sets by this name: the places share one module, and so have one name.
+        # Airflow registers a module by this name. All places share one module, so they have one name.
         pages = {"name": PAGES, "bundle_url": f"{path_prefix()}/static/{edition()}/coordination.js"}
         return [
             {**pages, "destination": "nav", "category": "browse", "url_route": ROUTE},

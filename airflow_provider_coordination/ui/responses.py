@@ -1,4 +1,4 @@
-"""Answers that are made once for everybody who asks the same: the model, and its JSON, in a thread of our own."""
+"""JSON responses. Identical requests share one: its model and its JSON are made once, in a thread of the plugin."""
 
 from __future__ import annotations
 
@@ -9,27 +9,32 @@ from fastapi import Response
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
-from airflow_provider_coordination.ui.store_queries import Desk
+from airflow_provider_coordination.ui.store_queries import QueryScheduler
 
-# A source may have slashes in its name; a proxy may have decoded them.
+# The name of a source may contain slashes, and a proxy may have decoded them.
 SOURCE = "/connections/{connection_id}/sources/{source:path}"
 
 
 async def json_answer(
-    desk: Desk, connection_id: str, what: Hashable, question: Callable[[], BaseModel], *, rest: float = 1.0
+    queries: QueryScheduler,
+    connection_id: str,
+    what: Hashable,
+    query: Callable[[], BaseModel],
+    *,
+    cooldown: float = 1.0,
 ) -> Response:
-    """Return the answer to a question as JSON; see `Desk.look`."""
-    return json_response(await desk.look(connection_id, what, lambda: json_text(question()), rest=rest))
+    """Return the result of a query as JSON; see `QueryScheduler.read`."""
+    return json_response(await queries.read(connection_id, what, lambda: json_text(query()), cooldown=cooldown))
 
 
-def json_text(answer: BaseModel) -> bytes:
-    """Return the JSON of an answer."""
+def json_text(model: BaseModel) -> bytes:
+    """Return a model as JSON."""
     try:
-        return answer.model_dump_json().encode()
+        return model.model_dump_json().encode()
     except PydanticSerializationError:  # half a character, which JSON can spell and UTF-8 cannot
-        return json.dumps(answer.model_dump(mode="json")).encode()
+        return json.dumps(model.model_dump(mode="json")).encode()
 
 
 def json_response(text: bytes) -> Response:
-    """Return JSON that no cache keeps: whoever may see it now may not tomorrow."""
+    """Return JSON that no cache keeps, as the rights of a user may change."""
     return Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})

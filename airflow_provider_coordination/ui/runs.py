@@ -1,4 +1,4 @@
-"""What the tasks of a DAG run hold now, and what they held, over all connections that somebody may see."""
+"""The partitions that the tasks of a DAG run hold or held, over all connections that the user may view."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from airflow_provider_coordination.ui.models.runs import RunPartition, RunPartit
 from airflow_provider_coordination.ui.models.values import NO_NUL
 from airflow_provider_coordination.ui.responses import json_response, json_text
 from airflow_provider_coordination.ui.sources import known_connections, source_names
-from airflow_provider_coordination.ui.store_queries import AtDesk, Desk
+from airflow_provider_coordination.ui.store_queries import Queries, QueryScheduler
 
 MAX_PARTITIONS = 500
-"""Of one source."""
+"""The most held partitions of one source."""
 MAX_FORMER = 100
-"""So many partitions of one source that were held are read, one by one; the latest ones."""
-REST = 5.0
-"""A long history takes a while to read, and is asked for by every open tab of a task."""
+"""The most partitions of one source that were held before. They are read one by one, the latest ones first."""
+COOLDOWN = 5.0
+"""A long history takes a while to read, and every open tab of a task requests it."""
 
 Name = Annotated[str, Query(min_length=1, max_length=250, pattern=NO_NUL)]
 
@@ -37,7 +37,7 @@ Name = Annotated[str, Query(min_length=1, max_length=250, pattern=NO_NUL)]
 def router() -> APIRouter:
     """Return the routes."""
     routes = APIRouter()
-    # Whoever is logged in may ask, and sees what is theirs to see: each connection is asked for by itself.
+    # Every user who is logged in may call it, and gets the connections that they may view.
     routes.get("/runs", response_model=RunPartitions)(runs)
     return routes
 
@@ -46,10 +46,10 @@ def router() -> APIRouter:
 class Tasks:
     """The tasks of a run, or one of them.
 
-    :param dag_id: of this DAG.
-    :param run_id: of this run.
-    :param task_id: only this task; None for all.
-    :param map_index: only this one of a mapped task; None for all.
+    :param dag_id: the DAG.
+    :param run_id: the run.
+    :param task_id: the task; None for all tasks.
+    :param map_index: the index of a mapped task; None for all indexes.
     """
 
     dag_id: str
@@ -58,7 +58,7 @@ class Tasks:
     map_index: int | None = None
 
     def own(self, owner: str | None) -> bool:
-        """Tell whether an owner is one of them, or was before it began to wait for acknowledgments."""
+        """Return whether an owner is one of these tasks, or was before its partition awaited acknowledgment."""
         task = None if owner is None else task_of(owner.removesuffix(AWAITING_SUFFIX))
         return (
             task is not None
@@ -69,68 +69,72 @@ class Tasks:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _RunResult:
     rows: list[RunPartition]
     is_complete: bool = True
     is_reachable: bool = True
 
 
 async def runs(
-    desk: AtDesk,
+    queries: Queries,
     visitor: AnyVisitor,
     dag_id: Name,
     run_id: Name,
     task_id: Name | None = None,
     map_index: Annotated[int | None, Query(ge=-1)] = None,
 ) -> Response:
-    """Return the partitions that a run, or one of its task instances, holds or held."""
+    """Return the partitions that a run or one of its task instances holds or held."""
     tasks = Tasks(dag_id, run_id, task_id, map_index)
-    known = [connection_id for connection_id, problem in await known_connections(desk) if problem is None]
-    seen = await desk.aside(lambda: _readable(visitor, known))
-    found = await asyncio.gather(*(_of_connection(desk, connection_id, tasks) for connection_id in seen))
-    rows = sorted((row for each in found for row in each.rows), key=_place)
+    known = [connection_id for connection_id, problem in await known_connections(queries) if problem is None]
+    visible = await queries.run(lambda: _visible(visitor, known))
+    found = await asyncio.gather(*(_read_connection(queries, connection_id, tasks) for connection_id in visible))
+    rows = sorted((row for each in found for row in each.rows), key=_sort_key)
     answer = RunPartitions(
         as_of=datetime.now(UTC),
         partitions=rows,
         complete=all(each.is_complete for each in found),
-        unreachable=[name for name, each in zip(seen, found, strict=True) if not each.is_reachable],
+        unreachable=[name for name, each in zip(visible, found, strict=True) if not each.is_reachable],
     )
-    return json_response(await desk.aside(lambda: json_text(answer)))
+    return json_response(await queries.run(lambda: json_text(answer)))
 
 
-def _place(row: RunPartition) -> tuple[bool, bool, str, str, str]:
-    is_well = row.state not in (PartitionState.PARKED, PartitionState.EXPIRED)
-    return is_well, not row.is_held_now, row.connection_id, row.source, row.partition_key
+def _sort_key(row: RunPartition) -> tuple[bool, bool, str, str, str]:
+    is_fine = row.state not in (PartitionState.PARKED, PartitionState.EXPIRED)
+    return is_fine, not row.is_held_now, row.connection_id, row.source, row.partition_key
 
 
-def _readable(visitor: Visitor, known: Sequence[str]) -> list[str]:
-    return [connection_id for connection_id in known if visitor.may_look(connection_id)]
+def _visible(visitor: Visitor, known: Sequence[str]) -> list[str]:
+    return [connection_id for connection_id in known if visitor.may_view(connection_id)]
 
 
-async def _of_connection(desk: Desk, connection_id: str, tasks: Tasks) -> _Found:
+async def _read_connection(queries: QueryScheduler, connection_id: str, tasks: Tasks) -> _RunResult:
     try:
-        names = await source_names(desk, connection_id)
-        found = await asyncio.gather(*(_looked(desk, connection_id, name, tasks, among=len(names)) for name in names))
-    except (CoordinationError, HTTPException):  # its store is away, or the connection was deleted in this moment
-        return _Found([], is_complete=False, is_reachable=False)
-    return _Found([row for each in found for row in each.rows], all(each.is_complete for each in found))
+        names = await source_names(queries, connection_id)
+        found = await asyncio.gather(
+            *(_read_source(queries, connection_id, name, tasks, similar=len(names)) for name in names)
+        )
+    except (CoordinationError, HTTPException):  # its store is unavailable, or the connection was just deleted
+        return _RunResult([], is_complete=False, is_reachable=False)
+    return _RunResult([row for each in found for row in each.rows], all(each.is_complete for each in found))
 
 
-async def _looked(desk: Desk, connection_id: str, source: str, tasks: Tasks, *, among: int) -> _Found:
-    def asked(view: SourceView) -> _Found:
-        days = desk.stores.settings(connection_id).store.history_days
-        return _of_source(view, connection_id, tasks, days)
+async def _read_source(
+    queries: QueryScheduler, connection_id: str, source: str, tasks: Tasks, *, similar: int
+) -> _RunResult:
+    def read_run(view: SourceView) -> _RunResult:
+        days = queries.stores.settings(connection_id).store.history_days
+        return _partitions_of_run(view, connection_id, tasks, days)
 
-    return await desk.look(
+    return await queries.read(
         connection_id,
         ("runs", source, tasks),
-        lambda: desk.stores.ask_source(connection_id, source, asked),
-        rest=REST,
-        among=among,
+        lambda: queries.stores.query_source(connection_id, source, read_run),
+        cooldown=COOLDOWN,
+        similar=similar,
     )
 
 
-def _of_source(view: SourceView, connection_id: str, tasks: Tasks, history_days: float) -> _Found:
+def _partitions_of_run(view: SourceView, connection_id: str, tasks: Tasks, history_days: float) -> _RunResult:
     now = view.clock.now()
     wanted = Filter(statuses=(PartitionStatus.ASSIGNED,), owner=f":{tasks.dag_id}:{tasks.run_id}:")
     browsed = view.store.browse(view.source_identifier, wanted, limit=MAX_PARTITIONS)
@@ -138,16 +142,16 @@ def _of_source(view: SourceView, connection_id: str, tasks: Tasks, history_days:
     is_complete = browsed.next is None
     former: list[Partition] = []
     if history_days:
-        told = view.history.between(now - timedelta(days=history_days))
+        history = view.history.between(now - timedelta(days=history_days))
         keys = [
             each.partition_key
-            for each in reversed(told.transitions)
+            for each in reversed(history.transitions)
             if tasks.own(each.owner) or tasks.own(each.former_owner)
         ]
         once = [key for key in dict.fromkeys(keys) if key not in held]
         former = [found for key in once[:MAX_FORMER] if (found := view.get(key)) is not None]
-        is_complete = is_complete and told.complete and len(once) <= MAX_FORMER
-    return _Found(
+        is_complete = is_complete and history.complete and len(once) <= MAX_FORMER
+    return _RunResult(
         [
             RunPartition(
                 **row_of(partition, now).__dict__,

@@ -1,8 +1,8 @@
-"""Questions to stores that many people ask at once, so that nobody's question disturbs Airflow, or anybody else's.
+"""Queries to stores that many users send at once, without slowing down Airflow or each other.
 
-A store stays open between requests. It is asked in threads of our own, a few for each connection: those of the API
-server are Airflow's, and a store that hangs keeps nobody from another one. What several ask within a second is asked
-once, and what takes long is asked less often. A store that is away is not asked again for some seconds.
+A store stays open between requests. Queries run in threads of the plugin's own, a few for each connection. So they
+never block the threads of Airflow's API server, and a store that hangs blocks no other connection. Identical queries
+within a second run once, and slow queries run less often. An unavailable store is not queried for some seconds.
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ from airflow_provider_coordination.hooks.coordination import ConnectionSettings,
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
 THREADS = 4
-"""So many questions are asked at once about one connection."""
-PATIENCE_SECONDS = 2.0
-"""So long a call to a store is tried again: a person waits for it."""
-AWAY_SECONDS = 3.0
-"""So long a store that did not answer is not asked again."""
+"""How many queries of one connection run at once."""
+RETRY_SECONDS = 2.0
+"""How long a call to a store is retried. It is short, as a user waits for the result."""
+UNAVAILABLE_SECONDS = 3.0
+"""How long an unavailable store is not queried again."""
 FRESH_SECONDS = 1.0
-"""So long an answer is given to others who ask the same, at least."""
-ALIKE_A_SECOND = 25
-"""So many questions of one kind are asked in a second, about: of more, each answer is given for longer."""
-DEAR = 10.0
-"""A question that may be dear is not asked again for this many times as long as its answer took."""
+"""How long a result is reused for identical queries, at least."""
+SIMILAR_QUERIES_PER_SECOND = 25
+"""About how many similar queries run in a second. If there are more, each result is reused for longer."""
+EXPENSIVE = 10.0
+"""The cooldown of an expensive query: it runs again after this many times its last duration."""
 ANSWER_SECONDS = 10.0
-"""So long somebody waits for an answer; one that takes longer is there for who asks later."""
+"""How long a request waits for a result. A later result is kept for the next request."""
 ACTION_SECONDS = 60.0
+"""How long a request waits for an action."""
 CONNECTION_SECONDS = 10.0
-"""So long it is remembered what a connection says."""
+"""How long the settings of a connection are cached."""
 
 T = TypeVar("T")
 
 
-class _Ready:
-    """A store that is made ready once, however often that is asked for."""
+class _InitializedOnce:
+    """A store that is initialized once, however often `initialize` is called."""
 
     def __init__(self, store: CoordinationStore) -> None:
         self._store = store
@@ -63,32 +64,32 @@ class _Ready:
             self._is_ready = True
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the store itself has."""
+        """Return an attribute of the store."""
         return getattr(self._store, name)
 
 
 @dataclass
-class _Open:
+class _OpenStore:
     store: CoordinationStore
-    away_until: float = 0.0
-    away_because: str = ""
+    unavailable_until: float = 0.0
+    unavailable_reason: str = ""
 
 
 class Stores:
-    """The stores of coordination connections, each opened once. Safe to use from several threads."""
+    """The stores of coordination connections, each opened once. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._connections: dict[str, tuple[float, ConnectionSettings]] = {}
-        self._open: dict[StoreSettings, _Open] = {}
+        self._open: dict[StoreSettings, _OpenStore] = {}
 
     def settings(self, connection_id: str) -> ConnectionSettings:
-        """Return what a connection says.
+        """Return the settings of a connection.
 
-        :raises HTTPException: if it is not defined.
-        :raises ConfigurationError: if it is none of type `coordination`, or not usable.
+        :raises HTTPException: if the connection is not defined.
+        :raises ConfigurationError: if it is not of type `coordination`, or not usable.
         """
-        if (known := self.remembered(connection_id)) is not None:
+        if (known := self.cached_settings(connection_id)) is not None:
             return known
         try:
             settings = connection_settings(BaseHook.get_connection(connection_id))
@@ -105,55 +106,55 @@ class Stores:
                 self._close_unused()
         return settings
 
-    def remembered(self, connection_id: str) -> ConnectionSettings | None:
-        """Return what a connection said some seconds ago; None if nobody asked since."""
+    def cached_settings(self, connection_id: str) -> ConnectionSettings | None:
+        """Return the settings of a connection if they were read some seconds ago; else None."""
         known = self._connections.get(connection_id)
         return known[1] if known is not None and time.monotonic() - known[0] < CONNECTION_SECONDS else None
 
-    def ask(self, settings: StoreSettings, question: Callable[[CoordinationStore], T]) -> T:
-        """Ask a store; one that did not answer some seconds ago is not asked.
+    def query(self, settings: StoreSettings, query: Callable[[CoordinationStore], T]) -> T:
+        """Run a query on a store, unless the store was unavailable some seconds ago.
 
-        :raises StoreUnavailableError: if it does not answer, or did not.
+        :raises StoreUnavailableError: if the store is unavailable, or was.
         """
         opened = self._opened(settings)
-        if time.monotonic() < opened.away_until:
-            raise StoreUnavailableError(opened.away_because)
+        if time.monotonic() < opened.unavailable_until:
+            raise StoreUnavailableError(opened.unavailable_reason)
         try:
             opened.store.initialize()
-            return question(opened.store)
+            return query(opened.store)
         except StoreUnavailableError as error:
-            opened.away_because = str(error)
-            opened.away_until = time.monotonic() + AWAY_SECONDS
+            opened.unavailable_reason = str(error)
+            opened.unavailable_until = time.monotonic() + UNAVAILABLE_SECONDS
             raise
 
-    def ask_source(self, connection_id: str, source: str, question: Callable[[SourceView], T]) -> T:
-        """Ask about a source; give the question a view of it."""
+    def query_source(self, connection_id: str, source: str, query: Callable[[SourceView], T]) -> T:
+        """Run a query on the view of a source."""
         settings = self.settings(connection_id)
-        return self.ask(settings.store, lambda store: question(settings.view(source, store=store)))
+        return self.query(settings.store, lambda store: query(settings.view(source, store=store)))
 
-    def act_on_source(self, connection_id: str, source: str, action: Callable[[SourceCoordinator], T]) -> T:
-        """Change something about a source; give the action a coordinator of it, whose owner is nobody's worker."""
+    def change_source(self, connection_id: str, source: str, action: Callable[[SourceCoordinator], T]) -> T:
+        """Run an action with a coordinator of a source. The coordinator's owner is no worker."""
         settings = self.settings(connection_id)
         owner = f"{socket.gethostname()}:http:{token_hex(4)}"
-        return self.ask(settings.store, lambda store: action(settings.coordinator(source, owner, store=store)))
+        return self.query(settings.store, lambda store: action(settings.coordinator(source, owner, store=store)))
 
     def close(self) -> None:
-        """Close all stores, and forget what the connections say."""
+        """Close all stores, and forget the settings of the connections."""
         with self._lock:
             self._connections.clear()
             self._close_unused()
 
     def _forget(self, connection_id: str) -> None:
-        """Forget a connection that is none any more, and close its store."""
+        """Forget a connection that is no longer usable, and close its store."""
         with self._lock:
             if self._connections.pop(connection_id, None) is not None:
                 self._close_unused()
 
-    def _opened(self, settings: StoreSettings) -> _Open:
+    def _opened(self, settings: StoreSettings) -> _OpenStore:
         with self._lock:
             if settings not in self._open:
-                store = open_store(settings, retry_deadline_seconds=PATIENCE_SECONDS)
-                self._open[settings] = _Open(cast(CoordinationStore, _Ready(store)))
+                store = open_store(settings, retry_deadline_seconds=RETRY_SECONDS)
+                self._open[settings] = _OpenStore(cast(CoordinationStore, _InitializedOnce(store)))
             return self._open[settings]
 
     def _close_unused(self) -> None:
@@ -165,34 +166,34 @@ class Stores:
 @dataclass
 class _Answer:
     future: Future[Any]
-    is_lasting: bool
-    rest: float
+    survives_actions: bool
+    cooldown: float
     fresh_seconds: float
     asked_at: float = field(default_factory=time.monotonic)
-    came_at: float | None = None
+    arrived_at: float | None = None
 
     def __post_init__(self) -> None:
-        self.future.add_done_callback(self._came)
+        self.future.add_done_callback(self._note_arrival)
 
     def is_kept(self, now: float) -> bool:
-        return self.is_fresh(now, self.rest, self.fresh_seconds)
+        return self.is_fresh(now, self.cooldown, self.fresh_seconds)
 
-    def is_fresh(self, now: float, rest: float, fresh_seconds: float) -> bool:
-        if self.came_at is None:
+    def is_fresh(self, now: float, cooldown: float, fresh_seconds: float) -> bool:
+        if self.arrived_at is None:
             return True
         has_failed = self.future.cancelled() or self.future.exception() is not None
-        took = 0.0 if has_failed else self.came_at - self.asked_at
+        took = 0.0 if has_failed else self.arrived_at - self.asked_at
         seconds = FRESH_SECONDS if has_failed else fresh_seconds
-        return now - self.asked_at < seconds or now - self.came_at < rest * took
+        return now - self.asked_at < seconds or now - self.arrived_at < cooldown * took
 
-    def _came(self, future: Future[Any]) -> None:
-        self.came_at = time.monotonic()
+    def _note_arrival(self, future: Future[Any]) -> None:
+        self.arrived_at = time.monotonic()
 
 
-class Desk:
-    """Where the routes ask. Safe to use from several threads, and event loops.
+class QueryScheduler:
+    """Runs the queries and actions of the routes, and shares results. Safe to use from several threads and event loops.
 
-    :param stores: what is asked.
+    :param stores: the stores.
     """
 
     def __init__(self, stores: Stores) -> None:
@@ -202,56 +203,56 @@ class Desk:
         self._answers: dict[tuple[str, Hashable], _Answer] = {}
         self._pruned_at = 0.0
 
-    async def look(
+    async def read(
         self,
         connection_id: str,
         what: Hashable,
-        question: Callable[[], T],
+        query: Callable[[], T],
         *,
-        rest: float = 1.0,
-        among: int = 1,
-        is_lasting: bool = False,
+        cooldown: float = 1.0,
+        similar: int = 1,
+        survives_actions: bool = False,
     ) -> T:
-        """Return the answer to a question, or the one that somebody got to the same a moment ago.
+        """Return the result of a query, or of an identical query that ran a moment ago.
 
-        :param connection_id: whose threads are used; empty for what concerns no connection.
-        :param what: tells this question from others about the connection.
-        :param question: asks the stores; runs in a thread.
-        :param rest: it is not asked again for so many times as long as the answer took.
-        :param among: how many questions like it are asked together, again and again.
-        :param is_lasting: whether no action here changes the answer.
+        :param connection_id: the connection whose threads run the query; empty for queries of no connection.
+        :param what: identifies the query among those of the connection.
+        :param query: reads the stores; runs in a thread.
+        :param cooldown: how many times its last duration passes before the query runs again.
+        :param similar: how many similar queries run repeatedly together with this one.
+        :param survives_actions: whether the result stays valid after any action of these routes.
         :raises HTTPException: if the connection is not defined.
-        :raises ConfigurationError: if it is none of type `coordination`, or not usable.
-        :raises StoreUnavailableError: also if the answer takes longer than anybody waits.
+        :raises ConfigurationError: if it is not of type `coordination`, or not usable.
+        :raises StoreUnavailableError: if the store is unavailable, or the query takes longer than `ANSWER_SECONDS`.
         """
-        await self._know(connection_id)
-        fresh_seconds = FRESH_SECONDS * max(1.0, among / ALIKE_A_SECOND)
+        await self._check_connection(connection_id)
+        fresh_seconds = FRESH_SECONDS * max(1.0, similar / SIMILAR_QUERIES_PER_SECOND)
         with self._lock:
             now = time.monotonic()
             answer = self._answers.get((connection_id, what))
-            if answer is None or not answer.is_fresh(now, rest, fresh_seconds):
+            if answer is None or not answer.is_fresh(now, cooldown, fresh_seconds):
                 self._prune(now)
-                answer = _Answer(self._submitted(connection_id, question), is_lasting, rest, fresh_seconds)
+                answer = _Answer(self._submit(connection_id, query), survives_actions, cooldown, fresh_seconds)
                 self._answers[connection_id, what] = answer
-        found: T = await _within(ANSWER_SECONDS, answer.future)
+        found: T = await _wait(ANSWER_SECONDS, answer.future)
         return found
 
-    async def act(self, connection_id: str, action: Callable[[], T]) -> T:
-        """Do something; whatever is asked about the connection once it is done is asked anew.
+    async def run_action(self, connection_id: str, action: Callable[[], T]) -> T:
+        """Run an action, and drop the cached results of its connection afterwards.
 
-        It is done even if nobody waits for it any more.
+        The action completes even if its request is cancelled.
         """
-        await self._know(connection_id)
+        await self._check_connection(connection_id)
         with self._lock:
-            done = self._submitted(connection_id, action)
+            done = self._submit(connection_id, action)
         done.add_done_callback(lambda _: self._forget(connection_id))
-        return await _within(ACTION_SECONDS, done)
+        return await _wait(ACTION_SECONDS, done)
 
-    async def aside(self, work: Callable[[], T]) -> T:
-        """Do what concerns no store, and may take a moment, in a thread."""
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run in a thread what uses no store and may take a moment."""
         with self._lock:
-            done = self._submitted("", work)
-        return await _within(ANSWER_SECONDS, done)
+            done = self._submit("", work)
+        return await _wait(ANSWER_SECONDS, done)
 
     def close(self) -> None:
         """Close the stores and end the threads."""
@@ -262,20 +263,20 @@ class Desk:
             self._answers.clear()
         self.stores.close()
 
-    async def _know(self, connection_id: str) -> None:
-        """Make sure that a connection is one, before it gets threads of its own."""
-        if connection_id and self.stores.remembered(connection_id) is None:
+    async def _check_connection(self, connection_id: str) -> None:
+        """Check that a connection exists before it gets threads of its own."""
+        if connection_id and self.stores.cached_settings(connection_id) is None:
             with self._lock:
-                asked = self._submitted("", lambda: self.stores.settings(connection_id))
-            await _within(ANSWER_SECONDS, asked)
+                settings = self._submit("", lambda: self.stores.settings(connection_id))
+            await _wait(ANSWER_SECONDS, settings)
 
     def _prune(self, now: float) -> None:
-        """Let go of old answers, now and then: there may be many, and each has to be looked at."""
+        """Drop old results, at most once in `FRESH_SECONDS`: each check reads all of them."""
         if now - self._pruned_at >= FRESH_SECONDS:
             self._answers = {key: known for key, known in self._answers.items() if known.is_kept(now)}
             self._pruned_at = now
 
-    def _submitted(self, connection_id: str, task: Callable[[], T]) -> Future[T]:
+    def _submit(self, connection_id: str, task: Callable[[], T]) -> Future[T]:
         if connection_id not in self._threads:
             self._threads[connection_id] = ThreadPoolExecutor(THREADS, thread_name_prefix="coordination-ui")
         return self._threads[connection_id].submit(task)
@@ -283,12 +284,12 @@ class Desk:
     def _forget(self, connection_id: str) -> None:
         with self._lock:
             self._answers = {
-                key: known for key, known in self._answers.items() if key[0] != connection_id or known.is_lasting
+                key: known for key, known in self._answers.items() if key[0] != connection_id or known.survives_actions
             }
 
 
-async def _within(seconds: float, future: Future[T]) -> T:
-    """Wait for what others may wait for as well: it goes on if this one is cancelled."""
+async def _wait(seconds: float, future: Future[T]) -> T:
+    """Wait for a result that other requests may wait for too: cancelling this request does not cancel it."""
     waiting = asyncio.shield(asyncio.wrap_future(future))
     try:
         done, _ = await asyncio.wait([waiting], timeout=seconds)
@@ -300,10 +301,10 @@ async def _within(seconds: float, future: Future[T]) -> T:
     return waiting.result()
 
 
-async def desk_of(request: Request) -> Desk:
-    """Return the desk of the application that a request came to."""
-    desk: Desk = request.app.state.desk
-    return desk
+async def query_scheduler(request: Request) -> QueryScheduler:
+    """Return the query scheduler of the application that received a request."""
+    queries: QueryScheduler = request.app.state.queries
+    return queries
 
 
-AtDesk = Annotated[Desk, Depends(desk_of)]
+Queries = Annotated[QueryScheduler, Depends(query_scheduler)]

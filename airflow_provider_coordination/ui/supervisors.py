@@ -1,4 +1,4 @@
-"""The supervisors of a connection's sources: how they stand, their specs, and what a person may ask of them."""
+"""The supervisors of a connection's sources: their status, their specs, and the actions on them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.source_checks import checks_against_source
 from airflow_provider_coordination.supervisor.operations import (
-    UNANSWERED,
+    NOT_CHECKED,
     SupervisorVerbs,
+    apply_to_all,
     existing_status,
-    for_all,
     read_history,
     read_spec,
     supervised_sources,
@@ -56,23 +56,23 @@ from airflow_provider_coordination.ui.models.verbs import (
     VerbOutcomes,
 )
 from airflow_provider_coordination.ui.responses import SOURCE, json_answer, json_response, json_text
-from airflow_provider_coordination.ui.store_queries import DEAR, AtDesk, Desk
+from airflow_provider_coordination.ui.store_queries import EXPENSIVE, Queries, QueryScheduler
 
 log = logging.getLogger(__name__)
 
 SUPERVISORS = "/connections/{connection_id}/supervisors"
 SUPERVISOR = SOURCE + "/supervisor"
-STATUS_REST = 3.0
-"""To count what is finished is dear on DynamoDB."""
+STATUS_COOLDOWN = 3.0
+"""Counting completed partitions is expensive on DynamoDB."""
 MAX_VERSIONS = 50
 
-Answer = Callable[..., Any]
+Handler = Callable[..., Any]
 
 
 def router() -> APIRouter:
     """Return the routes."""
     routes = APIRouter()
-    reads: tuple[tuple[str, Answer, type[BaseModel]], ...] = (
+    reads: tuple[tuple[str, Handler, type[BaseModel]], ...] = (
         (SUPERVISORS, supervisors, SupervisorList),
         (SUPERVISOR, supervisor, SupervisorStatus),
         (f"{SUPERVISOR}/spec", spec, SpecDetail),
@@ -81,9 +81,9 @@ def router() -> APIRouter:
         (f"{SUPERVISOR}/stats", stats, SourceStats),
         (f"{SUPERVISOR}/parse-errors", parse_errors, ParseErrors),
     )
-    for path, answer, model in reads:
-        routes.get(path, dependencies=[may_read_connection()], response_model=model)(answer)
-    acts: tuple[tuple[str, Answer, type[BaseModel], type[BaseModel]], ...] = (
+    for path, handler, model in reads:
+        routes.get(path, dependencies=[may_read_connection()], response_model=model)(handler)
+    acts: tuple[tuple[str, Handler, type[BaseModel], type[BaseModel]], ...] = (
         ("", submit, SubmitBody, SubmissionFacts),
         ("/suspend", suspend, ReasonBody, SupervisorStatus),
         ("/resume", resume, ResumeBody, SupervisorStatus),
@@ -94,8 +94,8 @@ def router() -> APIRouter:
     for path, act, body, model in acts:
         event = f"coordination.{act.__name__}_supervisor"
         routes.post(SUPERVISOR + path, dependencies=may_change_connection(event, body), response_model=model)(act)
-    on_all: dict[str, tuple[Answer, type[BaseModel]]] = {
-        **{name: (_on_all(name, verb), ReasonBody) for name, verb in FOR_ALL.items()},
+    on_all: dict[str, tuple[Handler, type[BaseModel]]] = {
+        **{name: (_route_for_all(name, verb), ReasonBody) for name, verb in FOR_ALL.items()},
         "reset": (reset_all, ResetAllBody),
     }
     for name, (act, body) in on_all.items():
@@ -108,133 +108,141 @@ def router() -> APIRouter:
     return routes
 
 
-# What there is to see
+# Status and specs
 
 
-async def supervisors(desk: AtDesk, connection_id: str) -> Response:
-    """Return how the supervisors of a connection's sources stand, by source, without what is many of each."""
+async def supervisors(queries: Queries, connection_id: str) -> Response:
+    """Return the status of each supervisor of a connection, by source, without the lag of each partition."""
     as_of = datetime.now(UTC)
-    names = await desk.look(connection_id, "supervisors", lambda: _supervised(desk, connection_id), rest=DEAR)
-    found = await asyncio.gather(*(_row(desk, connection_id, name, among=len(names)) for name in names))
-    # Each is JSON already, made once for all who ask.
+    names = await queries.read(
+        connection_id, "supervisors", lambda: _supervised_sources(queries, connection_id), cooldown=EXPENSIVE
+    )
+    found = await asyncio.gather(*(_row(queries, connection_id, name, similar=len(names)) for name in names))
+    # Each one is JSON already, and shared by all requests.
     head = b'{"as_of":' + json.dumps(f"{as_of:%Y-%m-%dT%H:%M:%S.%f}Z").encode()
     return json_response(head + b',"supervisors":[' + b",".join(row for row in found if row is not None) + b"]}")
 
 
-async def supervisor(desk: AtDesk, connection_id: str, source: str) -> Response:
-    """Return how the supervisor of a source stands."""
-    return json_response(await _status_text(desk, connection_id, source))
+async def supervisor(queries: Queries, connection_id: str, source: str) -> Response:
+    """Return the status of the supervisor of a source."""
+    return json_response(await _status_text(queries, connection_id, source))
 
 
 async def spec(
-    desk: AtDesk, connection_id: str, source: str, version: Annotated[int | None, Query(ge=1, le=10**6)] = None
+    queries: Queries, connection_id: str, source: str, version: Annotated[int | None, Query(ge=1, le=10**6)] = None
 ) -> Response:
-    """Return the spec that rules, or another version of it."""
+    """Return the spec that is in effect, or another version of it."""
 
-    def asked(view: SourceView) -> SpecDetail:
+    def read(view: SourceView) -> SpecDetail:
         return SpecDetail.model_validate(read_spec(view, version))
 
-    return await _answered(desk, connection_id, source, ("spec", version), asked)
+    return await _read_supervisor(queries, connection_id, source, ("spec", version), read)
 
 
 async def history(
-    desk: AtDesk, connection_id: str, source: str, limit: Annotated[int, Query(ge=1, le=MAX_VERSIONS)] = 20
+    queries: Queries, connection_id: str, source: str, limit: Annotated[int, Query(ge=1, le=MAX_VERSIONS)] = 20
 ) -> Response:
-    """Return the latest versions of the spec, with who submitted each, why, and what it changed."""
+    """Return the latest versions of the spec, each with its author, its reason and its changes."""
 
-    def asked(view: SourceView) -> SpecHistory:
+    def read(view: SourceView) -> SpecHistory:
         return SpecHistory.model_validate({"source": source, "versions": read_history(view, limit)})
 
-    return await _answered(desk, connection_id, source, ("history", limit), asked)
+    return await _read_supervisor(queries, connection_id, source, ("history", limit), read)
 
 
-async def health(desk: AtDesk, connection_id: str, source: str) -> Response:
-    """Return whether the supervisor is healthy; 503 if it is not, for what only looks at the status of an answer."""
-    found = json.loads(await _status_text(desk, connection_id, source))
+async def health(queries: Queries, connection_id: str, source: str) -> Response:
+    """Return whether the supervisor is healthy; 503 if not, for monitors that read the status of responses only."""
+    found = json.loads(await _status_text(queries, connection_id, source))
     answer = json_response(json_text(SupervisorHealth.model_validate(found)))
     answer.status_code = 200 if found["healthy"] else 503
     return answer
 
 
-async def stats(desk: AtDesk, connection_id: str, source: str) -> Response:
-    """Return what the jobs counted, and their averages a second."""
-    found = json.loads(await _status_text(desk, connection_id, source))
+async def stats(queries: Queries, connection_id: str, source: str) -> Response:
+    """Return the counters of the jobs, and their rates per second."""
+    found = json.loads(await _status_text(queries, connection_id, source))
     return json_response(json_text(SourceStats.model_validate({**found, **found["stats"]})))
 
 
-async def parse_errors(desk: AtDesk, connection_id: str, source: str) -> Response:
-    """Return the bad records that jobs reported last, those of the last day."""
+async def parse_errors(queries: Queries, connection_id: str, source: str) -> Response:
+    """Return the bad records that jobs reported in the last day."""
 
-    def asked(view: SourceView) -> ParseErrors:
+    def read(view: SourceView) -> ParseErrors:
         return ParseErrors(source=source, errors=read_parse_errors(view))
 
-    return await _answered(desk, connection_id, source, "parse errors", asked)
+    return await _read_supervisor(queries, connection_id, source, "parse errors", read)
 
 
-# What a person may ask of one
+# Actions on one supervisor
 
 
-async def submit(desk: AtDesk, connection_id: str, source: str, body: SubmitBody, user: UserName) -> Response:
-    """Store a spec, which rules from now on; a terminated supervisor begins anew."""
-    region = await desk.aside(lambda: desk.stores.settings(connection_id).region)
+async def submit(queries: Queries, connection_id: str, source: str, body: SubmitBody, user: UserName) -> Response:
+    """Store a spec, which takes effect now. A terminated supervisor starts again."""
+    region = await queries.run(lambda: queries.stores.settings(connection_id).region)
 
-    def ask(verbs: SupervisorVerbs) -> dict[str, Any]:
+    def run(verbs: SupervisorVerbs) -> dict[str, Any]:
         check = checks_against_source(region, connect=body.connect)
         done = verbs.submit(body.spec, replacing=body.replacing, check=check)
-        if done.unanswered:  # the text may hold the name of a host, or more
-            log.warning("source %r did not answer about a spec: %s", source, done.unanswered)
+        if done.check_failure:  # the text may contain a host name or more
+            log.warning("source %r did not respond to the check of a spec: %s", source, done.check_failure)
         return {
             "version": done.version.version,
             "change": done.change.name,
             "consequence": done.consequence,
-            "warnings": [UNANSWERED] if done.unanswered else [],
+            "warnings": [NOT_CHECKED] if done.check_failure else [],
         }
 
-    remedy = ", or submit the spec with 'connect' false, without asking the source"
-    return await _asked(
-        desk, connection_id, source, "spec submitted", ask, user, body.reason, SubmissionFacts, remedy=remedy
+    remedy = ", or submit the spec with 'connect' false, without a check against the source"
+    return await _run_verb(
+        queries, connection_id, source, "spec submitted", run, user, body.reason, SubmissionFacts, remedy=remedy
     )
 
 
-async def suspend(desk: AtDesk, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
-    """Suspend the source: jobs deliver what they have read and end, and none is started."""
-    return await _asked(desk, connection_id, source, "suspension", SupervisorVerbs.suspend, user, body.reason)
+async def suspend(queries: Queries, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
+    """Suspend the source: running jobs deliver what they have read and end, and no job is started."""
+    return await _run_verb(queries, connection_id, source, "suspension", SupervisorVerbs.suspend, user, body.reason)
 
 
-async def resume(desk: AtDesk, connection_id: str, source: str, body: ResumeBody, user: UserName) -> Response:
-    """Let a suspended source go on."""
-    return await _asked(
-        desk, connection_id, source, "end of the suspension", lambda verbs: verbs.resume(body.since), user, body.reason
+async def resume(queries: Queries, connection_id: str, source: str, body: ResumeBody, user: UserName) -> Response:
+    """Resume a suspended source."""
+    return await _run_verb(
+        queries,
+        connection_id,
+        source,
+        "end of the suspension",
+        lambda verbs: verbs.resume(body.since),
+        user,
+        body.reason,
     )
 
 
-async def reset(desk: AtDesk, connection_id: str, source: str, body: ResetBody, user: UserName) -> Response:
-    """Read the source anew, or some of its partitions; jobs take up what is reset at its new position."""
-    region = await desk.aside(lambda: desk.stores.settings(connection_id).region)
+async def reset(queries: Queries, connection_id: str, source: str, body: ResetBody, user: UserName) -> Response:
+    """Reset the source, or some of its partitions. Running jobs continue at the new positions."""
+    region = await queries.run(lambda: queries.stores.settings(connection_id).region)
 
-    def ask(verbs: SupervisorVerbs) -> dict[str, Any]:
+    def run(verbs: SupervisorVerbs) -> dict[str, Any]:
         done = verbs.reset(body.to, body.positions, default_region=region)
         return {
             "outcomes": [dataclasses.asdict(outcome) for outcome in done.outcomes],
-            "left": dict(done.left),
+            "unchanged": dict(done.left),
             "warnings": list(done.warnings),
         }
 
-    return await _asked(desk, connection_id, source, "reset", ask, user, body.reason, ResetFacts)
+    return await _run_verb(queries, connection_id, source, "reset", run, user, body.reason, ResetFacts)
 
 
-async def handover(desk: AtDesk, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
-    """Have every job hand over to a new one now."""
-    return await _asked(desk, connection_id, source, "handover", SupervisorVerbs.hand_over, user, body.reason)
+async def handover(queries: Queries, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
+    """Make every job hand over to a new one now."""
+    return await _run_verb(queries, connection_id, source, "handover", SupervisorVerbs.hand_over, user, body.reason)
 
 
-async def terminate(desk: AtDesk, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
-    """Terminate the supervisor: no job is started any more, those that run deliver what they have read and end."""
-    return await _asked(desk, connection_id, source, "termination", SupervisorVerbs.terminate, user, body.reason)
+async def terminate(queries: Queries, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
+    """Terminate the supervisor: running jobs deliver what they have read and end, and no job is started."""
+    return await _run_verb(queries, connection_id, source, "termination", SupervisorVerbs.terminate, user, body.reason)
 
 
-async def _asked(
-    desk: Desk,
+async def _run_verb(
+    queries: QueryScheduler,
     connection_id: str,
     source: str,
     what: str,
@@ -244,72 +252,78 @@ async def _asked(
     model: type[BaseModel] | None = None,
     remedy: str = "",
 ) -> Response:
-    """Do what is asked of a supervisor, and return how it stands then.
+    """Run an action on a supervisor, and return the supervisor's status.
 
-    :param model: of the answer: what `verb` returns, and the status as `supervisor`; None for the status alone.
-    :param remedy: what else helps where the source does not answer.
+    :param model: the model of the response: the result of `verb`, and the status as `supervisor`. None for the status
+        alone.
+    :param remedy: what else the user can do if the source does not respond.
     """
 
     def act() -> bytes:
-        done = desk.stores.act_on_source(
+        done = queries.stores.change_source(
             connection_id, source, lambda coordinator: verb(SupervisorVerbs(coordinator, by=user, reason=reason))
         )
         audit(user, what, connection_id, source, reason=reason, outcomes=["done"])
-        status = _status(desk, connection_id, source)
+        status = _status(queries, connection_id, source)
         if model is None or not isinstance(done, dict):
             return json_text(status)
         return json_text(model.model_validate({**done, "supervisor": status}))
 
     try:
-        return json_response(await desk.act(connection_id, act))
-    except PartitionUpdateError as error:  # it was suspended anew
+        return json_response(await queries.run_action(connection_id, act))
+    except PartitionUpdateError as error:  # it was suspended again
         raise HTTPException(409, str(error)) from None
-    except SourceError as error:  # the text may hold the name of a host, or more
-        log.error("source %r does not answer: %s: %s", source, type(error).__name__, error)
+    except SourceError as error:  # the text may contain a host name or more
+        log.error("source %r does not respond: %s: %s", source, type(error).__name__, error)
         raise HTTPException(
             424,
-            f"source {source!r} does not answer ({type(error).__name__}), and nothing was changed; try again"
-            f"{remedy}; the API server's log says more",
+            f"source {source!r} does not respond ({type(error).__name__}), and nothing was changed; try again"
+            f"{remedy}; see the log of the API server",
         ) from None
 
 
-# What a person may ask of all
+# Actions on all supervisors
 
 
-def _on_all(name: str, verb: Callable[[SupervisorVerbs], object]) -> Answer:
-    async def acted(desk: AtDesk, connection_id: str, body: ReasonBody, user: UserName) -> Response:
-        return await _asked_of_all(desk, connection_id, name, verb, user, body.reason)
+def _route_for_all(name: str, verb: Callable[[SupervisorVerbs], object]) -> Handler:
+    async def acted(queries: Queries, connection_id: str, body: ReasonBody, user: UserName) -> Response:
+        return await _run_verb_for_all(queries, connection_id, name, verb, user, body.reason)
 
-    acted.__doc__ = f"Do `{name}` to every supervisor of the connection; return what it came to for each."
+    acted.__doc__ = f"Apply `{name}` to every supervisor of the connection; return the outcome for each."
     return acted
 
 
-async def reset_all(desk: AtDesk, connection_id: str, body: ResetAllBody, user: UserName) -> Response:
-    """Read every source of the connection anew that has a supervisor; return what it came to for each."""
-    region = await desk.aside(lambda: desk.stores.settings(connection_id).region)
+async def reset_all(queries: Queries, connection_id: str, body: ResetAllBody, user: UserName) -> Response:
+    """Reset every source of the connection that has a supervisor; return the outcome for each."""
+    region = await queries.run(lambda: queries.stores.settings(connection_id).region)
     whole = partial(SupervisorVerbs.reset_whole, to=body.to, default_region=region)
-    return await _asked_of_all(desk, connection_id, "reset", whole, user, body.reason)
+    return await _run_verb_for_all(queries, connection_id, "reset", whole, user, body.reason)
 
 
-async def _asked_of_all(
-    desk: Desk, connection_id: str, name: str, verb: Callable[[SupervisorVerbs], object], user: str, reason: str
+async def _run_verb_for_all(
+    queries: QueryScheduler,
+    connection_id: str,
+    name: str,
+    verb: Callable[[SupervisorVerbs], object],
+    user: str,
+    reason: str,
 ) -> Response:
     def act() -> bytes:
-        sources = _supervised(desk, connection_id)
+        sources = _supervised_sources(queries, connection_id)
 
         def verbs_of(source: str) -> SupervisorVerbs:
-            return desk.stores.act_on_source(
+            return queries.stores.change_source(
                 connection_id, source, lambda found: SupervisorVerbs(found, by=user, reason=reason)
             )
 
-        done = list(for_all(sources, verbs_of, verb))
+        done = list(apply_to_all(sources, verbs_of, verb))
         outcomes = [f"{each.source}: {'done' if each.is_done else each.detail}" for each in done]
         audit(user, f"{name} of all supervisors", connection_id, "", reason=reason, outcomes=outcomes)
         return json_text(
             VerbOutcomes(results=[VerbOutcomeFacts.model_validate(dataclasses.asdict(each)) for each in done])
         )
 
-    return json_response(await desk.act(connection_id, act))
+    return json_response(await queries.run_action(connection_id, act))
 
 
 FOR_ALL: dict[str, Callable[[SupervisorVerbs], object]] = {
@@ -320,45 +334,47 @@ FOR_ALL: dict[str, Callable[[SupervisorVerbs], object]] = {
 }
 
 
-# Asking the store
+# Queries of the store
 
 
-def _supervised(desk: Desk, connection_id: str) -> list[str]:
-    settings = desk.stores.settings(connection_id)
-    return desk.stores.ask(settings.store, lambda store: supervised_sources(store, settings.prefix))
+def _supervised_sources(queries: QueryScheduler, connection_id: str) -> list[str]:
+    settings = queries.stores.settings(connection_id)
+    return queries.stores.query(settings.store, lambda store: supervised_sources(store, settings.prefix))
 
 
-async def _row(desk: Desk, connection_id: str, source: str, among: int) -> bytes | None:
-    def asked() -> bytes | None:
-        found = desk.stores.ask_source(connection_id, source, lambda view: read_status(view, is_paused))
+async def _row(queries: QueryScheduler, connection_id: str, source: str, similar: int) -> bytes | None:
+    def read() -> bytes | None:
+        found = queries.stores.query_source(connection_id, source, lambda view: read_status(view, is_paused))
         if found is None:
             return None
         left_out = {"lag": {**found["lag"], "partitions": {}}, "lag_series": []}
         return json_text(SupervisorStatus.model_validate({**found, **left_out}))
 
-    return await desk.look(connection_id, ("supervisor row", source), asked, rest=STATUS_REST, among=among)
-
-
-async def _status_text(desk: Desk, connection_id: str, source: str) -> bytes:
-    return await desk.look(
-        connection_id,
-        ("supervisor", source),
-        lambda: json_text(_status(desk, connection_id, source)),
-        rest=STATUS_REST,
+    return await queries.read(
+        connection_id, ("supervisor row", source), read, cooldown=STATUS_COOLDOWN, similar=similar
     )
 
 
-def _status(desk: Desk, connection_id: str, source: str) -> SupervisorStatus:
-    found = desk.stores.ask_source(connection_id, source, lambda view: existing_status(view, is_paused))
+async def _status_text(queries: QueryScheduler, connection_id: str, source: str) -> bytes:
+    return await queries.read(
+        connection_id,
+        ("supervisor", source),
+        lambda: json_text(_status(queries, connection_id, source)),
+        cooldown=STATUS_COOLDOWN,
+    )
+
+
+def _status(queries: QueryScheduler, connection_id: str, source: str) -> SupervisorStatus:
+    found = queries.stores.query_source(connection_id, source, lambda view: existing_status(view, is_paused))
     return SupervisorStatus.model_validate(found)
 
 
-async def _answered(
-    desk: Desk, connection_id: str, source: str, what: object, asked: Callable[[SourceView], BaseModel]
+async def _read_supervisor(
+    queries: QueryScheduler, connection_id: str, source: str, what: object, read: Callable[[SourceView], BaseModel]
 ) -> Response:
     return await json_answer(
-        desk,
+        queries,
         connection_id,
         ("of the supervisor", source, what),
-        lambda: desk.stores.ask_source(connection_id, source, asked),
+        lambda: queries.stores.query_source(connection_id, source, read),
     )

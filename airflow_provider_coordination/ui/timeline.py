@@ -1,4 +1,4 @@
-"""Who held which partition when: the history of a source, and what is held now."""
+"""The timeline of a source: which owner held which partition, and when."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query, Response
 from pydantic import AwareDatetime
 
-from airflow_provider_coordination.coordination.history import End, Holding, Told, Transition, holdings
+from airflow_provider_coordination.coordination.history import HistoryResult, Holding, HoldingEnd, Transition, holdings
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.facts import owner_of
 from airflow_provider_coordination.ui.models.timeline import HoldingFacts, PartitionLine, Timeline
 from airflow_provider_coordination.ui.responses import SOURCE, json_answer
-from airflow_provider_coordination.ui.store_queries import AtDesk
+from airflow_provider_coordination.ui.store_queries import Queries
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DEFAULT_SPAN = timedelta(hours=1)
 MAX_SPAN = timedelta(days=365)
 MAX_LEASES = 5_000
 MAX_READ = 100
-"""So many partitions are read one by one, to see how they stand."""
+"""How many partitions are read one by one for their current state."""
 MAX_HOLDINGS = 5_000
-"""Of all partitions together; those that changed hands last are shown whole."""
+"""The most holdings of all partitions together. Partitions that changed owner last are shown first, each complete."""
 STEP = timedelta(seconds=10)
-"""To so much the ends of the time are rounded."""
-REST = 3.0
+"""The start and the end of the window are rounded to this."""
+COOLDOWN = 3.0
 """A long history takes a while to read."""
 
 
@@ -40,7 +40,7 @@ def router() -> APIRouter:
 
 
 async def timeline(
-    desk: AtDesk,
+    queries: Queries,
     connection_id: str,
     source: str,
     since: AwareDatetime | None = None,
@@ -48,18 +48,20 @@ async def timeline(
     search: Annotated[str, Query(max_length=1024)] = "",
     limit: Annotated[int, Query(ge=1, le=2000)] = 200,
 ) -> Response:
-    """Return who held which partition when, of the last hour where nothing else is asked for."""
-    since, until = _asked_time(since, until, datetime.now(UTC))
+    """Return the owners of partitions over time, by default over the last hour."""
+    since, until = _validated_window(since, until, datetime.now(UTC))
 
-    def asked() -> Timeline:
-        days = desk.stores.settings(connection_id).store.history_days
-        return desk.stores.ask_source(
+    def read_timeline() -> Timeline:
+        days = queries.stores.settings(connection_id).store.history_days
+        return queries.stores.query_source(
             connection_id,
             source,
             lambda view: timeline_of(view, since, until, search=search, limit=limit, history_days=days),
         )
 
-    return await json_answer(desk, connection_id, ("timeline", source, since, until, search, limit), asked, rest=REST)
+    return await json_answer(
+        queries, connection_id, ("timeline", source, since, until, search, limit), read_timeline, cooldown=COOLDOWN
+    )
 
 
 def timeline_of(
@@ -71,20 +73,21 @@ def timeline_of(
     limit: int,
     history_days: float,
 ) -> Timeline:
-    """Return who held which partition when.
+    """Return the owners of partitions over time.
 
-    :param since: from when on (aware); an hour before `until` by default.
-    :param until: until when (aware); now by default.
-    :param search: only partitions whose keys have this in them.
-    :param limit: at most so many partitions, those that changed hands last.
-    :param history_days: how long the history is kept.
+    :param view: the source.
+    :param since: the start of the window (aware); an hour before `until` by default.
+    :param until: the end of the window (aware); now by default.
+    :param search: text that the keys of the partitions contain.
+    :param limit: the most partitions. Those that changed owner last are returned.
+    :param history_days: how long the history is kept, in days.
     """
     now = view.clock.now()
     until = min(until or now, now).astimezone(UTC)
     since = max(since or until - DEFAULT_SPAN, now - MAX_SPAN).astimezone(UTC)
-    told = view.history.between(since) if history_days else Told(transitions=[])
-    transitions = [each for each in told.transitions if search in each.partition_key]
-    present, every_lease = _present(view, transitions, search, now)
+    history = view.history.between(since) if history_days else HistoryResult(transitions=[])
+    transitions = [each for each in history.transitions if search in each.partition_key]
+    present, every_lease = _current_partitions(view, transitions, search, now)
     lines = holdings(transitions, present, now=now)
     shown = {key: [each for each in line if _overlaps(each, since, until)] for key, line in lines.items()}
     latest = {key: _latest(line, since) for key, line in shown.items() if line}
@@ -96,8 +99,8 @@ def timeline_of(
         as_of=now,
         since=since,
         until=until,
-        history=bool(history_days),
-        complete=bool(kept) and told.complete and every_lease and len(keys) == len(by_change),
+        has_history=bool(history_days),
+        complete=bool(kept) and history.complete and every_lease and len(keys) == len(by_change),
         partitions=[
             PartitionLine(partition_key=key, holdings=[holding_facts(each) for each in shown[key]])
             for key in sorted(keys)
@@ -118,35 +121,35 @@ def holding_facts(holding: Holding) -> HoldingFacts:
     )
 
 
-def _present(
+def _current_partitions(
     view: SourceView, transitions: list[Transition], search: str, now: datetime
 ) -> tuple[list[Partition], bool]:
-    """Return the partitions that are held now, or were when they were last told of, and whether that is all of them."""
+    """Return the partitions that are held now, or were at their last transition, and whether that is all of them."""
     leases = islice(view.partitions(PartitionStatus.ASSIGNED), MAX_LEASES)
     held = {lease.partition_key: lease for lease in leases}
-    # What was told of last may have changed since, and its worker not have told of it yet, or never.
+    # A partition may have changed since its last transition: a worker may write the history later, or never.
     lines = holdings(transitions, now=now)
-    open_ends = [key for key, line in lines.items() if line[-1].end is End.HELD and key not in held]
+    open_ends = [key for key, line in lines.items() if line[-1].end is HoldingEnd.HELD and key not in held]
     read = [found for key in open_ends[-MAX_READ:] if (found := view.get(key)) is not None]
     return [*(lease for key, lease in held.items() if search in key), *read], len(held) < MAX_LEASES
 
 
-def _asked_time(
+def _validated_window(
     since: datetime | None, until: datetime | None, now: datetime
 ) -> tuple[datetime | None, datetime | None]:
-    """Return the time that is asked for, rounded: who looks at the last hour asks for another one each time.
+    """Return the requested window, rounded, so that repeated requests for the last hour are identical queries.
 
-    Instants may be any that a year of four digits can say, too far out to calculate with before they are compared.
+    The instants may be any with a year of four digits. They are compared before any arithmetic, which could overflow.
 
-    :raises HTTPException: if there is no such time.
+    :raises HTTPException: if the window is invalid.
     """
     earliest = now - MAX_SPAN
     if until is not None and until >= now:
         until = None
     if since is not None and since >= (until or now):
-        raise HTTPException(422, f"query.since: it is not before {'now' if until is None else repr('until')}")
+        raise HTTPException(422, f"query.since: must be before {'now' if until is None else repr('until')}")
     if until is not None and until <= earliest:
-        raise HTTPException(422, f"query.until: it is over {MAX_SPAN.days} days ago; give a later instant")
+        raise HTTPException(422, f"query.until: more than {MAX_SPAN.days} days ago; send a later instant")
     if since is not None:
         since = _rounded(max(since, earliest))
     return since, None if until is None else _rounded(until + STEP)

@@ -1,4 +1,4 @@
-"""Where the routes are, as a browser sees them."""
+"""The URLs of the routes, as a browser sees them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from airflow.sdk import conf
 from airflow_provider_coordination.ui.plugin import URL_PREFIX
 
 FOLDER = Path(__file__).with_name("static")
-"""Where the modules of the pages are."""
+"""The folder of the pages' JavaScript modules."""
 EDITION_LENGTH = 16
 
 
 def base_url() -> str:
-    """Return the address of Airflow, without a slash at its end; empty where the configuration does not say."""
+    """Return the URL of Airflow without a trailing slash; empty if it is not configured."""
     return str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
 
 
 def path_prefix() -> str:
-    """Return the path below which the routes are, with that of Airflow itself where it has one."""
+    """Return the path of the routes, including the path of Airflow itself if it has one."""
     return urlsplit(base_url()).path + URL_PREFIX
 
 
 def edition() -> str:
-    """Return what tells the modules of the pages, as they are, from those of another version."""
+    """Return a digest of the pages' modules, which distinguishes versions."""
     digest = hashlib.sha256()
     for file in sorted(file for file in FOLDER.rglob("*") if file.is_file()):
         digest.update(file.relative_to(FOLDER).as_posix().encode() + b"\0" + file.read_bytes())

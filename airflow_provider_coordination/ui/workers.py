@@ -1,4 +1,4 @@
-"""The workers of a source, and what they hold."""
+"""The workers of a source and their leases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.facts import owner_of
 from airflow_provider_coordination.ui.models.workers import JobFacts, WorkerList, WorkerRow
 from airflow_provider_coordination.ui.responses import SOURCE, json_answer
-from airflow_provider_coordination.ui.store_queries import AtDesk
+from airflow_provider_coordination.ui.store_queries import Queries
 from airflow_provider_coordination.ui.urls import path_prefix
 
 MAX_LEASES = 20_000
@@ -32,24 +32,24 @@ def router() -> APIRouter:
     return routes
 
 
-async def workers(desk: AtDesk, connection_id: str, source: str) -> Response:
-    """Return the workers of a source, and how many leases each holds."""
+async def workers(queries: Queries, connection_id: str, source: str) -> Response:
+    """Return the workers of a source, and the number of leases of each."""
 
-    def asked(view: SourceView) -> WorkerList:
+    def read_workers(view: SourceView) -> WorkerList:
         return worker_list(view, connection_id)
 
     return await json_answer(
-        desk,
+        queries,
         connection_id,
         ("workers", source),
-        lambda: desk.stores.ask_source(connection_id, source, asked),
+        lambda: queries.stores.query_source(connection_id, source, read_workers),
     )
 
 
 def worker_list(view: SourceView, connection_id: str) -> WorkerList:
     """Return the workers of a source, those without a sign of life first.
 
-    They are who has registered, who holds leases without, and jobs that have not begun.
+    They are registered workers, owners of leases that have not registered, and jobs that have not started.
     """
     now = view.clock.now()
     leases, live, is_complete = _leases(view, now)
@@ -77,13 +77,13 @@ def worker_list(view: SourceView, connection_id: str) -> WorkerList:
 
 
 def registered_workers(view: SourceView) -> list[Worker]:
-    """Return the workers that have registered, also those whose registration has run out. Changes nothing."""
+    """Return the workers that have registered, including those whose registration has expired. Changes nothing."""
     items = all_partitions(view.store, view.family(FAMILY), PartitionStatus.ASSIGNED)
     return [worker for item in islice(items, MAX_WORKERS) if (worker := Worker.of(item)) is not None]
 
 
 def _leases(view: SourceView, now: datetime) -> tuple[Counter[str], set[str], bool]:
-    """Return how many leases each process has, whose leases run, and whether all leases were looked at."""
+    """Return the number of leases of each owner, the owners with live leases, and whether all leases were read."""
     held = list(islice(view.partitions(PartitionStatus.ASSIGNED), MAX_LEASES))
     working = [lease for lease in held if lease.owner and not lease.is_awaiting]
     leases = Counter(lease.owner or "" for lease in working)
@@ -99,5 +99,5 @@ def _job(job: Job, connection_id: str, source: str) -> JobFacts:
         ui_url=None
         if job.ui_url is None
         else f"{path_prefix()}/connections/{names[0]}/sources/{names[1]}/jobs/{names[2]}/spark-ui",
-        stop=job.stop,
+        stop_reason=job.stop,
     )

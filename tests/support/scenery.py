@@ -1,4 +1,4 @@
-"""Sources as somebody finds them who is called at night: a bit of everything, and very much of some things.
+"""Sources in all states, some with very many partitions, as an operator on call may find them.
 
 What is written here is what jobs write, through the same store and the same values; of some of it the past is made up.
 """
@@ -75,7 +75,7 @@ ODD_KEYS = (
 
 
 class Scenery:
-    """What there is to see in one store.
+    """The sources of one store.
 
     :param url: the store's; an SQLAlchemy URL.
     """
@@ -98,24 +98,24 @@ class Scenery:
         return coordinator
 
     def get(self, source: str, key: str) -> Partition | None:
-        """Return a partition as it is now."""
+        """Return the current state of a partition."""
         return self.store.get(source_identifier(source), key)
 
     def found(self, source: str, key: str) -> Partition:
-        """Return a partition that is there, as it is now."""
+        """Return the current state of an existing partition."""
         partition = self.get(source, key)
         assert partition is not None
         return partition
 
     def make(self, source: str, partitions: Mapping[str, Callable[[Partition], Partition]]) -> None:
-        """Create partitions of objects, and let something have happened to each."""
+        """Create partitions of objects, and change each of them."""
         family, now = source_identifier(source), datetime.now(UTC)
         self.store.create([new_partition(family, key, now).with_progress(objects(key)) for key in partitions])
         for key, change in partitions.items():
             self.change(source, key, change)
 
     def change(self, source: str, key: str, change: Callable[[Partition], Partition]) -> None:
-        """Let something happen to a partition; whoever does it ends thereafter, so the history has it at once."""
+        """Change a partition. The worker ends afterwards, so that the history has the change at once."""
         before = self.found(source, key)
         if (after := change(before)) != before:
             with closing(self._open()) as store:
@@ -135,7 +135,7 @@ class Scenery:
         return made
 
     def died(self, source: str, key: str) -> None:
-        """Make a partition whose worker died: its lease ran for 15 minutes, ended 5 minutes ago, and nobody has it."""
+        """Make a partition whose worker died: its lease ran for 15 minutes, and expired 5 minutes ago."""
         clock = ManualClock(datetime.now(UTC) - 20 * MINUTE)
         with closing(self._open(clock)) as store:
             worker = SourceCoordinator(store, source, owner(1), clock=clock, ownership_timeout=15 * MINUTE)
@@ -202,7 +202,7 @@ class Scenery:
         store.close()
 
     def many(self, source: str, count: int) -> None:
-        """Make so many partitions: most wait, some are held, at rest, parked and completed."""
+        """Make a number of partitions: most wait, some are held, at rest, parked and completed."""
         now = datetime.now(UTC)
         family = source_identifier(source)
         made = []
@@ -226,7 +226,7 @@ class Scenery:
             self.store.create(made[start : start + 1000])
 
     def tree(self, source: str, shards: int) -> None:
-        """Make the leases of a stream that was split and merged until it had so many shards; an open one is missing."""
+        """Make the leases of a stream that was split and merged into a number of shards; an open one is missing."""
         now = datetime.now(UTC)
         family = source_identifier(source)
         leaves, made = grown(shards)
@@ -266,14 +266,16 @@ class Scenery:
         for name in names:
             jobs.submit(name, task=task_of(source), digest="", start_by=now + HOUR)
         health = replace(stored.supervision.health, state=DetailedState.RUNNING, has_succeeded=True)
-        health = health.noting(ErrorEvent(at=now, error_class="ReadTimeout", message="no answer", is_stream_error=True))
+        health = health.with_error(
+            ErrorEvent(at=now, error_class="ReadTimeout", message="no answer", is_stream_error=True)
+        )
         change = TaskCountChange(at=now, before=1, after=2, reason="6 of 21 points have a lag of at least 6000 seconds")
         kept.save(
             stored,
             replace(
                 stored.supervision,
                 started_at=now - HOUR,
-                looked_at=now,
+                polled_at=now,
                 health=health,
                 jobs=(
                     SupervisedJob(owner=names[0], spec_version=1, planned_at=now - MINUTE, began_at=now - MINUTE),
@@ -282,10 +284,10 @@ class Scenery:
                 task_count_changes=(change,),
             ),
         )
-        kept.save_lag(LagSeries().adding(LagReading(at=now, partitions={"state/held.json.gz": 1200})))
+        kept.save_lag(LagSeries().with_reading(LagReading(at=now, partitions={"state/held.json.gz": 1200})))
         record = JobRecord(SourceCoordinator(self.store, source, names[0]))
         record.begin()
-        record.reads()
+        record.note_reading()
         error = {"at": format_instant(now), "stage": "parse", "error": "line 18 is not JSON"}
         rates = {window: {"processed": 2.5} for window in WINDOWS}
         totals = RecordCounts(processed=300, processed_bytes=60_000, unparseable=1)
@@ -293,21 +295,21 @@ class Scenery:
         record.note(report=report.to_text(), application_id="app-1")
 
     def without_sink(self, source: str) -> None:
-        """Make a source with three sinks, of which one has taken nothing for seven minutes; its job runs."""
+        """Make a source with three sinks, of which one has been unavailable for seven minutes; its job runs."""
         self.make(source, {"a": lambda p: p.failed(DOWN)})
         now = datetime.now(UTC)
         sinks = (
-            SinkReport(name="warehouse", kind="sql").refusing(now - 7 * MINUTE, DOWN, 1).refusing(now, DOWN, 3),
-            SinkReport(name="lake", kind="delta").taking(now),
-            SinkReport(name="calls", kind="foreach_batch", is_exactly_once=False).taking(now),
+            SinkReport(name="warehouse", kind="sql").unavailable(now - 7 * MINUTE, DOWN, 1).unavailable(now, DOWN, 3),
+            SinkReport(name="lake", kind="delta").available(now),
+            SinkReport(name="calls", kind="foreach_batch", is_exactly_once=False).available(now),
         )
         record = JobRecord(SourceCoordinator(self.store, source, owner(0)))
         record.begin()
-        record.reads()
+        record.note_reading()
         record.note(report=JobReport(at=now, sinks=sinks).to_text())
 
     def odd(self) -> None:
-        """Make a source and partitions with names that somebody will forget to escape."""
+        """Make a source and partitions with names that need escaping."""
         self.make(ODD_SOURCE, dict.fromkeys(ODD_KEYS, lambda partition: partition))
         for key in ODD_KEYS[3:6]:
             self.change(ODD_SOURCE, key, lambda p: p.failed(f"cannot read {p.partition_key}").resting(PARKED_UNTIL))
@@ -351,7 +353,7 @@ def a_batch(key: str) -> LandedBatch:
 def grown(shards: int, roots: int = 8) -> tuple[list[ShardProgress], dict[str, ShardProgress]]:
     """Return the open shards, in the order of their hash keys, and all, by their names in the order in which they came.
 
-    Now a shard is split, now two neighbours are merged, here and there, until there are so many.
+    Now a shard is split, now two neighbours are merged, until the number is reached.
     """
     size = (MAX_HASH_KEY + 1) // roots
     leaves = [_shard(n, (), n * size, MAX_HASH_KEY if n == roots - 1 else (n + 1) * size - 1) for n in range(roots)]
@@ -397,5 +399,5 @@ def _shard(number: int, parents: Sequence[str], first: int, last: int) -> ShardP
 
 
 def soon(after: timedelta) -> datetime:
-    """Return an instant that comes."""
+    """Return an instant relative to now."""
     return datetime.now(UTC) + after

@@ -1,4 +1,4 @@
-"""An Airflow to look at, with users of all roles and sources in all states."""
+"""An Airflow with users of all roles and sources in all states."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ DAG = "live_ingestion"
 
 @dataclass
 class Site:
-    """An Airflow with everything to see in it.
+    """An Airflow with sources in all states.
 
-    :param cable: between it and the store of the connection `AWAY`.
-    :param table: of that store.
-    :param tokens: of a user of each role.
-    :param live_run: the run that ingests a stream meanwhile; empty before it is there.
-    :param url: of another API server of the same Airflow; empty for its own.
+    :param cable: the network between it and the store of the connection `AWAY`.
+    :param table: the table of that store.
+    :param tokens: the token of a user of each role.
+    :param live_run: the run that ingests a stream during the tests; empty before it starts.
+    :param url: the URL of another API server of the same Airflow; empty for its own.
     """
 
     airflow: Standalone
@@ -46,16 +46,16 @@ class Site:
     url: str = ""
 
     def overview(self, connection: str = "") -> str:
-        """Return where the page of all sources is, or of those of one connection."""
+        """Return the path of the overview, or of the overview of one connection."""
         return f"/plugin/coordination?{urlencode({'connection': connection})}" if connection else "/plugin/coordination"
 
     def at(self, source: str, page: str = "partitions", *, connection: str = DEFAULT, **query: Any) -> str:
-        """Return where a page of a source is, below Airflow's address."""
+        """Return the path of a page of a source, below Airflow's URL."""
         path = f"/plugin/coordination/{connection}/{quote(source, safe='')}/{page}"
         return f"{path}?{urlencode(query)}" if query else path
 
     def ask(self, method: str, path: str, role: str = "op", **options: Any) -> httpx.Response:
-        """Ask the provider's API, as a script does."""
+        """Send a request to the provider's API, as a script does."""
         headers = {"Authorization": f"Bearer {self.tokens[role]}"}
         url = f"{self.url or self.airflow.url}/coordination{path}"
         return httpx.request(method, url, headers=headers, trust_env=False, timeout=20, **options)
@@ -65,7 +65,7 @@ class Site:
 def open_site(
     airflow: Standalone, folder: Path, *, partitions: int, shards: int, away: AwsSettings | None
 ) -> Iterator[Site]:
-    """Fill the store of an Airflow that runs, and log in users of all roles.
+    """Fill the store of a running Airflow, and log in users of all roles.
 
     :param airflow: see `running_airflow`; it knows the DAG `DAG`.
     :param folder: for an empty store, and for what jobs write.

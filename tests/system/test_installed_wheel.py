@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,7 @@ def installed(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     wheels = tmp_path_factory.mktemp("wheels")
     _run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", wheels, cwd=REPOSITORY)
     [wheel] = wheels.glob("*.whl")
+    assert "airflow_provider_coordination/manual/operations.md" in zipfile.ZipFile(wheel).namelist()
     uv = Path(sys.executable).with_name("uv")
     ROOT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT, prefix="wheel-") as folder:
@@ -62,7 +64,7 @@ def installed(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
             f"{wheel}[spark]",
         )  # fmt: skip
         yield environment / "bin"
-    # Behind an index that names no lifetime, each install unpacks the sources of pyspark anew, and uv keeps them all.
+    # Behind an index that names no lifetime, each install unpacks the sources of pyspark again, and uv keeps them all.
     _run(uv, "cache", "prune", "--quiet")
 
 
@@ -101,7 +103,7 @@ def test_a_fresh_environment_is_found_good_and_ingests_the_files_of_a_folder(
     _run(command, "init-store", environment=surroundings, cwd=tmp_path)
     found = _run(command, "doctor", "--output", lake, "--json", environment=surroundings, cwd=tmp_path)
     findings = [json.loads(line) for line in found.splitlines() if line.startswith("{")]
-    assert [each for each in findings if each["verdict"] in ("error", "warning")] == []
+    assert [each for each in findings if each["status"] in ("error", "warning")] == []
 
     script = tmp_path / "run.py"
     script.write_text(RUN)

@@ -7,7 +7,7 @@ import {
   heldBack,
   noPages,
   pagesInSight,
-  placeOfMore,
+  nextStart,
   rowsOf,
   withPage,
 } from "../../airflow_provider_coordination/ui/static/pages.js";
@@ -33,9 +33,9 @@ const refreshed = (pages, index, keys, next, still = false) =>
 test("pages follow each other from where the one before ended", () => {
   const pages = loaded([["a", "b"], "b"], [["c"], null]);
   assert.equal(keysOf(pages), "abc");
-  assert.equal(placeOfMore(pages), undefined);
-  assert.equal(placeOfMore(pages.slice(0, 1)), "b");
-  assert.equal(placeOfMore(noPages()), null);
+  assert.equal(nextStart(pages), undefined);
+  assert.equal(nextStart(pages.slice(0, 1)), "b");
+  assert.equal(nextStart(noPages()), null);
 });
 
 test("only the pages in sight are asked for again", () => {

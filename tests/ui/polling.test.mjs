@@ -1,4 +1,4 @@
-/** Asking again and again. */
+/** Repeated requests. */
 
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, mock, test } from "node:test";
@@ -8,9 +8,9 @@ import { Loop } from "../../airflow_provider_coordination/ui/static/polling.js";
 
 const LATER = 60000;
 
-/** A loop whose questions a test answers: each asked one waits in `asked`. */
+/** A loop whose requests a test answers: each one waits in `asked`. */
 function world() {
-  const now = { asked: [], isSeen: true, isPaused: false, changes: 0 };
+  const now = { asked: [], isVisible: true, isPaused: false, changes: 0 };
   now.loop = new Loop(
     (signal) =>
       new Promise((resolve, reject) => {
@@ -18,7 +18,7 @@ function world() {
       }),
     {
       every: 2,
-      isSeen: () => now.isSeen,
+      isVisible: () => now.isVisible,
       isPaused: () => now.isPaused,
       onChange: () => (now.changes += 1),
     },
@@ -35,7 +35,7 @@ function world() {
 beforeEach(() => mock.timers.enable({ apis: ["setTimeout"] }));
 afterEach(() => mock.timers.reset());
 
-test("it is asked at once, and again after a while", async () => {
+test("a request is sent at once, and again after a while", async () => {
   const { loop, asked, answered } = world();
   void loop.refresh();
   assert.equal(asked.length, 1);
@@ -45,7 +45,7 @@ test("it is asked at once, and again after a while", async () => {
   assert.equal(asked.length, 2);
 });
 
-test("while a question is under way none other is asked, and one that was wanted meanwhile follows it", async () => {
+test("while a request is running no other is sent, and one that was requested during that time follows it", async () => {
   const { loop, asked, answered } = world();
   void loop.refresh();
   void loop.refresh();
@@ -60,8 +60,8 @@ test("while a question is under way none other is asked, and one that was wanted
 test("a problem is kept until an answer comes", async () => {
   const { loop, answered } = world();
   void loop.refresh();
-  await answered(new Problem("away", "no store"));
-  assert.equal(loop.problem.kind, "away");
+  await answered(new Problem("unavailable", "no store"));
+  assert.equal(loop.problem.kind, "unavailable");
   assert.notEqual(loop.nextAt, null);
   mock.timers.tick(LATER);
   assert.equal(loop.nextAt, null);
@@ -69,61 +69,61 @@ test("a problem is kept until an answer comes", async () => {
   assert.equal(loop.problem, null);
 });
 
-test("what goes on failing is asked for ever more rarely", async () => {
+test("repeated failures are retried less and less often", async () => {
   const { loop, asked, answered } = world();
   void loop.refresh();
-  await answered(new Problem("away", "no store"));
+  await answered(new Problem("unavailable", "no store"));
   mock.timers.tick(2500);
   assert.equal(asked.length, 2);
-  await answered(new Problem("away", "no store"));
+  await answered(new Problem("unavailable", "no store"));
   mock.timers.tick(2500);
   assert.equal(asked.length, 2);
 });
 
-test("a session that ended is not asked for again by itself, but when the page is looked at anew", async () => {
+test("an ended session is not retried automatically, but when the page becomes visible again", async () => {
   const { loop, asked, answered } = world();
   void loop.refresh();
   await answered(new Problem("session", "over"));
   mock.timers.tick(LATER);
   assert.equal(asked.length, 1);
-  loop.seen();
+  loop.onVisible();
   assert.equal(asked.length, 2);
 });
 
-test("a page that nobody sees asks nothing, and goes on when it is seen", async () => {
+test("a hidden page sends no requests, and continues when it is visible", async () => {
   const now = world();
   void now.loop.refresh();
   await now.answered();
-  now.isSeen = false;
+  now.isVisible = false;
   mock.timers.tick(LATER);
   assert.equal(now.asked.length, 1);
-  now.isSeen = true;
+  now.isVisible = true;
   now.loop.nextAt = 0;
-  now.loop.seen();
+  now.loop.onVisible();
   assert.equal(now.asked.length, 2);
 });
 
-test("who pauses is asked nothing more for, and goes on at once", async () => {
+test("a pause stops the requests, and resuming continues at once", async () => {
   const now = world();
   void now.loop.refresh();
   await now.answered();
   now.isPaused = true;
-  now.loop.paused();
-  now.loop.seen();
+  now.loop.onPauseChange();
+  now.loop.onVisible();
   mock.timers.tick(LATER);
   assert.deepEqual([now.asked.length, now.loop.nextAt], [1, null]);
   now.isPaused = false;
-  now.loop.paused();
+  now.loop.onPauseChange();
   assert.equal(now.asked.length, 2);
 });
 
-test("what is stopped calls off its question, asks no more, and tells nothing", async () => {
+test("a stopped loop cancels its request, sends no more, and reports nothing", async () => {
   const now = world();
   void now.loop.refresh();
   now.loop.stop();
   assert.ok(now.asked[0].signal.aborted);
   const { changes } = now;
-  await now.answered(new Problem("away", "no store"));
+  await now.answered(new Problem("unavailable", "no store"));
   void now.loop.refresh();
   mock.timers.tick(LATER);
   assert.deepEqual([now.asked.length, now.changes, now.loop.problem], [1, changes, null]);

@@ -40,7 +40,7 @@ test("a rate is what was counted since the point before, a second", () => {
   ]);
 });
 
-test("there is no rate where counts began anew, or nobody looked for a while", () => {
+test("there is no rate where counters restarted, or measurements have a gap", () => {
   const rates = rateOverTime([point(1, 100), point(2, 50), point(30, 5000)], ["processed"]);
   assert.deepEqual(
     rates.map(({ value }) => value),

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import {
   boxesBetween,
   compact,
-  firstTrouble,
+  firstProblem,
   fractionOf,
   isUneven,
   layOut,
@@ -99,7 +99,7 @@ test("parents that were cleaned up leave their children as the first generation"
   assert.equal(boxOf(tree([shard("c", 0, 100, { parents: ["gone"] })]), "c").from, 0);
 });
 
-test("relatives without a range share that of those who have one", () => {
+test("relatives without a range share the range of those that have one", () => {
   const unknown = { starting_hash_key: null, ending_hash_key: null, state: "unleased" };
   const layout = tree([
     shard("p", 0, 0, { ...unknown, children: ["c"] }),
@@ -189,7 +189,7 @@ const halved = (at) => ({
   ending_hash_key: String((SPACE >> BigInt(at)) - 1n),
 });
 
-test("a stream whose shards are of very different sizes is told from one whose are alike", () => {
+test("a stream with shards of very different sizes is distinguished from one with similar shards", () => {
   assert.equal(isUneven(tree(FAMILY).boxes), false);
   const shards = Array.from({ length: 40 }, (_, at) => halved(at));
   assert.equal(isUneven(tree(shards).boxes), true);
@@ -226,8 +226,8 @@ test("the first thing to see is the largest hole, then a parked shard, then one 
     shard("parked", 60, 80, { state: "parked" }),
     shard("former", 80, 100, { state: "parked", is_ended: true }),
   ];
-  close(firstTrouble(tree(shards, [hole(80, 85), hole(90, 100)])).top, 0.9);
-  assert.equal(firstTrouble(tree(shards)).shard.shard_id, "parked");
-  assert.equal(firstTrouble(tree(shards.filter((each) => each.shard_id !== "parked"))).shard.shard_id, "over");
-  assert.equal(firstTrouble(tree([shards[0], shards[3]])), null);
+  close(firstProblem(tree(shards, [hole(80, 85), hole(90, 100)])).top, 0.9);
+  assert.equal(firstProblem(tree(shards)).shard.shard_id, "parked");
+  assert.equal(firstProblem(tree(shards.filter((each) => each.shard_id !== "parked"))).shard.shard_id, "over");
+  assert.equal(firstProblem(tree([shards[0], shards[3]])), null);
 });

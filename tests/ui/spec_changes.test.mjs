@@ -42,18 +42,18 @@ test("positions are a line each", () => {
     "shard-2": "latest",
     "shard-3": "2026-01-01T00:00:00Z",
   });
-  assert.throws(() => positionsOf("shard-1"), /“shard-1” is no partition and position/);
+  assert.throws(() => positionsOf("shard-1"), /“shard-1” is not a partition and a position/);
 });
 
 test("a spec is a JSON object, and else the reason is said", () => {
   assert.deepEqual(specOf('{"version": 1}'), { version: 1 });
-  assert.throws(() => specOf("version: 1"), /The spec is no JSON: /);
-  assert.throws(() => specOf("[]"), /no JSON object/);
+  assert.throws(() => specOf("version: 1"), /The spec is not valid JSON: /);
+  assert.throws(() => specOf("[]"), /not a JSON object/);
 });
 
 test("the source of a first spec is the one that it names", () => {
   assert.equal(sourceOf({ ...NEW_SPEC, source: "clicks" }), "clicks");
   for (const source of ["", "  ", 7, undefined]) {
-    assert.throws(() => sourceOf({ ...NEW_SPEC, source }), /names no source/);
+    assert.throws(() => sourceOf({ ...NEW_SPEC, source }), /The spec has no source/);
   }
 });

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import {
   actionsFor,
-  byTrouble,
+  bySeverity,
   byUrgency,
   connectionRank,
   fillOf,
@@ -83,7 +83,7 @@ test("a connection that cannot be used comes before one with an alarm, and that 
 test("what needs a person comes first, and the rest stays in its order", () => {
   const states = ["held", "completed", "brand new", "parked", "held 2", "expired"];
   assert.deepEqual(
-    byTrouble(states, (state) => state.replace(" 2", "")),
+    bySeverity(states, (state) => state.replace(" 2", "")),
     ["parked", "expired", "held", "held 2", "completed", "brand new"],
   );
 });

@@ -1,4 +1,4 @@
-/** How supervisors stand: in which state they are shown, in which order, and what they warn of. */
+/** The states of supervisors: which one is shown, their order, and their warnings. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -6,7 +6,7 @@ import { test } from "node:test";
 import {
   byLag,
   isUnhealthy,
-  standingOf,
+  displayStateOf,
   SUPERVISOR_STATES,
   supervisorsByUrgency,
   verbsFor,
@@ -29,15 +29,15 @@ const STATUS = {
 test("a supervisor whose DAG is paused is suspended, and needs nobody", () => {
   for (const state of ["RUNNING", "NOT_SUPERVISED", "UNHEALTHY_TASKS", "PENDING"]) {
     const status = { ...STATUS, detailed_state: state, dag_is_paused: true };
-    assert.equal(standingOf(status), "DAG_PAUSED");
+    assert.equal(displayStateOf(status), "DAG_PAUSED");
     assert.equal(SUPERVISOR_STATES.DAG_PAUSED.label, "Suspended");
     assert.equal(isUnhealthy(status), false);
   }
 });
 
 test("one that is suspended itself, or over, is that, whether its DAG is paused or not", () => {
-  assert.equal(standingOf({ ...STATUS, detailed_state: "TERMINATED", dag_is_paused: true }), "TERMINATED");
-  assert.equal(standingOf({ ...STATUS, detailed_state: "SUSPENDED", suspended: {}, dag_is_paused: true }), "SUSPENDED");
+  assert.equal(displayStateOf({ ...STATUS, detailed_state: "TERMINATED", dag_is_paused: true }), "TERMINATED");
+  assert.equal(displayStateOf({ ...STATUS, detailed_state: "SUSPENDED", suspended: {}, dag_is_paused: true }), "SUSPENDED");
 });
 
 test("every unhealthy state needs a person, and no other one", () => {
@@ -68,14 +68,14 @@ test("supervisors are listed by how much they need a person, then by their lag",
 });
 
 for (const [what, change, warning] of [
-  ["a job without a sign of life", { jobs: [{ state: "VANISHED" }] }, /^1 job gives no sign of life$/],
-  ["no job that reads", { jobs: [{ state: "SUBMITTED" }] }, /^No job reads the source yet$/],
-  ["bad records", { stats: { rates: { "5m": { unparseable: 2 } } } }, /^Bad records arrive: 2.0 a second/],
+  ["a job without a sign of life", { jobs: [{ state: "VANISHED" }] }, /^1 job shows no sign of life\. Check its log/],
+  ["no job that reads", { jobs: [{ state: "SUBMITTED" }] }, /^No job reads the source yet\. If this lasts/],
+  ["bad records", { stats: { rates: { "5m": { unparseable: 2 } } } }, /^Bad records: 2\.0\/s over 5 min/],
 ]) {
   test(`${what} is warned of`, () => {
     const warnings = warningsOf({ ...STATUS, ...change });
     assert.equal(warnings.length, 1);
-    assert.match(warnings[0], warning);
+    assert.match(warnings[0].text, warning);
   });
 }
 

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import {
   barsOf,
-  isTrouble,
+  isProblem,
   ownerPalette,
   OWNER_PALETTES,
   ticksOf,
@@ -94,9 +94,9 @@ test("an owner has the same colour wherever it is drawn, and owners have many", 
   assert.equal(found.size, OWNER_PALETTES.length);
 });
 
-test("the ends that somebody has to see are told apart", () => {
-  assert.ok(["failed", "expired", "taken over", "parked"].every(isTrouble));
-  assert.ok(!["released", "completed", "held", "handed over"].some(isTrouble));
+test("ends that are problems are distinguished", () => {
+  assert.ok(["failed", "expired", "taken over", "parked"].every(isProblem));
+  assert.ok(!["released", "completed", "held", "handed over"].some(isProblem));
 });
 
 test("an hour of the zone begins where its clock says so, also half an hour off", () => {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
-  alarmPlace,
+  alarmTarget,
   loginPath,
   pathOf,
   readPlace,
@@ -34,7 +34,7 @@ test("an address without a source is the overview", () => {
   }
 });
 
-test("a source's address without a page is that of its partitions", () => {
+test("a source's URL without a page shows its partitions", () => {
   assert.deepEqual(readPlace("/plugin/coordination/c/clicks"), {
     connection: "c",
     source: "clicks",
@@ -134,7 +134,7 @@ for (const [about, path, search] of [
   ["brand new", "partitions", ""],
 ]) {
   test(`an alarm about ${about} leads to ${path}${search}`, () => {
-    const place = alarmPlace({ connection: "c", source: "a/b" }, about);
+    const place = alarmTarget({ connection: "c", source: "a/b" }, about);
     assert.equal(place.pathname, `/plugin/coordination/c/a%2Fb/${path}`);
     const sorted = new URLSearchParams(place.search);
     sorted.sort();

@@ -1,4 +1,4 @@
-/** What the linter looks for in the pages' JavaScript. Types are the TypeScript compiler's: see tsconfig.json. */
+/** The lint rules of the pages' JavaScript. The TypeScript compiler checks types: see tsconfig.json. */
 
 const RULES = [
   "array-callback-return",
@@ -99,7 +99,7 @@ export default [
     rules: {
       ...Object.fromEntries(RULES.map((rule) => [rule, "error"])),
       "no-unused-vars": ["error", { argsIgnorePattern: "^_" }],
-      // Components are drawn after their module is whole; what is shadowed or numbered from a text is meant.
+      // Components are rendered after their module is loaded. Unary plus is allowed.
       "no-use-before-define": ["error", { functions: false, variables: false }],
       "no-implicit-coercion": ["error", { allow: ["+"] }],
       eqeqeq: ["error", "always"],

@@ -1,16 +1,16 @@
-/** What Airflow's UI gives its plugins as globals. React's types are its own; of the others, what the pages use. */
+/** The globals that Airflow's UI gives its plugins. React has its own types; of the others, only what the pages use is declared. */
 
 import type * as ReactTypes from "react";
 
 declare global {
-  /** React's events, as handlers get them. */
+  /** React's events in event handlers. */
   type ReactChangeEvent = ReactTypes.ChangeEvent<HTMLInputElement>;
   type ReactFormEvent = ReactTypes.FormEvent;
   type ReactKeyEvent = ReactTypes.KeyboardEvent & { target: Element };
   type ReactMouseEvent = ReactTypes.MouseEvent & { target: Element };
   type ReactPointerEvent = ReactTypes.PointerEvent;
 
-  /** What a component of Chakra UI takes: events, and style properties by the hundred, of which any are taken. */
+  /** The properties of a component of Chakra UI: events, and any of hundreds of style properties. */
   interface ChakraProps {
     onClick?: (event: ReactMouseEvent) => void;
     onChange?: (event: ReactChangeEvent) => void;
@@ -50,7 +50,7 @@ declare global {
     | "Row"
     | "Title";
 
-  /** Where a link leads: an address, or its parts. */
+  /** The target of a link: a URL, or its parts. */
   type To = string | { pathname?: string; search?: string; hash?: string };
 
   interface Router {

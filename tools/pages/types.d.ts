@@ -1,47 +1,47 @@
-/** What the pages' modules share: the shapes of their own values. Those of the API are in the namespace `Api`. */
+/** The types that the pages' modules share. Those of the API are in the namespace `Api`. */
 
 import type * as ReactTypes from "react";
 
 declare global {
-  /** What a component may be given between its tags. */
+  /** The children of a component. */
   type Content = ReactTypes.ReactNode;
 
-  /** Style properties, and attributes, that a component passes on to its outermost element. */
+  /** Style properties and attributes that a component passes to its outermost element. */
   type Styles = { [property: string]: any };
 
   /** A page of a source. */
   type Place = { connection: string; source: string; page: string };
 
-  /** Changes parameters of the page's address; with `keep` the page stays where it is in the browser's history. */
+  /** Changes parameters of the page's URL. With `keep` the former URL stays in the browser's history. */
   type Change = (changes: Record<string, Parameter>, options?: { keep?: boolean }) => void;
   type Parameter = string | string[] | boolean | null | undefined;
 
-  /** A partition as a list shows it; one that is gone stays for as long as no row may move. */
+  /** A row of a list of partitions. One that is gone stays as long as no row may move. */
   type Row = Api.PartitionRow & { isGone?: boolean };
 
-  /** What a problem is to a person; see `Problem`. */
+  /** The parts of a problem that are shown; see `Problem`. */
   type ProblemLike = { kind: string; message: string; status: number | null };
 
-  /** What is known of something that stays fresh; `answer` stays while a later question failed. */
+  /** A response that is kept fresh. `answer` stays while later requests fail. */
   type Live<Answer> = { answer: Answer | null; problem: ProblemLike | null; nextAt: number | null };
   type Refreshed<Answer> = Live<Answer> & { refresh: () => void };
 
-  /** A state's name, its colour, and what it means. */
+  /** The label, the colour and the meaning of a state. */
   type State = { label: string; palette: string; meaning: string };
 
-  /** Where a reset begins: a choice, and its text where it needs one. */
+  /** The target position of a reset: a choice, and its text if it needs one. */
   type ResetTarget = { name: string; text: string };
 
-  /** What a button offers: it opens the dialog of `name`. */
-  type Order = { name: string; verb: string; text: string; palette?: string; isDisabled?: boolean };
+  /** The button of an action: it opens the dialog of `name`. */
+  type ActionOption = { name: string; verb: string; text: string; palette?: string; isDisabled?: boolean };
 
-  /** What one may order for partitions. */
+  /** The actions on partitions. */
   type Action = "release" | "reopen" | "park" | "reset";
 
   /** A range of hash keys, as fractions of all. */
   type Reach = { top: number; bottom: number };
 
-  /** A shard in the picture: the columns that it takes, and its range. */
+  /** A shard in the chart: its columns and its range. */
   type Box = Reach & { shard: Api.ShardNode; from: number; to: number; open: boolean; share: number };
   type PlacedHole = Reach & { hole: Api.Hole; from: number; share: number };
   type Layout = {
@@ -53,12 +53,12 @@ declare global {
     height?: number;
   };
 
-  /** A holding in the picture of the timeline. */
+  /** A holding in the chart of the timeline. */
   type Bar = { holding: Api.HoldingFacts; x: number; width: number; startsBefore: boolean; endsAfter: boolean };
 
   /**
-   * A column of a table of rows: `track` is its width as a grid's column, and `align` is "end" for numbers. Columns stay
-   * the same from one drawing to the next.
+   * A column of a table of rows: `track` is its width as a column of a grid, and `align` is "end" for numbers. Columns
+   * must not change between renderings.
    */
   type RowsColumn = {
     name: string;
@@ -68,7 +68,7 @@ declare global {
     cell: (row: Row, isSelected: boolean) => Content;
   };
 
-  /** A page of a long list: `after` is where it begins, `next` where the following one does; null if there is none. */
+  /** A page of a long list: `after` is its start, `next` the start of the following page; null if there is none. */
   type ListPage = { after: string | null; next: string | null; rows: Row[]; heldBack: number };
 
   /** A column of a small table. */
@@ -81,25 +81,25 @@ declare global {
     cell: (row: Of) => Content;
   };
 
-  /** What one may ask of a supervisor. */
+  /** The actions on a supervisor. */
   type SupervisorVerb = "submit" | "handover" | "reset" | "terminate";
 
-  /** What one may ask of all supervisors of a connection. */
+  /** The actions on all supervisors of a connection. */
   type VerbForAll = "suspend" | "resume" | "handover" | "reset" | "terminate";
 
   /** A value at an instant, in milliseconds; null where it is not known. */
   type TimePoint = { at: number; value: number | null };
 
-  /** A line over time; of one of steps, a value holds until the next one. */
+  /** A line over time. In a line of steps, a value holds until the next one. */
   type Line = { name: string; palette: string; points: TimePoint[]; isStep?: boolean; dashes?: string };
 
-  /** Where lines are drawn: instants from left to right, and values up to `top`. */
+  /** The area of a chart: instants from left to right, and values up to `top`. */
   type Frame = { since: number; until: number; width: number; height: number; top: number };
 
-  /** An entry of a picture's legend. */
+  /** An entry of a chart's legend. */
   type LegendEntry = { label: string; palette?: string; sign?: Content; count?: number };
 
-  /** An acknowledgment set, as the commands show it too. */
+  /** An acknowledgment set, in the same form as the commands print it. */
   type AcknowledgmentSet = {
     set_id: string;
     partition_key: string;

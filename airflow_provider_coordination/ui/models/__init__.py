@@ -1,4 +1,4 @@
-"""What the routes answer, and what is sent to them: the shapes of the JSON, a module for each resource.
+"""The JSON of responses and request bodies, a module for each resource.
 
 Instants are ISO 8601 in UTC, durations numbers of seconds.
 """

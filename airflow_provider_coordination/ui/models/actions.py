@@ -1,4 +1,4 @@
-"""What a person orders for a source and its partitions, and what becomes of it."""
+"""Actions on sources and partitions, and their outcomes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from airflow_provider_coordination.ui.models.partitions import PartitionRow
 from airflow_provider_coordination.ui.models.values import MAX_PARTITIONS_AT_ONCE, Key, Reason
 
 
-class PartitionSeen(BaseModel):
-    """A partition as a person saw it."""
+class PartitionVersion(BaseModel):
+    """A partition and the version of it that the user saw."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -29,29 +29,29 @@ class PartitionSeen(BaseModel):
 
 
 class ActionBody(BaseModel):
-    """What is to be done to partitions.
+    """An action on partitions.
 
-    :param partitions: which, each as it was seen.
-    :param reason: why.
-    :param to: for `reset`, where they are read from: `earliest`, `latest`, an instant or a sequence number.
+    :param partitions: the partitions, each with the version that the user saw.
+    :param reason: why the action is done.
+    :param to: the target position of a `reset`: `earliest`, `latest`, an instant or a sequence number.
     """
 
     model_config = ConfigDict(extra="forbid")
 
-    partitions: Annotated[list[PartitionSeen], Field(min_length=1, max_length=MAX_PARTITIONS_AT_ONCE)]
+    partitions: Annotated[list[PartitionVersion], Field(min_length=1, max_length=MAX_PARTITIONS_AT_ONCE)]
     reason: Reason
     to: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
 
     @field_validator("partitions")
     @classmethod
-    def _each_once(cls, partitions: list[PartitionSeen]) -> list[PartitionSeen]:
+    def _each_once(cls, partitions: list[PartitionVersion]) -> list[PartitionVersion]:
         if len({seen.key for seen in partitions}) < len(partitions):
-            raise ValueError("a key is named twice; name each partition once")
+            raise ValueError("a key occurs twice; send each partition once")
         return partitions
 
 
 class ReasonBody(BaseModel):
-    """Why something is done."""
+    """The reason for an action."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,19 +59,19 @@ class ReasonBody(BaseModel):
 
 
 class SuspendBody(ReasonBody):
-    """Why a source is suspended; `new_source` says that it may be one of which the store holds nothing yet."""
+    """The reason for a suspension. `new_source` allows a source that the store does not know yet."""
 
     new_source: StrictBool = False
 
 
 class ResumeBody(ReasonBody):
-    """Why a source goes on; `since` is that of the suspension as it was seen: another one stays."""
+    """The reason to resume a source. `since` is the start of the suspension that the user saw."""
 
     since: AwareDatetime | None = None
 
 
 class ActionResult(BaseModel):
-    """What became of one partition; `stale` is one that has changed since it was seen: nothing was done to it."""
+    """The outcome for one partition. `stale`: it has changed since the user saw it, and nothing was done."""
 
     key: str
     outcome: Literal["done", "stale", "refused", "missing"]
@@ -80,6 +80,6 @@ class ActionResult(BaseModel):
 
 
 class ActionResults(BaseModel):
-    """What became of each partition, in the order in which they were named."""
+    """The outcome for each partition, in the order of the request."""
 
     results: list[ActionResult]

@@ -1,4 +1,4 @@
-"""Partitions, at a glance and whole."""
+"""Partitions: summaries and details."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from airflow_provider_coordination.ui.models.values import Owner
 
 
 class PartitionRow(BaseModel):
-    """A partition at a glance. `since` is its place in the queue of its status: `priority`.
+    """The summary of a partition.
 
-    `has_positions` says whether it can be read from elsewhere than its beginning.
+    `priority` is the instant that orders it within its status. `has_positions` is whether it can be reset to another
+    position than its start.
     """
 
     partition_key: str
@@ -24,7 +25,7 @@ class PartitionRow(BaseModel):
     held_since: datetime | None
     leased_until: datetime | None
     reopen_at: datetime | None
-    since: datetime
+    priority: datetime
     version: int
     attempts: int
     closed_count: int
@@ -41,7 +42,7 @@ class PartitionRow(BaseModel):
 
 
 class PartitionPage(BaseModel):
-    """Some partitions; `next` is what to give as `after` for those behind them, null where there are none."""
+    """A page of partitions. `next` is the `after` of the next page; null if there is none."""
 
     as_of: datetime
     partitions: list[PartitionRow]
@@ -49,7 +50,7 @@ class PartitionPage(BaseModel):
 
 
 class LandedBatchFacts(BaseModel):
-    """A batch that is written and not delivered."""
+    """A batch that is landed and not delivered."""
 
     batch_id: str
     start: str
@@ -61,14 +62,14 @@ class LandedBatchFacts(BaseModel):
 
 
 class FailedItemFacts(BaseModel):
-    """An item that could not be read; its place in the partition's items, from 0."""
+    """An item that could not be read, and its index among the partition's items, from 0."""
 
     item: int | None
     reason: str
 
 
 class TransitionFacts(BaseModel):
-    """A change of a partition's status or owner; `status` is null where it was deleted."""
+    """A change of a partition's status or owner. `status` is null if the partition was deleted."""
 
     at: datetime
     status: str | None
@@ -83,7 +84,10 @@ class TransitionFacts(BaseModel):
 
 
 class PartitionDetail(PartitionRow):
-    """Everything about a partition. `history` says whether any is kept, `details` what its kind of source has alone."""
+    """Everything about a partition.
+
+    `has_history` is whether a history is kept. `details` is what its kind of source adds.
+    """
 
     progress: dict[str, Any]
     unreadable_progress: str | None
@@ -93,5 +97,5 @@ class PartitionDetail(PartitionRow):
     gaps: list[str]
     failed_items: list[FailedItemFacts]
     transitions: list[TransitionFacts]
-    history: bool
+    has_history: bool
     details: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What the runs and tasks of Airflow hold."""
+"""The partitions that runs and tasks of Airflow hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RunPartition(PartitionRow):
 
 
 class RunPartitions(BaseModel):
-    """What a run holds, or held; `unreachable` are the connections whose store did not answer."""
+    """The partitions that a run holds or held. `unreachable` lists the connections whose store is unavailable."""
 
     as_of: datetime
     partitions: list[RunPartition]

@@ -1,4 +1,4 @@
-"""How connections and their sources stand."""
+"""The status of connections and their sources."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pydantic import BaseModel
 
 from airflow_provider_coordination.ui.models.values import Owner
 
+AlarmSubject = Literal["parked", "overdue", "suspended", "expired", "waiting", "lag", "failing", "supervisor", "sink"]
+
 
 class ConnectionRow(BaseModel):
-    """A connection of type `coordination`; `problem` says why it cannot be used."""
+    """A connection of type `coordination`. `problem` is why it cannot be used."""
 
     connection_id: str
     may_change: bool
@@ -19,16 +21,16 @@ class ConnectionRow(BaseModel):
 
 
 class Connections(BaseModel):
-    """The connections that somebody may see."""
+    """The connections that the user may view."""
 
     connections: list[ConnectionRow]
 
 
 class OldestLease(BaseModel):
-    """The lease that was acquired first of those that are held, as far as they say since when.
+    """The held lease that was acquired first.
 
-    `held_for` is null where none says so. Where `is_longest` is false, another one may be held for longer: it does not
-    say since when, or there are more than were looked at.
+    `held_for` is in seconds, and null if no lease has a start time. If `is_longest` is false, another lease may be
+    older: it has no start time, or the source has more leases than were read.
     """
 
     partition_key: str
@@ -38,7 +40,7 @@ class OldestLease(BaseModel):
 
 
 class SuspensionFacts(BaseModel):
-    """That a source is suspended."""
+    """The suspension of a source."""
 
     since: datetime
     by: str
@@ -54,35 +56,40 @@ class FailingPartition(BaseModel):
 
 
 class Alarm(BaseModel):
-    """Something that a person should look at; `about` is what it is about, by which a program tells alarms apart."""
+    """Something that an operator should act on.
+
+    `text` says what it means and what to press. `about` is its subject, by which a program distinguishes alarms.
+    `manual` is the place in the manual that says more, as `page#anchor`.
+    """
 
     level: Literal["error", "warning"]
-    about: Literal["parked", "overdue", "suspended", "expired", "waiting", "lag", "failing", "supervisor", "sink"]
+    about: AlarmSubject
     text: str
+    manual: str
 
 
 class SinkFacts(BaseModel):
-    """A sink, as jobs report of it.
+    """The status of a sink, as jobs report it.
 
-    `away_since` is null where it takes what it is given; else `error` says why it takes nothing, and `held` how many
-    batches wait for it.
+    `unavailable_since` is null while the sink is available. Otherwise `error` is why it is not, and `waiting_batches`
+    is the number of batches that wait for it.
     """
 
     name: str
     kind: str
     is_exactly_once: bool
-    away_since: datetime | None
+    unavailable_since: datetime | None
     error: str
-    held: int
+    waiting_batches: int
 
 
 class SourceCard(BaseModel):
-    """How a source stands.
+    """The status of a source.
 
-    `completed` is how many partitions were completed in each five minutes of the last hour, the oldest first; null
-    where that is not known. `is_complete` says whether every unfinished partition was looked at for the figures.
-    `sinks` are those of the job that reported last.
-    `pages` are those that it has beside those of every source: of its kind, and of its supervisor.
+    `completed` is the number of partitions that were completed in each five minutes of the last hour, the oldest first;
+    null where it is unknown. `is_complete` is whether the statistics cover every unfinished partition. `sinks` are
+    those of the job that reported last. `pages` are the source's pages in addition to those of every source: of its
+    kind, and of its supervisor. `oldest_waiting_seconds` is how long the partition that waits longest has waited.
     """
 
     connection_id: str
@@ -94,14 +101,14 @@ class SourceCard(BaseModel):
     failing: int
     expired_leases: int
     oldest_lease: OldestLease | None
-    oldest_waiting: float | None
+    oldest_waiting_seconds: float | None
     lag: float | None
     throughput: float | None
     workers: int
     pending_sets: int
     next_set_expires_at: datetime | None
     suspended: SuspensionFacts | None
-    errors: list[FailingPartition]
+    failing_partitions: list[FailingPartition]
     completed: list[int | None]
     is_complete: bool
     sinks: list[SinkFacts]
@@ -109,7 +116,7 @@ class SourceCard(BaseModel):
 
 
 class SourceCards(BaseModel):
-    """How the sources of a connection stand, by name."""
+    """The status of each source of a connection, by name."""
 
     as_of: datetime
     sources: list[SourceCard]

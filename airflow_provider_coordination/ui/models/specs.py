@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 
 class SpecFacts(BaseModel):
-    """A version of a spec; `spec` is null in a termination. Secrets are hidden."""
+    """A version of a spec. `spec` is null for a termination. Secrets are hidden."""
 
     version: int
     at: datetime
@@ -22,7 +22,7 @@ class SpecFacts(BaseModel):
 
 
 class SpecDetail(SpecFacts):
-    """The same with every default, as `effective`, or why it cannot be read, as `problem`."""
+    """A version of a spec with every default, as `effective`, or the reason why it cannot be read, as `problem`."""
 
     effective: dict[str, Any] | None
     problem: str

@@ -1,4 +1,4 @@
-"""How supervisors stand."""
+"""The status of supervisors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from airflow_provider_coordination.ui.models.sources import SuspensionFacts
 
 
 class TerminationFacts(BaseModel):
-    """That a supervisor is terminated."""
+    """The termination of a supervisor."""
 
     at: datetime
-    because: str
+    reason: str
 
 
 class TaskCountChangeFacts(BaseModel):
-    """A change of the number of jobs, or a refusal: `after` is `before` then."""
+    """A change of the number of jobs. `after` equals `before` if the change was refused."""
 
     at: datetime
     before: int
@@ -27,7 +27,7 @@ class TaskCountChangeFacts(BaseModel):
 
 
 class TaskCountFacts(BaseModel):
-    """How many jobs a supervisor wants, and why; `min` and `max` are those of its scaling, null without it."""
+    """How many jobs a supervisor wants, and why. `min` and `max` are the limits of its scaling, and null without it."""
 
     wanted: int | None
     configured: int | None
@@ -54,7 +54,7 @@ class SupervisedJobFacts(BaseModel):
 
 
 class LagPointFacts(BaseModel):
-    """The lag of a source at an instant, in milliseconds, and what all jobs had counted by then."""
+    """The lag of a source at an instant, in milliseconds, and the counters of all jobs at that time."""
 
     at: datetime
     oldest_ms: int | None
@@ -63,7 +63,7 @@ class LagPointFacts(BaseModel):
 
 
 class LagFacts(BaseModel):
-    """The lag of a source and its unfinished partitions, in milliseconds; null where it is unknown."""
+    """The lag of a source and its unfinished partitions, in milliseconds; null if it is unknown."""
 
     at: datetime | None
     oldest_ms: int | None
@@ -74,7 +74,7 @@ class LagFacts(BaseModel):
 
 
 class SupervisorErrorFacts(BaseModel):
-    """Something that went wrong; `partition` and `owner` say where, if that is known."""
+    """An error. `partition` and `owner` are where it occurred, if that is known."""
 
     at: datetime
     error_class: str
@@ -85,20 +85,20 @@ class SupervisorErrorFacts(BaseModel):
 
 
 class JobStats(BaseModel):
-    """What a job counted since its start, and its averages a second, by window."""
+    """The counters of a job since its start, and their rates per second, by window."""
 
     totals: dict[str, int]
     rates: dict[str, dict[str, float]]
 
 
 class SupervisorStats(JobStats):
-    """The same of all jobs, of `totals` those that have ended too; `jobs` by owner."""
+    """The counters of all jobs; `totals` includes jobs that have ended. `jobs` are by owner."""
 
     jobs: dict[str, JobStats]
 
 
 class SupervisorStatus(BaseModel):
-    """How a supervisor stands."""
+    """The status of a supervisor."""
 
     source: str
     dag_id: str
@@ -115,7 +115,7 @@ class SupervisorStatus(BaseModel):
     spec_at: datetime | None
     at_least_once: list[str]
     started_at: datetime | None
-    looked_at: datetime | None
+    polled_at: datetime | None
     is_supervised: bool
     supervised_until: datetime | None
     task_count: TaskCountFacts
@@ -129,7 +129,7 @@ class SupervisorStatus(BaseModel):
 
 
 class SupervisorList(BaseModel):
-    """How supervisors stand, by source; `lag_series`, and `partitions` of their `lag`, are empty."""
+    """The status of supervisors, by source. `lag_series`, and `partitions` of their `lag`, are empty."""
 
     as_of: datetime
     supervisors: list[SupervisorStatus]
@@ -145,14 +145,14 @@ class SupervisorHealth(BaseModel):
 
 
 class SourceStats(SupervisorStats):
-    """What the jobs of a supervisor counted."""
+    """The counters of a supervisor's jobs."""
 
     source: str
     generated_at: datetime
 
 
 class ParseErrors(BaseModel):
-    """The bad records that jobs reported last, the latest first; what is known of each differs."""
+    """The bad records that jobs reported last, the latest first. Their fields differ."""
 
     source: str
     errors: list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""Who held which partition when."""
+"""The history of leases: which owner held which partition, and when."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_provider_coordination.ui.models.values import Owner
 
 
 class HoldingFacts(BaseModel):
-    """A time during which one owner held a partition; `began_at` is null where that is not kept any more."""
+    """A time during which one owner held a partition. `began_at` is null if the history no longer has it."""
 
     owner: Owner
     began_at: datetime | None
@@ -22,18 +22,18 @@ class HoldingFacts(BaseModel):
 
 
 class PartitionLine(BaseModel):
-    """Who held a partition, the first first."""
+    """The owners of a partition, the first one first."""
 
     partition_key: str
     holdings: list[HoldingFacts]
 
 
 class Timeline(BaseModel):
-    """Who held which partition when; `complete` says whether that is all of it."""
+    """The owners of partitions over time. `complete` is whether nothing is missing."""
 
     as_of: datetime
     since: datetime
     until: datetime
-    history: bool
+    has_history: bool
     complete: bool
     partitions: list[PartitionLine]

@@ -1,4 +1,4 @@
-"""What several answers and bodies hold: keys, reasons, owners."""
+"""Values that several models share: keys, reasons, owners."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_REASON_CHARACTERS = 500
 MAX_PARTITIONS_AT_ONCE = 500
 
 NO_NUL = r"^[^\x00]*$"
-"""What every store takes."""
+"""What every store accepts."""
 
 
 def _usable_key(text: str) -> str:
@@ -25,13 +25,13 @@ def _usable_key(text: str) -> str:
 
 
 Key = Annotated[str, AfterValidator(_usable_key)]
-"""A key that every store takes, as they are of partitions and of other items."""
+"""A key of a partition or of another item that every store accepts."""
 
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_REASON_CHARACTERS)]
 
 
 class Owner(BaseModel):
-    """Who holds a lease. All but `name` is null where the name is of another form than a task's."""
+    """The owner of a lease. All fields but `name` are null if the owner is not a task."""
 
     name: str
     host: str | None = None

@@ -1,4 +1,4 @@
-"""What a person asks of a supervisor, and what becomes of it."""
+"""Actions on supervisors, and their outcomes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from airflow_provider_coordination.ui.models.values import MAX_PARTITIONS_AT_ONC
 class SubmitBody(ReasonBody):
     """A spec, and why it is submitted.
 
-    `replacing` is the version that it was made from: another one stays. The source is asked first unless `connect` is
-    false.
+    `replacing` is the version that it was made from. If another version is in effect, it stays. The spec is checked
+    against the source first unless `connect` is false.
     """
 
     spec: dict[str, Any]
@@ -25,13 +25,13 @@ class SubmitBody(ReasonBody):
 
 
 class ResetAllBody(ReasonBody):
-    """Where every source is read from, and why."""
+    """The target position of a reset of every source, and the reason."""
 
     to: Annotated[str, StringConstraints(min_length=1, max_length=200)] = EARLIEST
 
 
 class ResetBody(ResetAllBody):
-    """Where a source is read from, or the partitions in `positions`, each from its own; and why."""
+    """The target position of a reset of a source, or of each partition in `positions`, and the reason."""
 
     positions: Annotated[
         dict[str, Annotated[str, StringConstraints(min_length=1, max_length=200)]] | None,
@@ -40,7 +40,7 @@ class ResetBody(ResetAllBody):
 
 
 class SubmissionFacts(BaseModel):
-    """What became of a spec: the version that rules, and what follows from it."""
+    """The outcome of a submission: the version that is in effect, and its consequence."""
 
     version: int
     change: Literal["NONE", "COSMETIC", "SUPERVISION", "JOBS"]
@@ -50,7 +50,7 @@ class SubmissionFacts(BaseModel):
 
 
 class ResetOutcomeFacts(BaseModel):
-    """What became of a partition; `error` says why nothing was done, and is empty if it was."""
+    """The outcome for one partition. `error` is why nothing was done, and empty on success."""
 
     partition_key: str
     action: str
@@ -58,18 +58,18 @@ class ResetOutcomeFacts(BaseModel):
 
 
 class ResetFacts(BaseModel):
-    """What became of a reset; `left` are the partitions that stay as they are, and why."""
+    """The outcome of a reset. `unchanged` has the partitions that were not reset, and why."""
 
     outcomes: list[ResetOutcomeFacts]
-    left: dict[str, str]
+    unchanged: dict[str, str]
     warnings: list[str]
     supervisor: SupervisorStatus
 
 
 class VerbOutcomeFacts(BaseModel):
-    """What a verb for all came to for one supervisor; `detail` says why nothing was done.
+    """The outcome for one supervisor of an action on all. `detail` is why nothing was done.
 
-    `has_failed`: it makes sense as the supervisor stands, and may be tried again.
+    `has_failed` is true if the action applies to the supervisor's state, and may be tried again.
     """
 
     source: str
@@ -79,6 +79,6 @@ class VerbOutcomeFacts(BaseModel):
 
 
 class VerbOutcomes(BaseModel):
-    """What a verb for all supervisors came to, by source."""
+    """The outcomes of an action on all supervisors, by source."""
 
     results: list[VerbOutcomeFacts]

@@ -10,16 +10,16 @@ from airflow_provider_coordination.ui.models.values import Owner
 
 
 class JobFacts(BaseModel):
-    """A Spark job that is followed through the store; `ui_url` leads on to its Spark UI while it runs."""
+    """A Spark job that is followed through the store. `ui_url` redirects to its Spark UI while it runs."""
 
     state: str
     application_id: str | None
     ui_url: str | None
-    stop: str | None
+    stop_reason: str | None
 
 
 class WorkerRow(BaseModel):
-    """A worker: who has registered, or holds a lease without having done so (`registered_until` is null then)."""
+    """A worker. `registered_until` is null for one that holds a lease and has not registered."""
 
     owner: Owner
     registered_until: datetime | None
@@ -31,7 +31,7 @@ class WorkerRow(BaseModel):
 
 
 class WorkerList(BaseModel):
-    """The workers of a source; `complete` says whether every lease was counted."""
+    """The workers of a source. `complete` is whether every lease was counted."""
 
     as_of: datetime
     workers: list[WorkerRow]

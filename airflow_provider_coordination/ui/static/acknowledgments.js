@@ -1,17 +1,17 @@
-/** The batches that wait for somebody's word: how long still, whose word is missing, and giving it. */
+/** The batches that await acknowledgment: the time left, the missing handles, and their release. */
 
-import { ask } from "./api.js";
+import { request } from "./api.js";
 import { C, Fragment, h, useState } from "./host.js";
 import { useLive } from "./live.js";
-import { setVersionSeen } from "./action_requests.js";
-import { LookOnly, OrderButtons, useOrder } from "./action_widgets.js";
-import { Ago, Copy, Shortened, To } from "./widgets.js";
+import { setVersionToSend } from "./action_requests.js";
+import { ReadOnlyNote, ActionButtons, useAction } from "./action_widgets.js";
+import { RelativeTime, CopyButton, Shortened, PageLink } from "./widgets.js";
 import { sourceApi, withParameters } from "./urls.js";
-import { Nothing, Shown } from "./problems.js";
+import { EmptyState, LiveContent } from "./problems.js";
 import { ReasonDialog } from "./reason_dialog.js";
 import { Sinks } from "./sinks.js";
 import { SmallTable } from "./small_table.js";
-import { useTell } from "./messages.js";
+import { useMessage } from "./messages.js";
 import { countText, plural } from "./text.js";
 import { useNow } from "./clock.js";
 import { duration, secondsUntil } from "./time.js";
@@ -19,11 +19,11 @@ import { duration, secondsUntil } from "./time.js";
 const LIMIT = 500;
 
 /**
- * Return the handles that still owe something: the job's own last, since nobody else can speak for them.
+ * Return the handles with open references. Those of sinks come last, as only the job releases them.
  *
  * @param {AcknowledgmentSet} set
  */
-function owing(set) {
+function openHandlesOf(set) {
   const sinks = new Set(set.sinks);
   return Object.entries(set.references)
     .filter(([, count]) => count > 0)
@@ -32,7 +32,7 @@ function owing(set) {
 }
 
 /** @param {{set: AcknowledgmentSet}} props */
-function Left({ set }) {
+function TimeLeft({ set }) {
   const now = useNow();
   const left = secondsUntil(set.expires_at, now);
   const isSoon = left < Math.max(60, set.timeout_seconds * 0.1);
@@ -42,7 +42,7 @@ function Left({ set }) {
     h(
       C.Text,
       { color: isSoon ? "orange.fg" : undefined, fontWeight: isSoon ? "semibold" : undefined, whiteSpace: "nowrap" },
-      left > 0 ? `${duration(left)} left` : `${duration(left)} over`,
+      left > 0 ? `${duration(left)} left` : `${duration(left)} overdue`,
     ),
     h(
       C.Box,
@@ -65,8 +65,8 @@ function Left({ set }) {
 }
 
 /** @param {{set: AcknowledgmentSet}} props */
-function Missing({ set }) {
-  const owed = owing(set);
+function OpenHandles({ set }) {
+  const owed = openHandlesOf(set);
   return h(
     C.Stack,
     { gap: 0.5 },
@@ -76,68 +76,68 @@ function Missing({ set }) {
         { key: handle, gap: 1.5, align: "center" },
         h(C.Code, { size: "sm", variant: "surface", overflowWrap: "anywhere", minW: 0 }, handle),
         count > 1 && `×${count}`,
-        isSink && h(C.Text, { fontSize: "xs", color: "fg.muted", flexShrink: 0 }, "from its job"),
+        isSink && h(C.Text, { fontSize: "xs", color: "fg.muted", flexShrink: 0 }, "released by the job"),
       ),
     ),
-    owed.length === 0 && h(C.Text, { color: "fg.muted" }, "nothing; it is about to end"),
-    h(C.Text, { fontSize: "xs", color: "fg.muted" }, `${Math.round(set.progress * 100)} % given`),
+    owed.length === 0 && h(C.Text, { color: "fg.muted" }, "none: it is about to end"),
+    h(C.Text, { fontSize: "xs", color: "fg.muted" }, `progress ${Math.round(set.progress * 100)} %`),
   );
 }
 
-const GOOD = {
+const ACKNOWLEDGE = {
   name: "acknowledge",
   verb: "Acknowledge",
   palette: "green",
-  text: "Says that the batch arrived. When nothing more is missing, the checkpoint moves over it.",
-  risk: "Acknowledging what is not there loses it.",
+  text: "Confirms that the batch arrived. Once every handle has confirmed it, the checkpoint moves past it.",
+  risk: "If the data did not arrive, it is lost.",
 };
-const BAD = {
+const REJECT = {
   name: "reject",
   verb: "Reject",
   palette: "red",
-  text: "Says that the batch did not arrive. It is delivered again, and the failure is counted.",
-  risk: "After several failures in a row its partition is put aside.",
+  text: "Reports that the batch did not arrive. It is delivered again, and the failure is counted.",
+  risk: "After several failures in a row, its partition is closed for a while, then parked.",
 };
 
 /** @param {boolean} positive */
-function verdictOf(positive) {
-  return positive ? GOOD : BAD;
+function releaseOf(positive) {
+  return positive ? ACKNOWLEDGE : REJECT;
 }
 
 /** @type {Record<string, string>} */
 const EFFECTS = {
-  late: "too late: the set had ended",
-  duplicate: "given before: nothing changed",
+  late: "too late, the set had already ended",
+  duplicate: "already released, nothing changed",
 };
 
 /**
- * The dialog of a word.
+ * The dialog that releases a handle.
  *
  * @param {{
  *   place: Place, set: AcknowledgmentSet, now: AcknowledgmentSet|null, positive: boolean, onClose: () => void,
  *   refresh: () => void,
  * }} props
- *     `set` as it was when the dialog opened, `now` as it is; null where it has ended
+ *     `set` is its state when the dialog opened, `now` its current state; null if it has ended
  */
-function Verdict({ place, set, now, positive, onClose, refresh }) {
-  const { verb, palette, text, risk } = verdictOf(positive);
-  const owed = owing(set);
+function ReleaseDialog({ place, set, now, positive, onClose, refresh }) {
+  const { verb, palette, text, risk } = releaseOf(positive);
+  const owed = openHandlesOf(set);
   const [handle, setHandle] = useState(owed[0]?.handle ?? "");
-  const { give, ...order } = useOrder();
-  const tell = useTell();
+  const { run, ...attempt } = useAction();
+  const showMessage = useMessage();
   /** @param {string} reason */
   const onConfirm = (reason) =>
-    give(async () => {
+    run(async () => {
       const path = `acknowledgments/${encodeURIComponent(set.set_id)}/release`;
-      const body = { positive, reason, version: setVersionSeen(now, set), ...(handle ? { handle } : {}) };
-      const { effect } = await ask(sourceApi(place.connection, place.source, path), { body });
-      tell(`${verb}: ${EFFECTS[effect] ?? `${handle || "the batch"} is told`}.`);
+      const body = { positive, reason, version: setVersionToSend(now, set), ...(handle ? { handle } : {}) };
+      const { effect } = await request(sourceApi(place.connection, place.source, path), { body });
+      showMessage(`${verb}: ${EFFECTS[effect] ?? `${handle || "the batch"} is released`}.`);
       refresh();
       onClose();
     });
   return h(
     ReasonDialog,
-    { title: `${verb} this batch?`, text, risk, verb, palette, ...order, onConfirm, onClose },
+    { title: `${verb} this batch?`, text, risk, verb, palette, ...attempt, onConfirm, onClose },
     h(
       C.Box,
       { fontSize: "sm", borderWidth: 1, borderColor: "border", borderRadius: "md", p: 2 },
@@ -149,7 +149,7 @@ function Verdict({ place, set, now, positive, onClose, refresh }) {
       h(
         C.Field.Root,
         null,
-        h(C.Field.Label, null, "Whose word"),
+        h(C.Field.Label, null, "Handle"),
         h(
           C.NativeSelect.Root,
           null,
@@ -160,7 +160,7 @@ function Verdict({ place, set, now, positive, onClose, refresh }) {
               h(
                 "option",
                 { key: each.handle, value: each.handle },
-                each.isSink ? `${each.handle} (its job gives this one)` : each.handle,
+                each.isSink ? `${each.handle} (normally released by the job)` : each.handle,
               ),
             ),
           ),
@@ -177,21 +177,21 @@ function Verdict({ place, set, now, positive, onClose, refresh }) {
  */
 export function AcknowledgmentsPage({ place, card, connection, search }) {
   const live = useLive(sourceApi(place.connection, place.source, `acknowledgments?limit=${LIMIT}`));
-  const [verdict, setVerdict] = useState(/** @type {{set: AcknowledgmentSet, positive: boolean}|null} */ (null));
+  const [release, setRelease] = useState(/** @type {{set: AcknowledgmentSet, positive: boolean}|null} */ (null));
   return h(
     C.Box,
     { minW: 0 },
     card !== null && h(Sinks, { sinks: card.sinks }),
-    h(Shown, {
+    h(LiveContent, {
       live,
       what: "acknowledgments",
       connection: place.connection,
       children: (sets) =>
         sets.length === 0
-          ? h(Nothing, {
+          ? h(EmptyState, {
               key: "none",
-              title: "Nobody waits for a word",
-              text: "Batches appear here while they wait to be acknowledged by a check, a load, or a system outside.",
+              title: "No pending acknowledgments",
+              text: "Batches appear here while they await acknowledgment by a check, a load, or an external system.",
               icon: "check",
               kind: "empty",
             })
@@ -202,10 +202,10 @@ export function AcknowledgmentsPage({ place, card, connection, search }) {
                 C.Text,
                 { fontSize: "sm", color: "fg.muted", mb: 2 },
                 sets.length === LIMIT
-                  ? `The ${LIMIT} that end first`
-                  : `${plural(sets.length, "batch waits", "batches wait")}, those that end soonest first.`,
+                  ? `The ${LIMIT} batches that expire first.`
+                  : `${plural(sets.length, "batch awaits", "batches await")} acknowledgment. Those that expire first come first.`,
               ),
-              h(LookOnly, { connection }),
+              h(ReadOnlyNote, { connection }),
               h(SmallTable, {
                 label: "Pending acknowledgment sets",
                 rows: sets,
@@ -222,10 +222,10 @@ export function AcknowledgmentsPage({ place, card, connection, search }) {
                           C.Flex,
                           { minW: 0, align: "center" },
                           h(Shortened, { text: set.batch_id, fontFamily: "mono", fontSize: "xs" }),
-                          h(Copy, { text: set.set_id, label: `Copy the name of the set ${set.set_id}` }),
+                          h(CopyButton, { text: set.set_id, label: `Copy the id of the set ${set.set_id}` }),
                         ),
                         h(
-                          To,
+                          PageLink,
                           {
                             to: { search: withParameters(search, { partition: set.partition_key }) },
                             fontSize: "xs",
@@ -237,26 +237,26 @@ export function AcknowledgmentsPage({ place, card, connection, search }) {
                         ),
                       ),
                   },
-                  { name: "left", title: "Time left", cell: (set) => h(Left, { set }) },
-                  { name: "missing", title: "Missing", cell: (set) => h(Missing, { set }) },
+                  { name: "left", title: "Time left", cell: (set) => h(TimeLeft, { set }) },
+                  { name: "missing", title: "Missing handles", cell: (set) => h(OpenHandles, { set }) },
                   {
                     name: "records",
                     title: "Records",
                     align: "end",
                     cell: (set) => countText(set.batch.records ?? null),
                   },
-                  { name: "since", title: "Waits since", cell: (set) => h(Ago, { instant: set.created_at }) },
+                  { name: "since", title: "Waiting since", cell: (set) => h(RelativeTime, { instant: set.created_at }) },
                   ...(connection?.may_change
                     ? [
                         {
                           name: "actions",
-                          title: "Your word",
+                          title: "Actions",
                           maxW: "none",
                           cell: (/** @type {AcknowledgmentSet} */ set) =>
-                            h(OrderButtons, {
-                              orders: [GOOD, BAD].map((each) => ({ ...each, isDisabled: owing(set).length === 0 })),
+                            h(ActionButtons, {
+                              actions: [ACKNOWLEDGE, REJECT].map((each) => ({ ...each, isDisabled: openHandlesOf(set).length === 0 })),
                               connection,
-                              onPick: (name) => setVerdict({ set, positive: name === GOOD.name }),
+                              onPick: (name) => setRelease({ set, positive: name === ACKNOWLEDGE.name }),
                             }),
                         },
                       ]
@@ -265,13 +265,13 @@ export function AcknowledgmentsPage({ place, card, connection, search }) {
               }),
             ),
     }),
-    verdict !== null &&
-      h(Verdict, {
-        ...verdict,
-        now: live.answer?.find((/** @type {AcknowledgmentSet} */ each) => each.set_id === verdict.set.set_id) ?? null,
+    release !== null &&
+      h(ReleaseDialog, {
+        ...release,
+        now: live.answer?.find((/** @type {AcknowledgmentSet} */ each) => each.set_id === release.set.set_id) ?? null,
         place,
         refresh: live.refresh,
-        onClose: () => setVerdict(null),
+        onClose: () => setRelease(null),
       }),
   );
 }

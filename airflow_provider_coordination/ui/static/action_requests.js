@@ -1,15 +1,15 @@
-/** How an order for many partitions is put into requests, and which version of each thing a person saw. */
+/** How an action on many partitions is split into requests, and which version of each item it names. */
 
 const MOST = 400;
 const CHARACTERS = 36000;
 
 /**
- * Return the partitions of an order in groups that each fit into a request: the API takes 500 at once, and 48,000
- * characters, since Airflow's audit log keeps each request.
+ * Return the partitions of an action in groups that each fit into a request. The API accepts 500 partitions and 48,000
+ * characters at once, as Airflow's audit log keeps each request.
  *
  * @param {{key: string, version: number}[]} partitions
  */
-export function inRequests(partitions) {
+export function requestGroups(partitions) {
   /** @type {{key: string, version: number}[][]} */
   const groups = [];
   let room = 0;
@@ -26,7 +26,7 @@ export function inRequests(partitions) {
 }
 
 /**
- * Return how long it is as the server counts: what is not ASCII is written as six characters.
+ * Return the length of a partition as the server counts it: a character that is not ASCII counts as six.
  *
  * @param {{key: string, version: number}} partition
  */
@@ -38,39 +38,39 @@ function sizeOf(partition) {
 }
 
 /**
- * Return the version that a person saw. A renewal makes a new version and nothing that they would decide otherwise for,
- * so while owner and status are as they were when the dialog opened, it is the one that is shown now.
+ * Return the version of a partition that an action names. A renewal makes a new version that changes no decision. So it
+ * is the version shown now, as long as owner and status are the same as when the dialog opened.
  *
  * @param {Row} row as it is shown now
  * @param {Row} before as it was shown when the dialog opened
  */
-export function versionSeen(row, before) {
+export function versionToSend(row, before) {
   const isSame = before.status === row.status && before.owner?.name === row.owner?.name;
   return isSame ? row.version : before.version;
 }
 
 /**
- * Return the version of an acknowledgment set that a person saw. Progress makes a new version as well; it is the one that
- * is shown now while the same is owed as when the dialog opened.
+ * Return the version of an acknowledgment set that an action names. Progress makes a new version too. So it is the
+ * version shown now, as long as the open references are the same as when the dialog opened.
  *
- * @param {AcknowledgmentSet|null} set as it is shown now; null where it has ended
+ * @param {AcknowledgmentSet|null} set as it is shown now; null if it has ended
  * @param {AcknowledgmentSet} before as it was shown when the dialog opened
  */
-export function setVersionSeen(set, before) {
-  return set !== null && owedBy(set) === owedBy(before) ? set.version : before.version;
+export function setVersionToSend(set, before) {
+  return set !== null && openReferencesOf(set) === openReferencesOf(before) ? set.version : before.version;
 }
 
 /** @param {{state: string, references: Record<string, number>}} props */
-function owedBy({ state, references }) {
+function openReferencesOf({ state, references }) {
   return JSON.stringify([state, Object.entries(references).toSorted()]);
 }
 
 /**
- * Return the later of two sights of a partition; the second may be missing.
+ * Return the later of two versions of a partition; the second may be missing.
  *
  * @param {Row} row
  * @param {Row|undefined} other
  */
-export function laterOf(row, other) {
+export function laterVersion(row, other) {
   return other !== undefined && other.version > row.version ? other : row;
 }

@@ -1,23 +1,23 @@
-/** What all orders have in common: their buttons, asking the API, and saying what became of each thing. */
+/** What all actions share: their buttons, their requests to the API, and their outcomes. */
 
 import { C, h, useEffect, useRef, useState } from "./host.js";
-import { lookOnly } from "./permissions.js";
+import { readOnlyText } from "./permissions.js";
 
 const LISTED = 20;
 
 /**
- * The buttons that open the dialogs of orders. Those who may only look have none.
+ * The buttons that open the dialogs of actions. Users with read-only access have none.
  *
  * @param {{
- *   orders: Order[], connection: Api.ConnectionRow|null, onPick: (name: any) => void, size?: string,
+ *   actions: ActionOption[], connection: Api.ConnectionRow|null, onPick: (name: any) => void, size?: string,
  * }} props
  */
-export function OrderButtons({ orders, connection, onPick, size = "xs" }) {
-  if (!connection?.may_change || orders.length === 0) return null;
+export function ActionButtons({ actions, connection, onPick, size = "xs" }) {
+  if (!connection?.may_change || actions.length === 0) return null;
   return h(
     C.Flex,
     { gap: 2, wrap: "wrap" },
-    ...orders.map(({ name, verb, text, palette, isDisabled }) =>
+    ...actions.map(({ name, verb, text, palette, isDisabled }) =>
       h(
         C.Button,
         {
@@ -37,53 +37,53 @@ export function OrderButtons({ orders, connection, onPick, size = "xs" }) {
 }
 
 /**
- * What those read who may look and not act, in place of buttons.
+ * The note that users with read-only access see instead of buttons.
  *
  * @param {{connection: Api.ConnectionRow|null}} props
  */
-export function LookOnly({ connection }) {
+export function ReadOnlyNote({ connection }) {
   if (connection === null || connection.may_change) return null;
   return h(
     C.Text,
-    { fontSize: "xs", color: "fg.muted", "data-look-only": true },
-    lookOnly(connection.connection_id),
+    { fontSize: "xs", color: "fg.muted", "data-read-only": true },
+    readOnlyText(connection.connection_id),
   );
 }
 
 /**
- * Return what gives an order: whether it is on its way, and why it failed, as `ReasonDialog` takes them.
+ * Return what runs an action, whether it is running, and why it failed, as `ReasonDialog` expects them.
  *
- * @returns {{give: (act: () => Promise<void>) => Promise<void>, isBusy: boolean, problem: ProblemLike|null}}
+ * @returns {{run: (act: () => Promise<void>) => Promise<void>, isBusy: boolean, problem: ProblemLike|null}}
  */
-export function useOrder() {
+export function useAction() {
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState(/** @type {ProblemLike|null} */ (null));
   /** @param {() => Promise<void>} act */
-  const give = async (act) => {
+  const run = async (act) => {
     setBusy(true);
     setProblem(null);
     try {
       await act();
     } catch (error) {
-      // What is no answer of the server is about what the person wrote.
+      // An error that is no response of the server is about the user's input.
       const kind = /** @type {Partial<ProblemLike>} */ (error).kind ?? "refused";
       setProblem({ kind, message: error instanceof Error ? error.message : String(error), status: null });
     } finally {
       setBusy(false);
     }
   };
-  return { give, isBusy, problem };
+  return { run, isBusy, problem };
 }
 
 /**
- * What became of an order: what is worth a look, one by one.
+ * The outcomes of an action that the user should read, one by one.
  *
  * @param {{
  *   title: string, items: {key: string, palette?: string, outcome?: string, content: Content}[], children?: Content,
  * }} props
  */
 export function Outcomes({ title, items, children }) {
-  // What had the focus is gone: whoever hears the page goes on here.
+  // The element with the focus is gone: screen readers continue here.
   const top = useRef(/** @type {HTMLElement|null} */ (null));
   useEffect(() => top.current?.focus(), []);
   return h(

@@ -1,48 +1,52 @@
-/** What a person may order for partitions: it is done to what the person saw, and says what became of each. */
+/** Actions on partitions. Each one names the versions that the user saw, and shows the outcome for each partition. */
 
-import { ask } from "./api.js";
+import { request } from "./api.js";
 import { C, Fragment, h, useRef, useState } from "./host.js";
-import { inRequests, laterOf, versionSeen } from "./action_requests.js";
-import { LookOnly, OrderButtons, Outcomes, useOrder } from "./action_widgets.js";
+import { requestGroups, laterVersion, versionToSend } from "./action_requests.js";
+import { ReadOnlyNote, ActionButtons, Outcomes, useAction } from "./action_widgets.js";
 import { Chip, Shortened } from "./widgets.js";
 import { sourceApi } from "./urls.js";
 import { ReasonDialog } from "./reason_dialog.js";
 import { EARLIEST, TargetField, targetText } from "./reset_target.js";
 import { actionsFor } from "./states.js";
-import { useTell } from "./messages.js";
+import { useMessage } from "./messages.js";
 import { plural } from "./text.js";
 
 const LISTED = 6;
 
-/** What can be done to partitions. `risk` says the worst that it does. */
+/** The actions on partitions. `risk` is the worst consequence. */
 const ACTIONS = {
   release: {
     verb: "Release",
     done: "Released",
     palette: "brand",
-    text: "Ends the lease now, whoever holds it, so that another job can take it. Progress is kept.",
-    risk: "If its job lives after all, the work in hand is done again. Nothing is delivered twice.",
+    text: "Ends the lease now, so that another job can take the partition. Progress is kept.",
+    textForMany: "Ends the leases now, so that other jobs can take the partitions. Progress is kept.",
+    risk: "If the owner is still running, its work in progress is repeated. Nothing is delivered twice.",
   },
   reopen: {
     verb: "Reopen",
     done: "Reopened",
     palette: "brand",
-    text: "Makes it available now, and forgets its failures. Progress is kept.",
-    risk: "None. If the cause is not mended, it fails and is put aside again.",
+    text: "Makes the partition available now and resets its failure count. Progress is kept.",
+    textForMany: "Makes the partitions available now and resets their failure counts. Progress is kept.",
+    risk: "None. If the cause is not fixed, the partition fails and parks again.",
   },
   park: {
     verb: "Park",
     done: "Parked",
     palette: "brand",
-    text: "Puts it aside until somebody reopens it, whoever holds it. Progress is kept.",
-    risk: "Nobody works on it until then, and a stream trims its data.",
+    text: "Stops all work on the partition until a user reopens it. Progress is kept.",
+    textForMany: "Stops all work on the partitions until a user reopens them. Progress is kept.",
+    risk: "A stream may trim data that is not read in time.",
   },
   reset: {
     verb: "Reset",
     done: "Reset",
     palette: "red",
-    text: "Makes it start anew from the position below, whatever its state.",
-    risk: "What was delivered after that position is delivered once more; what lies before it and is not delivered is passed over.",
+    text: "Restarts the partition at the position below, whatever its state.",
+    textForMany: "Restarts the partitions at the position below, whatever their states.",
+    risk: "Data after that position is delivered again. Undelivered data before it is skipped.",
   },
 };
 
@@ -50,54 +54,54 @@ const ACTIONS = {
  * The dialog of an action on partitions.
  *
  * @param {{place: Place, action: Action, rows: Row[], onClose: (done: boolean) => void}} props rows as they are shown
- *     now; while the dialog is open they may be refreshed. It is for those for which the action made sense when it opened
+ *     now; they may be refreshed while the dialog is open. The action applies to those that allowed it when it opened
  */
 export function ActionDialog({ place, action, rows, onClose }) {
-  const { verb, done, palette, text, risk } = ACTIONS[action];
-  const tell = useTell();
-  // What it is for is settled when it opens: what changes then is told as such, and does not slip out of the order.
-  const [seen, setSeen] = useState(() => rows.filter((row) => actionsFor(row).includes(action)));
-  const [leftOut, setLeftOut] = useState(rows.length - seen.length);
-  const became = useRef(/** @type {Api.ActionResult[]} */ ([]));
-  const { give, ...order } = useOrder();
+  const { verb, done, palette, text, textForMany, risk } = ACTIONS[action];
+  const showMessage = useMessage();
+  // The partitions are fixed when the dialog opens. A later change is reported as stale, and removes none of them.
+  const [selected, setSelected] = useState(() => rows.filter((row) => actionsFor(row).includes(action)));
+  const [leftOut, setLeftOut] = useState(rows.length - selected.length);
+  const outcomes = useRef(/** @type {Api.ActionResult[]} */ ([]));
+  const { run, ...attempt } = useAction();
   const [results, setResults] = useState(/** @type {Api.ActionResult[]|null} */ (null));
   const [target, setTarget] = useState(EARLIEST);
   const latest = new Map(rows.map((row) => [row.partition_key, row]));
-  const shown = seen.map((row) => laterOf(row, latest.get(row.partition_key)));
+  const shown = selected.map((row) => laterVersion(row, latest.get(row.partition_key)));
 
   const hasPositions = shown.every((row) => row.has_positions);
 
   /** @param {string} reason */
   const confirm = (reason) => {
-    const asked = shown.map((row, at) => ({ key: row.partition_key, version: versionSeen(row, seen[at]) }));
+    const requested = shown.map((row, at) => ({ key: row.partition_key, version: versionToSend(row, selected[at]) }));
     const to = action === "reset" ? { to: targetText(target) } : {};
-    return give(async () => {
+    return run(async () => {
       try {
-        for (const partitions of inRequests(asked)) {
+        for (const partitions of requestGroups(requested)) {
           const body = { partitions, reason, ...to };
-          const answer = await ask(sourceApi(place.connection, place.source, `partitions/${action}`), { body });
-          became.current.push(...answer.results);
+          const answer = await request(sourceApi(place.connection, place.source, `partitions/${action}`), { body });
+          outcomes.current.push(...answer.results);
         }
       } catch (error) {
-        // What was done is done: another try is for the rest.
-        const tried = new Set(became.current.map((result) => result.key));
-        setSeen(seen.filter((row) => !tried.has(row.partition_key)));
+        // Another attempt is only for the rest.
+        const tried = new Set(outcomes.current.map((result) => result.key));
+        setSelected(selected.filter((row) => !tried.has(row.partition_key)));
         throw error;
       }
-      if (became.current.every((result) => result.outcome === "done")) {
-        tell(`${done} ${plural(became.current.length, "partition")}.`);
+      if (outcomes.current.every((result) => result.outcome === "done")) {
+        showMessage(`${done} ${plural(outcomes.current.length, "partition")}.`);
         onClose(true);
         return;
       }
-      setResults(became.current);
+      setResults(outcomes.current);
     });
   };
   const again = () => {
     const stale = (results ?? []).flatMap((result) =>
       result.outcome === "stale" && result.partition !== null ? [result.partition] : [],
     );
-    became.current = [];
-    setSeen(stale);
+    outcomes.current = [];
+    setSelected(stale);
     setLeftOut(0);
     setResults(null);
   };
@@ -106,23 +110,17 @@ export function ActionDialog({ place, action, rows, onClose }) {
     ReasonDialog,
     {
       title: `${verb} ${name}?`,
-      text:
-        shown.length === 1
-          ? text
-          : text
-              .replace("Ends the lease", "Ends their leases")
-              .replace("Makes it", "Makes each")
-              .replace("Puts it", "Puts each"),
+      text: shown.length === 1 ? text : textForMany,
       risk,
       verb,
       palette,
-      ...order,
+      ...attempt,
       isDone: results !== null,
       doneContent: results && h(Results, { results, done, again }),
       onConfirm: confirm,
       onClose: () => onClose(results !== null),
     },
-    h(Listed, { rows: shown, leftOut }),
+    h(AffectedPartitions, { rows: shown, leftOut }),
     action === "reset" &&
       (hasPositions
         ? h(TargetField, {
@@ -131,12 +129,12 @@ export function ActionDialog({ place, action, rows, onClose }) {
             choices: ["earliest", "latest", "instant", ...(shown.length === 1 ? ["number"] : [])],
             onChange: setTarget,
           })
-        : h(C.Text, { fontSize: "sm" }, "From its beginning: sources of this kind have no other positions.")),
+        : h(C.Text, { fontSize: "sm" }, "From the start: sources of this kind have no other positions.")),
   );
 }
 
 /** @param {{rows: Row[], leftOut: number}} props */
-function Listed({ rows, leftOut }) {
+function AffectedPartitions({ rows, leftOut }) {
   return h(
     C.Stack,
     {
@@ -148,7 +146,7 @@ function Listed({ rows, leftOut }) {
       borderRadius: "md",
       p: 2,
       fontSize: "sm",
-      "aria-label": "What it is done to",
+      "aria-label": "Affected partitions",
     },
     ...rows
       .slice(0, LISTED)
@@ -165,16 +163,16 @@ function Listed({ rows, leftOut }) {
       h(
         C.Text,
         { as: "li", color: "fg.muted" },
-        `Not to ${plural(leftOut, "other")} that you selected: it makes no sense there.`,
+        `${plural(leftOut, "other selected partition is", "other selected partitions are")} left out: the action does not apply to them.`,
       ),
   );
 }
 
 /** @type {Record<string, [string, string]>} */
 const OUTCOMES = {
-  stale: ["Has changed since you looked: nothing was done", "orange"],
+  stale: ["It has changed since you opened the dialog. Nothing was done", "orange"],
   refused: ["Refused", "red"],
-  missing: ["Is not there any more", "gray"],
+  missing: ["It no longer exists", "gray"],
 };
 
 /** @param {{results: Api.ActionResult[], done: string, again: () => void}} props */
@@ -197,7 +195,7 @@ function Results({ results, done, again }) {
       h(
         C.Button,
         { size: "sm", variant: "outline", alignSelf: "flex-start", type: "button", onClick: again },
-        stale.length === 1 ? "Do it to it as it is now…" : `Do it to these ${stale.length} as they are now…`,
+        stale.length === 1 ? "Try again with its current state…" : `Try again with the current state of these ${stale.length}…`,
       ),
   );
 }
@@ -214,7 +212,7 @@ function Result({ result }) {
       h(
         C.Flex,
         { gap: 2, align: "center", mt: 1 },
-        "Now:",
+        "Current state:",
         h(Chip, { state: result.partition.state, size: "xs" }),
         result.partition.owner && h(Shortened, { text: result.partition.owner.name }),
       ),
@@ -222,14 +220,14 @@ function Result({ result }) {
 }
 
 /**
- * The buttons for what may be done to these partitions.
+ * The buttons of the actions that apply to these partitions.
  *
  * @param {{rows: Row[], connection: Api.ConnectionRow|null, onPick: (action: Action) => void}} props
  */
-export function ActionButtons({ rows, connection, onPick }) {
+export function PartitionActionButtons({ rows, connection, onPick }) {
   const possible = new Set(rows.flatMap((row) => actionsFor(row)));
-  const orders = /** @type {Action[]} */ (Object.keys(ACTIONS))
+  const actions = /** @type {Action[]} */ (Object.keys(ACTIONS))
     .filter((name) => possible.has(name))
     .map((name) => ({ name, verb: ACTIONS[name].verb, text: ACTIONS[name].text }));
-  return h(Fragment, null, h(OrderButtons, { orders, connection, onPick }), h(LookOnly, { connection }));
+  return h(Fragment, null, h(ActionButtons, { actions, connection, onPick }), h(ReadOnlyNote, { connection }));
 }

@@ -1,20 +1,20 @@
-/** The API below `/coordination`: questions that end in time, and problems by what a person can do about them. */
+/** The API below `/coordination`: requests with a timeout, and problems by what a user can do about them. */
 
 import { loginPath } from "./urls.js";
 import { ServerClock } from "./time.js";
 
-const PATIENCE_SECONDS = 15;
-/** An order is for hundreds of partitions, each a write of its own. */
-const PATIENCE_FOR_ORDERS_SECONDS = 60;
+const TIMEOUT_SECONDS = 15;
+/** An action may affect hundreds of partitions, each with its own write. */
+const ACTION_TIMEOUT_SECONDS = 60;
 
-/** The server's clock, as its answers tell it: one for all pages, as there is one server. */
+/** The server's clock, from the times in its responses. All pages share it, as there is one server. */
 export const clock = new ServerClock();
 
 /**
- * An answer that is none.
+ * A request that failed.
  *
- * `kind` is `session` (log in again), `forbidden`, `missing`, `stale` (it has changed since), `refused` (bad input),
- * `away` (the store does not answer), `offline` (the API server does not), or `broken` (the server failed).
+ * `kind` is `session` (log in again), `forbidden`, `missing`, `stale` (the item has changed since), `refused` (invalid
+ * input), `unavailable` (the store is), `offline` (the API server does not respond), or `broken` (the server failed).
  */
 export class Problem extends Error {
   /**
@@ -30,22 +30,22 @@ export class Problem extends Error {
 }
 
 /** @type {Record<number, string>} */
-const KINDS = { 401: "session", 403: "forbidden", 404: "missing", 409: "stale", 503: "away" };
+const KINDS = { 401: "session", 403: "forbidden", 404: "missing", 409: "stale", 503: "unavailable" };
 
 /**
- * Return what kind of problem an answer of the server is.
+ * Return the kind of problem of an error response.
  *
  * @param {number} status
  * @param {string} detail
  */
 function kindOf(status, detail) {
-  if (status === 403 && /JWT token/i.test(detail)) return "session"; // Airflow's word for one that has run out
+  if (status === 403 && /JWT token/i.test(detail)) return "session"; // Airflow's message for an expired token
   if (KINDS[status] !== undefined) return KINDS[status];
   return status >= 400 && status < 500 ? "refused" : "broken";
 }
 
 /**
- * Return the address of something below Airflow's own, wherever it is deployed.
+ * Return the URL of a path below Airflow's own URL, wherever Airflow is deployed.
  *
  * @param {string} path
  */
@@ -53,26 +53,26 @@ export function addressOf(path) {
   return new URL(path, document.baseURI).href;
 }
 
-/** Go where one logs in, and come back to this page from there. */
+/** Open the login page, which leads back to this page. */
 export function logIn() {
   globalThis.location.assign(addressOf(loginPath(globalThis.location)));
 }
 
 /**
- * Ask the API.
+ * Send a request to the API.
  *
  * @param {string} path below `/coordination/`
  * @param {{body?: Object, signal?: AbortSignal}} [options] a body makes it a POST
- * @returns {Promise<any>} the answer
- * @throws {Problem} where there is none; the signal's own error where it was called off
+ * @returns {Promise<any>} the response
+ * @throws {Problem} if the request fails; the signal's own error if it was cancelled
  */
-export async function ask(path, { body, signal } = {}) {
+export async function request(path, { body, signal } = {}) {
   signal?.throwIfAborted();
-  const patience = body === undefined ? PATIENCE_SECONDS : PATIENCE_FOR_ORDERS_SECONDS;
+  const timeout = body === undefined ? TIMEOUT_SECONDS : ACTION_TIMEOUT_SECONDS;
   const controller = new AbortController();
-  const callOff = () => controller.abort();
-  signal?.addEventListener("abort", callOff);
-  const timer = setTimeout(callOff, patience * 1000);
+  const cancel = () => controller.abort();
+  signal?.addEventListener("abort", cancel);
+  const timer = setTimeout(cancel, timeout * 1000);
   try {
     const answer = await fetch(addressOf(`coordination/${path}`), {
       method: body === undefined ? "GET" : "POST",
@@ -86,11 +86,11 @@ export async function ask(path, { body, signal } = {}) {
     signal?.throwIfAborted();
     if (error instanceof Problem) throw error;
     if (error instanceof Error && error.name === "AbortError")
-      throw new Problem("offline", `no answer within ${patience} s`);
-    throw new Problem("offline", "the API server cannot be reached");
+      throw new Problem("offline", `no response within ${timeout} s`);
+    throw new Problem("offline", "the API server is not reachable");
   } finally {
     clearTimeout(timer);
-    signal?.removeEventListener("abort", callOff);
+    signal?.removeEventListener("abort", cancel);
   }
 }
 
@@ -101,13 +101,13 @@ async function read(answer) {
   try {
     content = JSON.parse(text);
   } catch {
-    if (answer.ok) throw new Problem("broken", "the answer is no JSON", answer.status);
-    throw new Problem(kindOf(answer.status, text), `the API server answered ${answer.status}; its log says more`, answer.status);
+    if (answer.ok) throw new Problem("broken", "the response is not JSON", answer.status);
+    throw new Problem(kindOf(answer.status, text), `the API server returned status ${answer.status}; see its log`, answer.status);
   }
   if (!answer.ok) {
     const detail = typeof content?.detail === "string" ? content.detail : JSON.stringify(content?.detail ?? content);
     throw new Problem(kindOf(answer.status, detail), detail, answer.status);
   }
-  if (typeof content?.as_of === "string") clock.heard(content.as_of);
+  if (typeof content?.as_of === "string") clock.update(content.as_of);
   return content;
 }

@@ -1,4 +1,4 @@
-/** Lines over time: what is pointed at, or reached with the arrow keys, is said below the picture. */
+/** A line chart over time. The values at the pointer, or at the point chosen with the arrow keys, are shown below it. */
 
 import { C, h, useState } from "./host.js";
 import { Legend } from "./chart_controls.js";
@@ -12,14 +12,14 @@ import { duration, formatInstant } from "./time.js";
 const HEIGHT = 120;
 const FOOT = 18;
 const HEAD = 6;
-/** Where the values of the axis stand, left of the lines. */
+/** The width of the axis labels, left of the lines. */
 const SIDE = 66;
-/** As a style: Airflow's own styles say more than an attribute. */
+/** A style, as Airflow's own styles override attributes. */
 const TEXT = { fontSize: "11px" };
 const MUTED = "var(--chakra-colors-fg-muted)";
 
 /**
- * A short piece of a line, as it is drawn: those who do not tell its colour from another see its dashes.
+ * A short sample of a line. Its dashes distinguish it for users who do not see its colour.
  *
  * @param {{line: Line}} props
  */
@@ -52,11 +52,11 @@ export function Chart({ title, lines, window, unit, format }) {
   const frame = { ...window, width: Math.max(1, size.width - SIDE), height: HEIGHT, top };
   const gaps = shown.some((line) => line.isStep) ? [] : gapsOf(shown[0].points);
   const instants = [...new Set(shown.flatMap((line) => line.points.map(({ at }) => at)))].sort((a, b) => a - b);
-  // What was pointed at may have left the window.
+  // The chosen point may have left the window.
   const at = pointed !== null && instants.includes(pointed) ? pointed : null;
   const latest = instants.at(-1) ?? null;
   /** @param {number|null} instant */
-  const said = (instant) =>
+  const valuesAt = (instant) =>
     shown
       .map((line) => {
         const value = instant === null ? null : valueAt(line.points, instant, line.isStep);
@@ -64,9 +64,9 @@ export function Chart({ title, lines, window, unit, format }) {
       })
       .join(", ");
   const summary =
-    values.length === 0 ? "nothing is known yet" : `${said(latest)} now, ${format(Math.max(...values))} at most`;
-  const unseen = gaps.reduce((sum, gap) => sum + gap.until - gap.since, 0) / 1000;
-  const note = unseen > 0 ? `; nobody looked for ${duration(unseen)}` : "";
+    values.length === 0 ? "no data yet" : `${valuesAt(latest)} now, ${format(Math.max(...values))} at most`;
+  const unmeasured = gaps.reduce((sum, gap) => sum + gap.until - gap.since, 0) / 1000;
+  const note = unmeasured > 0 ? `; no measurements for ${duration(unmeasured)}` : "";
   /** @param {ReactKeyEvent} event */
   const onKeyDown = (event) => {
     const here = at === null ? instants.length : instants.indexOf(at);
@@ -102,7 +102,7 @@ export function Chart({ title, lines, window, unit, format }) {
         ref: measure,
         tabIndex: 0,
         role: "group",
-        "aria-label": `${title}: ${summary}${note}. The arrow keys go from point to point`,
+        "aria-label": `${title}: ${summary}${note}. Use the arrow keys to move from point to point`,
         position: "relative",
         onKeyDown,
         onBlur: () => setPointed(null),
@@ -212,7 +212,7 @@ export function Chart({ title, lines, window, unit, format }) {
         : h(
             C.Span,
             { color: "fg" },
-            `${formatInstant(new Date(at).toISOString(), zone)}: ${said(at)}`,
+            `${formatInstant(new Date(at).toISOString(), zone)}: ${valuesAt(at)}`,
           ),
     ),
   );

@@ -1,10 +1,10 @@
-/** What the two pictures, the family tree and the timeline, have in common. */
+/** The controls that the charts share. */
 
 import { C, h } from "./host.js";
 import { Dot } from "./widgets.js";
 
 /**
- * Chooses one of a few; what is chosen is in the address.
+ * A choice of a few options; the URL keeps it.
  *
  * @param {{label: string, value: string, options: [string, string][], onChange: (value: string) => void}} props
  */
@@ -30,16 +30,16 @@ export function Choice({ label, value, options, onChange }) {
 }
 
 /**
- * Whether one looks at the picture, or at the same as a list.
+ * The choice between a chart and the same data as a list.
  *
  * @param {{value: string, onChange: (value: string|null) => void}} props
  */
-export function AsChoice({ value, onChange }) {
+export function ViewChoice({ value, onChange }) {
   return h(Choice, {
-    label: "Show as",
+    label: "View",
     value,
     options: [
-      ["picture", "Picture"],
+      ["picture", "Chart"],
       ["list", "List"],
     ],
     onChange: (name) => onChange(name === "list" ? name : null),
@@ -47,7 +47,7 @@ export function AsChoice({ value, onChange }) {
 }
 
 /**
- * What a picture's colours and signs mean.
+ * The meaning of a chart's colours and marks.
  *
  * @param {{entries: LegendEntry[]}} props
  */
@@ -77,11 +77,11 @@ export function Legend({ entries }) {
 }
 
 /**
- * What is pointed at, or has the focus: always in the same place, so that nothing moves or is covered.
+ * The details of the item at the pointer or with the focus. They have a fixed place, so that nothing moves or is covered.
  *
  * @param {{children?: Content, hint: string}} props
  */
-export function Pointed({ children, hint }) {
+export function PointerDetails({ children, hint }) {
   return h(
     C.Box,
     {
@@ -102,13 +102,13 @@ export function Pointed({ children, hint }) {
 }
 
 /**
- * Return as much of a text as fits into a width; "" where it is too little to be of use.
+ * Return a text, shortened to a width; "" if too little of it would fit.
  *
  * @param {string} text
  * @param {number} width
  * @param {number} [perCharacter]
  */
-export function fitting(text, width, perCharacter = 6.6) {
+export function fittingText(text, width, perCharacter = 6.6) {
   const room = Math.floor(width / perCharacter);
   if (room < 3) return "";
   return text.length <= room ? text : `${text.slice(0, room - 1)}…`;

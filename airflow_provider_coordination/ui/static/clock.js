@@ -1,4 +1,4 @@
-/** The passing time on a page: ages that tick, and the zone that was chosen in Airflow's UI. */
+/** The current time on a page, and the time zone that is selected in Airflow's UI. */
 
 import { clock } from "./api.js";
 import { useSyncExternalStore } from "./host.js";
@@ -22,14 +22,14 @@ function subscribe(listener) {
   };
 }
 
-/** Return the server's time in milliseconds, to the second; whoever asks is drawn again each second. */
+/** Return the server's time in milliseconds, to the second. The component is drawn again each second. */
 export function useNow() {
   return useSyncExternalStore(subscribe, () => Math.floor(clock.now() / 1000) * 1000);
 }
 
 /** @param {() => void} listener */
 function subscribeZone(listener) {
-  // "local-storage" is what Airflow's UI tells itself; browsers tell "storage" to other tabs alone.
+  // Airflow's UI sends itself "local-storage"; browsers send "storage" to other tabs only.
   globalThis.addEventListener("storage", listener);
   globalThis.addEventListener("local-storage", listener);
   return () => {
@@ -38,7 +38,7 @@ function subscribeZone(listener) {
   };
 }
 
-/** Return the name of the zone in which instants are shown. */
+/** Return the name of the time zone in which instants are shown. */
 export function useZone() {
   return useSyncExternalStore(subscribeZone, () => chosenZone(globalThis.localStorage));
 }

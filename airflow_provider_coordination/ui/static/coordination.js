@@ -1,20 +1,20 @@
 /**
- * Lease inspection in Airflow's UI: what Airflow loads. One component is every page and tab: the address, or the run that
- * it is given, says which.
+ * Lease inspection in Airflow's UI: the module that Airflow loads. One component is every page and tab. The URL, or the run
+ * in its properties, selects which.
  *
  * There is no build step. The modules beside this one run as they are, on the React, the router and the Chakra UI that
- * Airflow's UI shares. The API that they ask is below `/coordination`.
+ * Airflow's UI shares. Their API is below `/coordination`.
  */
 
 import { AcknowledgmentsPage } from "./acknowledgments.js";
-import { Frame, Whole } from "./frame.js";
+import { Frame, Root } from "./frame.js";
 import { C, Component, h, useCallback, useLocation, useNavigate } from "./host.js";
 import { useLive } from "./live.js";
 import { Overview } from "./overview.js";
 import { PartitionDrawer } from "./partition.js";
 import { PartitionsPage } from "./partitions.js";
 import { readPlace, sourceApi, withParameters } from "./urls.js";
-import { Failed, Nothing } from "./problems.js";
+import { ProblemPage, EmptyState } from "./problems.js";
 import { useConnection } from "./permissions.js";
 import { ShardsPage } from "./shards.js";
 import { SupervisorPage } from "./supervisor.js";
@@ -22,7 +22,7 @@ import { TaskTab } from "./task_tab.js";
 import { TimelinePage } from "./timeline.js";
 import { WorkersPage } from "./workers.js";
 
-// What those import, and what that imports: named here, a browser asks for all of them at once.
+// All other modules, also those that are imported indirectly, so that a browser requests all of them at once.
 import "./actions.js";
 import "./api.js";
 import "./chart.js";
@@ -65,9 +65,9 @@ import "./typing.js";
 import "./warning.js";
 import "./virtual_rows.js";
 
-/** What draws each page of `PAGES`. */
+/** The component of each page of `PAGES`. */
 /** @type {Record<string, (props: any) => Content>} */
-const DRAWN = {
+const PAGE_COMPONENTS = {
   partitions: PartitionsPage,
   shards: ShardsPage,
   timeline: TimelinePage,
@@ -77,7 +77,7 @@ const DRAWN = {
 };
 
 /**
- * A page of a source, with the drawer of a partition above it where the address names one.
+ * A page of a source, with the drawer of a partition above it if the URL names one.
  *
  * @param {{place: Place}} props
  */
@@ -87,7 +87,7 @@ function Source({ place }) {
   const parameters = new URLSearchParams(search);
   const live = useLive(sourceApi(place.connection, place.source, "summary"));
   const connection = useConnection(place.connection);
-  // Opening a partition is a step that one goes back from; typing a filter is none.
+  // Opening a partition adds an entry to the browser's history; typing a filter does not.
   const change = useCallback(
     /** @type {Change} */
     (changes, { keep = false } = {}) =>
@@ -102,8 +102,8 @@ function Source({ place }) {
     Frame,
     { place, card, live, connection },
     isRefused
-      ? h(Failed, { problem, connection: place.connection, refresh: live.refresh })
-      : h(DRAWN[place.page], { place, card, connection, parameters, change, search }),
+      ? h(ProblemPage, { problem, connection: place.connection, refresh: live.refresh })
+      : h(PAGE_COMPONENTS[place.page], { place, card, connection, parameters, change, search }),
     opened &&
       !isRefused &&
       h(PartitionDrawer, {
@@ -116,7 +116,7 @@ function Source({ place }) {
   );
 }
 
-/** Keeps a failure of ours from taking Airflow's page with it. */
+/** Keeps an error of these pages from breaking Airflow's page. */
 class Guard extends /** @type {typeof Component<{children?: Content}>} */ (Component) {
   /** @type {{error: unknown}} */
   state = { error: null };
@@ -129,7 +129,7 @@ class Guard extends /** @type {typeof Component<{children?: Content}>} */ (Compo
   render() {
     if (this.state.error === null) return this.props.children;
     return h(
-      Nothing,
+      EmptyState,
       {
         title: "This page failed",
         text: String(this.state.error instanceof Error ? this.state.error.message : this.state.error),
@@ -143,7 +143,7 @@ class Guard extends /** @type {typeof Component<{children?: Content}>} */ (Compo
 }
 
 /**
- * What Airflow draws: a page in its navigation, or a tab of a run or of a task instance.
+ * The component that Airflow draws: a page in its navigation, or a tab of a run or of a task instance.
  *
  * @param {any} props
  */
@@ -152,7 +152,7 @@ function Coordination(props) {
   const isTab = Boolean(props.dagId && props.runId);
   const place = readPlace(pathname);
   return h(
-    Whole,
+    Root,
     isTab ? { p: 0, h: "auto", overflow: "visible" } : {},
     h(
       Guard,

@@ -1,9 +1,9 @@
-/** How large things are on the screen. */
+/** The size of elements on the screen. */
 
 import { useLayoutEffect, useState } from "./host.js";
 
 /**
- * Return the size of an element, in pixels, and follow it.
+ * Return the current size of an element, in pixels.
  *
  * @returns {[{width: number, height: number}, (element: Element|null) => void]} the size, and a `ref`
  */

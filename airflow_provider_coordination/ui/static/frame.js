@@ -1,20 +1,20 @@
-/** The frame of the pages of a source: where one is, how fresh that is, the tabs, and what a person was told last. */
+/** The frame of the pages of a source: its path, its freshness, its alarms, its tabs, and the latest message. */
 
 import { C, Fragment, h, useCallback, useEffect, useRef, useState } from "./host.js";
 import { Icon } from "./icons.js";
 import { usePause } from "./live.js";
-import { alarmPlace, PAGES, pathOf, ROUTE } from "./urls.js";
-import { Ago, To } from "./widgets.js";
+import { alarmTarget, PAGES, pathOf, ROUTE } from "./urls.js";
+import { RelativeTime, ManualLink, PageLink } from "./widgets.js";
 import { Loading } from "./problems.js";
 import { segmentsOf } from "./states.js";
 import { SuspendButton } from "./suspend_button.js";
-import { Telling } from "./messages.js";
+import { MessageContext } from "./messages.js";
 import { capitalized, plural } from "./text.js";
 import { useNow } from "./clock.js";
 import { duration } from "./time.js";
 import { Warning } from "./warning.js";
 
-/** Shapes of a picture have no outline of their own. */
+/** Shapes of a chart have no outline of their own. */
 const FOCUS = {
   "& .coordination-shape": { outline: "none" },
   "& .coordination-shape:focus-visible > rect:first-of-type": {
@@ -23,25 +23,25 @@ const FOCUS = {
   },
 };
 
-/** An alarm that takes one line, and is cut where it is longer. */
+/** An alarm on one line, cut off if it is longer. */
 const ONE_LINE = { "& p": { minWidth: 0 }, "& p span": { whiteSpace: "nowrap", overflow: "hidden", textOverflow: "ellipsis" } };
 
 /**
- * What everything of ours lies in: it scrolls by itself, and tells what was done.
+ * The root of the pages: it scrolls on its own, and shows messages.
  *
  * @param {{children?: Content} & Styles} props
  */
-export function Whole({ children, ...rest }) {
-  const [told, setTold] = useState(/** @type {{text: string}|null} */ (null));
-  const tell = useCallback((/** @type {string} */ text) => setTold({ text }), []);
+export function Root({ children, ...rest }) {
+  const [message, setMessage] = useState(/** @type {{text: string}|null} */ (null));
+  const showMessage = useCallback((/** @type {string} */ text) => setMessage({ text }), []);
   useEffect(() => {
-    if (told === null) return undefined;
-    const timer = setTimeout(() => setTold(null), 8000);
+    if (message === null) return undefined;
+    const timer = setTimeout(() => setMessage(null), 8000);
     return () => clearTimeout(timer);
-  }, [told]);
+  }, [message]);
   return h(
-    Telling.Provider,
-    { value: tell },
+    MessageContext.Provider,
+    { value: showMessage },
     h(
       C.Box,
       {
@@ -59,7 +59,7 @@ export function Whole({ children, ...rest }) {
       },
       children,
     ),
-    // A child of the body that is a status stays audible while a dialog hides everything else.
+    // As a child of the body, the status is announced while a dialog hides everything else.
     h(
       C.Portal,
       null,
@@ -74,7 +74,7 @@ export function Whole({ children, ...rest }) {
           zIndex: "toast",
           maxW: "calc(100vw - 32px)",
         },
-        told &&
+        message &&
           h(
             C.Flex,
             {
@@ -91,10 +91,10 @@ export function Whole({ children, ...rest }) {
               fontSize: "sm",
             },
             h(C.Box, { color: "green.fg", display: "flex" }, h(Icon, { name: "check" })),
-            h(C.Text, { as: "span", overflowWrap: "anywhere" }, told.text),
+            h(C.Text, { as: "span", overflowWrap: "anywhere" }, message.text),
             h(
               C.IconButton,
-              { size: "2xs", variant: "ghost", "aria-label": "Dismiss", onClick: () => setTold(null) },
+              { size: "2xs", variant: "ghost", "aria-label": "Dismiss", onClick: () => setMessage(null) },
               h(Icon, { name: "close", size: 3 }),
             ),
           ),
@@ -104,7 +104,7 @@ export function Whole({ children, ...rest }) {
 }
 
 /**
- * How fresh a page is, and what stops and resumes its refreshing.
+ * The freshness of a page, and the button that pauses and resumes its updates.
  *
  * @param {{live: Live<any>}} props
  */
@@ -119,7 +119,7 @@ export function Freshness({ live }) {
       ? ["Live", "green"]
       : problem.kind === "session"
         ? ["Stopped", "red"]
-        : [left === null ? "Trying" : `Trying in ${duration(left)}`, "orange"];
+        : [left === null ? "Retrying" : `Retrying in ${duration(left)}`, "orange"];
   return h(
     C.Flex,
     { align: "center", gap: 1, flexShrink: 0, fontSize: "sm", color: "fg.muted" },
@@ -138,8 +138,8 @@ export function Freshness({ live }) {
       {
         size: "xs",
         variant: "ghost",
-        "aria-label": isPaused ? "Resume refreshing" : "Pause refreshing",
-        title: isPaused ? "Resume refreshing" : "Pause refreshing",
+        "aria-label": isPaused ? "Resume updates" : "Pause updates",
+        title: isPaused ? "Resume updates" : "Pause updates",
         onClick: toggle,
       },
       h(Icon, { name: isPaused ? "play" : "pause", size: 3.5 }),
@@ -157,7 +157,7 @@ function Path({ connection, source }) {
     C.Box,
     {
       as: "nav",
-      "aria-label": "Where you are",
+      "aria-label": "Path",
       fontSize: "sm",
       color: "fg.muted",
       display: "flex",
@@ -165,23 +165,23 @@ function Path({ connection, source }) {
       alignItems: "center",
       minW: 0,
     },
-    h(To, { to: ROUTE }, "Leases"),
+    h(PageLink, { to: ROUTE }, "Leases"),
     h(Icon, { name: "chevron", size: 3 }),
-    h(To, { to: `${ROUTE}?connection=${encodeURIComponent(connection)}`, minW: 0, truncate: true }, connection),
+    h(PageLink, { to: `${ROUTE}?connection=${encodeURIComponent(connection)}`, minW: 0, truncate: true }, connection),
     h(Icon, { name: "chevron", size: 3 }),
     h(C.Text, { as: "span", truncate: true, "aria-current": "location", title: source, color: "fg" }, source),
   );
 }
 
 /**
- * The tabs of a source, as links: each page has its address.
+ * The tabs of a source, as links: each page has its URL.
  *
  * @param {{connection: string, source: string, page: string, card: Api.SourceCard|null}} props
  */
 function Tabs({ connection, source, page, card }) {
   const selected = useRef(/** @type {HTMLElement|null} */ (null));
   useEffect(() => {
-    // With the next frame: everything has to be laid out for it.
+    // In the next frame, as it needs the layout of the page.
     const frame = requestAnimationFrame(() =>
       selected.current?.scrollIntoView?.({ block: "nearest", inline: "nearest" }),
     );
@@ -210,7 +210,7 @@ function Tabs({ connection, source, page, card }) {
           C.Box,
           { as: "li", key: each.name, flexShrink: 0, ref: isHere ? selected : undefined },
           h(
-            To,
+            PageLink,
             {
               to: pathOf({ connection, source, page: each.name }),
               "aria-current": isHere ? "page" : undefined,
@@ -240,7 +240,7 @@ function Tabs({ connection, source, page, card }) {
                     variant: "subtle",
                     colorPalette: "gray",
                     fontVariantNumeric: "tabular-nums",
-                    // Its room is there before there is anything to count, or the tabs beside it would move.
+                    // It takes its space before there is anything to count, or the tabs beside it would move.
                     minW: "4ch",
                     justifyContent: "center",
                     visibility: counted[each.name] ? undefined : "hidden",
@@ -256,7 +256,7 @@ function Tabs({ connection, source, page, card }) {
 }
 
 /**
- * Return whether a source has a page that only some sources have; of one that is not known yet, it may.
+ * Return whether a source has a page that only some sources have. A source that is not known yet may have it.
  *
  * @param {Api.SourceCard|null} card
  * @param {string} name
@@ -266,10 +266,10 @@ function hasPage(card, name) {
 }
 
 /**
- * Whoever is paged wants to know this first: the worst of what is wrong, and how much more there is.
+ * The alarms of a source: the worst one, and the number of others, which can be unfolded.
  *
- * It always takes the same room, also while nothing is wrong: an alarm that comes or goes moves nothing below it from
- * under the pointer. Who wants to read all of it unfolds it.
+ * It always takes the same space, also without alarms, so that an alarm that appears or disappears moves nothing below
+ * it from under the pointer.
  *
  * @param {{card: Api.SourceCard|null, place: Place}} props
  */
@@ -315,13 +315,13 @@ function Alarms({ card, place }) {
   );
 }
 
-/** What is written where nothing is wrong. */
+/** The line that is shown without alarms. */
 function NoAlarm() {
   return h(C.Text, { fontSize: "sm", color: "fg.muted", px: 2, py: 1, "data-no-alarm": true }, "No alarms");
 }
 
 /**
- * An alarm as a line, which leads to what it is about: its level is told by a word as well as by a colour.
+ * An alarm as a line. It links to its subject and to the manual. A word shows its level as well as a colour.
  *
  * @param {{alarm: Api.Alarm, place: {connection: string, source: string}}} props
  */
@@ -330,22 +330,29 @@ export function AlarmLine({ alarm, place }) {
     Warning,
     { level: alarm.level },
     h(
-      To,
-      {
-        to: alarmPlace(place, alarm.about),
-        "data-about": alarm.about,
-        color: "inherit",
-        display: "flex",
-        justifyContent: "space-between",
-        alignItems: "center",
-        gap: 2,
-      },
+      C.Flex,
+      { as: "span", gap: 3, align: "center" },
       h(
-        Fragment,
-        null,
-        h(C.Text, { as: "span", overflowWrap: "anywhere", minW: 0 }, capitalized(alarm.text)),
-        h(Icon, { name: "chevron", size: 3 }),
+        PageLink,
+        {
+          to: alarmTarget(place, alarm.about),
+          "data-about": alarm.about,
+          color: "inherit",
+          display: "flex",
+          justifyContent: "space-between",
+          alignItems: "center",
+          gap: 2,
+          flex: 1,
+          minW: 0,
+        },
+        h(
+          Fragment,
+          null,
+          h(C.Text, { as: "span", overflowWrap: "anywhere", minW: 0 }, capitalized(alarm.text)),
+          h(Icon, { name: "chevron", size: 3 }),
+        ),
       ),
+      h(ManualLink, { manual: alarm.manual }),
     ),
   );
 }
@@ -372,16 +379,17 @@ function Suspended({ suspended }) {
       C.Text,
       { as: "span", overflowWrap: "anywhere", minW: 0 },
       h(C.Strong, null, "Suspended "),
-      h(Ago, { instant: since }),
+      h(RelativeTime, { instant: since }),
       by ? ` by ${by}` : "",
       reason ? `: ${reason}` : "",
-      ". Nothing is taken, and jobs end after what they have in hand.",
+      ". Running jobs deliver what they have read and end. Press Resume to continue.",
     ),
+    h(ManualLink, { topic: "suspended", ms: "auto" }),
   );
 }
 
 /**
- * A source's status bar: how many partitions are in which state.
+ * The status bar of a source: the number of partitions in each state.
  *
  * @param {{card: Api.SourceCard, height?: string}} props
  */
@@ -415,12 +423,12 @@ export function StatusBar({ card, height = "10px" }) {
   );
 }
 
-/** Name the browser's tab after what is shown, and leave it as it was. @param {string|null} name of a source */
+/** Set the title of the browser's tab, and restore it afterwards. @param {string|null} name of a source */
 export function useTitle(name) {
   useEffect(() => {
     /** @type {string|null} */
     let former = null;
-    // Airflow's own pages take their names back a moment after they have left.
+    // Airflow's own pages restore their titles a moment after they are left.
     const timer = setTimeout(() => {
       former = document.title;
       document.title = [name, "Leases", former].filter(Boolean).join(" - ");
@@ -445,7 +453,7 @@ export function Frame({ place, card, live, connection, children }) {
   const isAnswered = card !== null || live.problem !== null;
   useTitle(place.source);
   useEffect(() => {
-    // Airflow makes the page anew when its path changes; whoever came here by keyboard goes on from its title.
+    // Airflow creates the page again when its path changes. Keyboard users continue from its title.
     if (document.activeElement === document.body && globalThis.history.length > 1)
       title.current?.focus({ preventScroll: true });
   }, [place.source]);
@@ -481,7 +489,7 @@ export function Frame({ place, card, live, connection, children }) {
       ),
       h(
         C.Flex,
-        // Of the height of its buttons before they are there, and on a phone on a line of its own.
+        // It has the height of its buttons before they appear, and on a phone a line of its own.
         { align: "center", gap: 2, flexShrink: 0, minH: 8, flexBasis: { base: "100%", md: "auto" } },
         h(Freshness, { live }),
         card !== null && h(SuspendButton, { place, card, connection, refresh: live.refresh }),
@@ -490,7 +498,7 @@ export function Frame({ place, card, live, connection, children }) {
     h(Alarms, { card, place }),
     h(
       C.Flex,
-      // What the first answer decides takes its place at once with it; what comes later moves nothing.
+      // What depends on the first response appears together with it; later responses move nothing.
       { flex: 1, minH: 0, direction: "column", position: "relative", visibility: isAnswered ? undefined : "hidden" },
       h(Tabs, { ...place, card }),
       h(C.Box, { flex: 1, minH: 0, display: "flex", flexDirection: "column" }, children),

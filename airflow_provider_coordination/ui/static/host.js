@@ -1,4 +1,4 @@
-/** What Airflow's UI shares with its plugins: React, its router, and Chakra UI with Airflow's theme. */
+/** The libraries that Airflow's UI shares with its plugins: React, its router, and Chakra UI with Airflow's theme. */
 
 const { React, ReactRouterDOM, ChakraUI } = globalThis;
 

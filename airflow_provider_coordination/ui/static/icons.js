@@ -1,4 +1,4 @@
-/** The few icons that the pages use, as strokes in the colour of the text around them. */
+/** The icons of the pages, as strokes in the colour of the text around them. */
 
 import { C, h } from "./host.js";
 
@@ -20,7 +20,7 @@ const PATHS = {
 };
 
 /**
- * An icon; it says nothing to a screen reader, so a label stands beside it.
+ * An icon. Screen readers ignore it, so it needs a label beside it.
  *
  * @param {{name: string, size?: number} & Styles} props
  */

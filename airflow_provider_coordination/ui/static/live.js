@@ -1,12 +1,12 @@
 /**
- * Answers that stay fresh: asked again every two seconds while the page can be seen, more rarely while there is a
- * problem, and never after one has left.
+ * Responses that are kept fresh: requested again every two seconds while the page is visible, less often while there is a
+ * problem, and never after the user has left the page.
  *
- * Airflow makes a plugin's page anew at each change of its path, so the latest answers are remembered outside of it:
- * going from page to page shows what was known at once.
+ * Airflow creates a plugin's page again at each change of its path. So the latest responses are kept outside of it, and
+ * the next page shows them at once.
  */
 
-import { ask } from "./api.js";
+import { request } from "./api.js";
 import { useCallback, useEffect, useReducer, useRef, useSyncExternalStore } from "./host.js";
 import { Loop } from "./polling.js";
 import { EVERY_SECONDS } from "./refresh_pause.js";
@@ -25,7 +25,7 @@ function remember(path, answer) {
   if (answers.size > REMEMBERED) answers.delete(answers.keys().next().value ?? "");
 }
 
-/** Whether a person has paused all refreshing. */
+/** Whether the user has paused all updates. */
 const pause = {
   isPaused: false,
   /** @type {Set<() => void>} */
@@ -42,7 +42,7 @@ const pause = {
 };
 
 /**
- * Return whether refreshing is paused, and what turns that over.
+ * Return whether updates are paused, and the function that toggles it.
  *
  * @returns {[boolean, () => void]}
  */
@@ -51,56 +51,56 @@ export function usePause() {
 }
 
 /**
- * Do something again and again while the page can be seen: the loop behind every page.
+ * Do something repeatedly while the page is visible: the loop behind every page.
  *
- * @param {(signal: AbortSignal) => Promise<void>} look what is done; throws a `Problem`
+ * @param {(signal: AbortSignal) => Promise<void>} poll what is done; throws a `Problem`
  * @param {{every?: number, isOn?: boolean}} [options]
- * @returns {Refreshed<any>} without an answer of its own
+ * @returns {Refreshed<any>} without a response of its own
  */
-export function useLoop(look, { every = EVERY_SECONDS, isOn = true } = {}) {
+export function usePolling(poll, { every = EVERY_SECONDS, isOn = true } = {}) {
   const [, redraw] = useReducer((count) => count + 1, 0);
   const current = useRef(/** @type {Loop|null} */ (null));
   useEffect(() => {
     if (!isOn) return undefined;
-    const loop = new Loop(look, {
+    const loop = new Loop(poll, {
       every,
-      isSeen: () => document.visibilityState === "visible",
+      isVisible: () => document.visibilityState === "visible",
       isPaused: () => pause.isPaused,
       onChange: redraw,
     });
-    const onSeen = () => loop.seen();
-    const forget = pause.subscribe(() => loop.paused());
-    document.addEventListener("visibilitychange", onSeen);
+    const onVisible = () => loop.onVisible();
+    const forget = pause.subscribe(() => loop.onPauseChange());
+    document.addEventListener("visibilitychange", onVisible);
     current.current = loop;
     void loop.refresh();
-    redraw(); // another question's problem is not this one's
+    redraw(); // the problem of another request does not belong to this one
     return () => {
       loop.stop();
       forget();
-      document.removeEventListener("visibilitychange", onSeen);
+      document.removeEventListener("visibilitychange", onVisible);
       current.current = null;
     };
-  }, [look, every, isOn]);
+  }, [poll, every, isOn]);
   const refresh = useCallback(() => void current.current?.refresh(), []);
   const { problem = null, nextAt = null } = current.current ?? {};
   return { answer: null, problem, nextAt, refresh };
 }
 
 /**
- * Return the answer to a question, kept fresh.
+ * Return the response to a request, kept fresh.
  *
- * @param {string|null} path below `/coordination/`; null for no question
+ * @param {string|null} path below `/coordination/`; null for no request
  * @param {{every?: number}} [options]
  * @returns {Refreshed<any>}
  */
 export function useLive(path, { every } = {}) {
-  const look = useCallback(
+  const poll = useCallback(
     /** @param {AbortSignal} signal */
     async (signal) => {
-      if (path !== null) remember(path, await ask(path, { signal }));
+      if (path !== null) remember(path, await request(path, { signal }));
     },
     [path],
   );
-  const loop = useLoop(look, { every, isOn: path !== null });
+  const loop = usePolling(poll, { every, isOn: path !== null });
   return { ...loop, answer: (path !== null && answers.get(path)) || null };
 }

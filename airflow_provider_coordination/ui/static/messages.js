@@ -1,10 +1,10 @@
-/** What tells a person what was done, in a line that goes away by itself: what every page lies in provides it. */
+/** Short messages about what was done, which disappear after some seconds. The root of the pages shows them. */
 
 import { createContext, useContext } from "./host.js";
 
-export const Telling = createContext((/** @type {string} */ _text) => {});
+export const MessageContext = createContext((/** @type {string} */ _text) => {});
 
-/** Return what tells a person something. @returns {(text: string) => void} */
-export function useTell() {
-  return useContext(Telling);
+/** Return the function that shows a message. @returns {(text: string) => void} */
+export function useMessage() {
+  return useContext(MessageContext);
 }

@@ -1,4 +1,4 @@
-/** The overview: every source that one may see, or every supervisor, those in trouble first. */
+/** The overview: every source that the user may view, or every supervisor, those with problems first. */
 
 import { AlarmLine, Freshness, StatusBar, useTitle } from "./frame.js";
 import {
@@ -16,24 +16,24 @@ import {
 } from "./host.js";
 import { Icon } from "./icons.js";
 import { useLive } from "./live.js";
-import { Dot, Figure } from "./widgets.js";
+import { Dot, Statistic } from "./widgets.js";
 import { Choice } from "./chart_controls.js";
 import { pathOf, withParameters } from "./urls.js";
-import { Failed, FailedPart, Loading, Nothing, Shown } from "./problems.js";
+import { ProblemPage, ProblemPart, Loading, EmptyState, LiveContent } from "./problems.js";
 import { byUrgency, connectionRank, inOrder, segmentsOf, worstLevel } from "./states.js";
 import { isUnhealthy } from "./supervisor_states.js";
 import { Supervisors } from "./supervisors.js";
 import { countText, plural, rateText, roughText } from "./text.js";
 import { useNow } from "./clock.js";
 import { duration, lagText, longestLeaseText, secondsUntil } from "./time.js";
-import { useTyped } from "./typing.js";
+import { useTypedText } from "./typing.js";
 
 const BAR = 7;
 const GAP = 2;
 const TALL = 26;
 
 /**
- * How many partitions were completed in each five minutes of the last hour.
+ * The number of partitions that were completed in each five minutes of the last hour.
  *
  * @param {{completed: (number|null)[]}} props
  */
@@ -44,7 +44,7 @@ function Trend({ completed }) {
   const text = `${plural(sum, "partition")} completed in the last hour`;
   return h(
     C.Flex,
-    { align: "flex-end", gap: 2, flexShrink: 0, whiteSpace: "nowrap", title: `${text}; each bar is five minutes` },
+    { align: "flex-end", gap: 2, flexShrink: 0, whiteSpace: "nowrap", title: `${text}; each bar is 5 min` },
     h(
       "svg",
       { width: completed.length * (BAR + GAP), height: TALL, role: "img", "aria-label": text },
@@ -64,7 +64,7 @@ function Trend({ completed }) {
     h(
       C.Text,
       { fontSize: "xs", color: "fg.muted", lineHeight: "1.1", pb: "1px" },
-      `${roughText(sum)} done`,
+      `${roughText(sum)} completed`,
       h("br"),
       "in 1 h",
     ),
@@ -77,7 +77,7 @@ function Legend({ card }) {
   return h(
     C.Flex,
     { wrap: "wrap", columnGap: 3, rowGap: 0.5, fontSize: "xs", color: "fg.muted", mt: 1.5, minH: 5 },
-    segments.length === 0 && "No partitions yet: nothing was discovered.",
+    segments.length === 0 && "No partitions yet.",
     ...segments.map((each) =>
       h(
         C.Flex,
@@ -94,10 +94,10 @@ function Legend({ card }) {
 function ExpiresIn({ instant }) {
   const now = useNow();
   const left = secondsUntil(instant, now);
-  return left > 0 ? `next ends in ${duration(left, { short: true })}` : "next is over";
+  return left > 0 ? `the next expires in ${duration(left, { short: true })}` : "the next is overdue";
 }
 
-/** A source at a glance; the whole card is its link. */
+/** The summary of a source. The whole card is a link to it. */
 const Card = memo(function Card(/** @type {{card: Api.SourceCard}} */ { card }) {
   const level = worstLevel(card);
   const accent =
@@ -161,9 +161,9 @@ const Card = memo(function Card(/** @type {{card: Api.SourceCard}} */ { card }) 
                 size: "xs",
                 colorPalette: "gray",
                 variant: "subtle",
-                title: "The figures are those of the first 20,000 unfinished partitions",
+                title: "The statistics cover only the first 20,000 unfinished partitions",
               },
-              "rough",
+              "partial",
             ),
         ),
       ),
@@ -189,20 +189,20 @@ const Card = memo(function Card(/** @type {{card: Api.SourceCard}} */ { card }) 
     h(
       C.Grid,
       { as: "dl", templateColumns: "repeat(auto-fill, minmax(100px, 1fr))", gap: 3, mt: "auto" },
-      h(Figure, { name: "Lag" }, lagText(card.lag)),
-      h(Figure, { name: "Throughput" }, rateText(card.throughput)),
-      h(Figure, { name: "Workers" }, countText(card.workers)),
+      h(Statistic, { name: "Lag" }, lagText(card.lag)),
+      h(Statistic, { name: "Throughput" }, rateText(card.throughput)),
+      h(Statistic, { name: "Workers" }, countText(card.workers)),
       h(
-        Figure,
+        Statistic,
         { name: "Longest wait" },
-        card.oldest_waiting === null ? "–" : duration(card.oldest_waiting, { short: true }),
+        card.oldest_waiting_seconds === null ? "–" : duration(card.oldest_waiting_seconds, { short: true }),
       ),
       h(
-        Figure,
+        Statistic,
         { name: "Longest lease" },
         longestLeaseText(card.oldest_lease),
       ),
-      h(Figure, { name: "Awaiting a word" }, countText(card.pending_sets)),
+      h(Statistic, { name: "Pending batches" }, countText(card.pending_sets)),
     ),
     card.pending_sets > 0 &&
       card.next_set_expires_at &&
@@ -240,19 +240,20 @@ function Connection({ connection, show, search, isAlone, onLive }) {
         { as: "h2", size: "sm", color: "fg.muted", fontWeight: "semibold", overflowWrap: "anywhere", minW: 0 },
         id,
       ),
-      !connection.may_change && h(C.Text, { fontSize: "xs", color: "fg.muted", flexShrink: 0 }, "look only"),
+      !connection.may_change && h(C.Text, { fontSize: "xs", color: "fg.muted", flexShrink: 0 }, "read only"),
       answer &&
         !isAlone &&
         h(C.Text, { fontSize: "xs", color: "fg.muted", flexShrink: 0 }, plural(answer[show].length, show.slice(0, -1))),
     ),
     connection.problem !== null
-      ? h(FailedPart, {
+      ? h(ProblemPart, {
           title: "This connection cannot be used",
           text: connection.problem,
           icon: "plug",
           kind: "refused",
+          topic: "connection",
         })
-      : h(Shown, {
+      : h(LiveContent, {
           live,
           what: show,
           isPart: true,
@@ -271,17 +272,17 @@ function Cards({ cards, search }) {
   const found = cards.filter((card) => card.source.toLowerCase().includes(search.toLowerCase()));
   const shown = useRef(/** @type {string[]} */ ([]));
   const [isPointed, setPointed] = useState(false);
-  // While somebody points at a card none changes its place: the click would be on another one.
+  // While the user points at a card, no card moves: the click would hit another one.
   if (!isPointed) shown.current = byUrgency(found).map((card) => card.source);
   const sorted = isPointed ? inOrder(found, shown.current) : byUrgency(found);
   if (cards.length === 0) {
-    return h(Nothing, {
+    return h(EmptyState, {
       title: "No sources yet",
-      text: "A source appears here when a DAG has discovered its first partitions.",
+      text: "A source appears here after a DAG has created its first partitions. Start a run of its DAG.",
       icon: "tree",
     });
   }
-  if (found.length === 0) return h(Nothing, { title: "No source has this in its name", text: search, kind: "empty" });
+  if (found.length === 0) return h(EmptyState, { title: "No source matches", text: `No name of a source contains “${search}”.`, kind: "empty" });
   return h(
     C.Grid,
     {
@@ -302,13 +303,13 @@ export function Overview() {
   const only = parameters.get("connection");
   const show = parameters.get("show") === "supervisors" ? "supervisors" : "sources";
   const live = useLive("connections", { every: 30 });
-  const [known, onLive] = useKnown();
+  const [known, onLive] = useResponses();
   const worst = known.find(([, each]) => each.problem !== null) ?? known[0];
   useTitle(null);
   /** @param {Record<string, Parameter>} changes */
   const change = (changes) =>
     navigate({ search: withParameters(globalThis.location.search, changes) }, { replace: true });
-  const [text, setText] = useTyped(parameters.get("q") ?? "", (typed) => change({ q: typed }));
+  const [text, setText] = useTypedText(parameters.get("q") ?? "", (typed) => change({ q: typed }));
   const answers = new Map(known.map(([id, { answer }]) => [id, answer]));
   /** @param {Api.ConnectionRow} each */
   const rank = (each) => {
@@ -360,7 +361,7 @@ export function Overview() {
       h(
         C.Flex,
         { mb: 3, gap: 2, align: "center", fontSize: "sm", color: "fg.muted" },
-        h(C.Text, { as: "span", minW: 0, overflowWrap: "anywhere" }, `Only the connection ${only}`),
+        h(C.Text, { as: "span", minW: 0, overflowWrap: "anywhere" }, `Connection ${only} only`),
         h(
           C.Button,
           { flexShrink: 0, size: "2xs", variant: "outline", onClick: () => change({ connection: null }) },
@@ -370,11 +371,11 @@ export function Overview() {
     live.answer === null
       ? live.problem === null
         ? h(Loading, { what: "connections", rows: 4, height: 24 })
-        : h(Failed, { problem: live.problem, nextAt: live.nextAt, refresh: live.refresh })
+        : h(ProblemPage, { problem: live.problem, nextAt: live.nextAt, refresh: live.refresh })
       : connections.length === 0
-        ? h(Nothing, {
-            title: "No coordination connection that you may see",
-            text: "Leases live in the store of a connection of type “coordination”. Make one under Admin, Connections; or ask whoever manages Airflow for the right “can read” on Connections.",
+        ? h(EmptyState, {
+            title: "No coordination connection that you may view",
+            text: "Leases are kept in the store of a connection of type “coordination”. Create one under Admin, Connections, or ask an Airflow administrator for “can read” on Connections.",
             icon: "plug",
             kind: "none",
           })
@@ -392,11 +393,12 @@ export function Overview() {
 }
 
 /**
- * Keep what is known of each connection's sources; return it, and what notes it: null once the connection is gone.
+ * Keep the latest response of each connection; return them, and the function that sets one: null once the connection is
+ * gone.
  *
  * @returns {[[string, Live<any>][], (connection: string, live: Live<any>|null) => void]}
  */
-function useKnown() {
+function useResponses() {
   const [known, setKnown] = useState(/** @type {Map<string, Live<any>>} */ (new Map()));
   const note = useCallback(
     (/** @type {string} */ id, /** @type {Live<any>|null} */ live) =>

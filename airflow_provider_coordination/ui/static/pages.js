@@ -1,11 +1,11 @@
 /**
- * A long list of partitions that comes page by page, each from where the one before it ends, and is refreshed in parts.
+ * A long list of partitions that is loaded page by page, each from the end of the one before, and refreshed in parts.
  *
- * While somebody points at a row, no row may move: what is new is held back, and what is gone stays, marked, until the
- * pointer has left. Values here are never changed; each function returns a new list.
+ * While the user points at a row, no row may move. New rows are held back, and rows that are gone stay, marked, until the
+ * pointer leaves. Values are never changed; each function returns a new list.
  */
 
-/** Return a list of which nothing is loaded yet. @returns {ListPage[]} */
+/** Return a list without any page. @returns {ListPage[]} */
 export function noPages() {
   return [];
 }
@@ -20,11 +20,11 @@ export function rowsOf(pages) {
 }
 
 /**
- * Return whether there is more to load, and from where: undefined where there is not.
+ * Return the start of the next page to load: null for the first page, undefined if there is no more.
  *
  * @param {ListPage[]} pages
  */
-export function placeOfMore(pages) {
+export function nextStart(pages) {
   if (pages.length === 0) return null;
   return pages[pages.length - 1].next ?? undefined;
 }
@@ -49,7 +49,7 @@ export function pagesInSight(pages, first, end) {
 }
 
 /**
- * Return how many changes a list holds back.
+ * Return the number of changes that a list holds back.
  *
  * @param {ListPage[]} pages
  */
@@ -58,12 +58,12 @@ export function heldBack(pages) {
 }
 
 /**
- * Return a list with one of its pages loaded anew.
+ * Return a list with one of its pages replaced.
  *
  * @param {ListPage[]} pages
- * @param {number} index which page; that after the last one is added
+ * @param {number} index of the page; the one after the last is added
  * @param {{partitions: Row[], next: string|null}} answer
- * @param {{after: string|null, still: boolean}} options where it began, and whether no row may move
+ * @param {{after: string|null, still: boolean}} options the start of the page, and whether no row may move
  */
 export function withPage(pages, index, answer, { after, still }) {
   const known = new Map(rowsOf(pages).map((row) => [row.partition_key, row]));
@@ -77,7 +77,7 @@ export function withPage(pages, index, answer, { after, still }) {
   pages.slice(index + 1).forEach((page, offset) => {
     changed.push({
       ...page,
-      // It begins where this one ends now: read so the next time, nothing between the two is missed.
+      // It starts at the new end of this one, so that the next request misses nothing between the two.
       after: offset === 0 ? answer.next : page.after,
       rows: page.rows.filter((row) => !taken.has(row.partition_key)),
     });
@@ -108,7 +108,7 @@ function heldStill(pages, index, fresh) {
 }
 
 /**
- * Return the row as it was, where nothing about it changed, so that it need not be drawn again.
+ * Return the former object of a row that has not changed, so that it is not drawn again.
  *
  * @param {Row|undefined} known
  * @param {Row} row

@@ -1,19 +1,19 @@
-/** The drawer of one partition: everything about it, to read, to copy, and to act on. */
+/** The drawer of one partition: its details, and the actions on it. */
 
-import { ActionButtons, ActionDialog } from "./actions.js";
+import { PartitionActionButtons, ActionDialog } from "./actions.js";
 import { C, Fragment, h, useEffect, useRef, useState } from "./host.js";
 import { Icon } from "./icons.js";
 import { useLive } from "./live.js";
 import { Time } from "./partition_cells.js";
-import { Ago, Chip, Copy, Dot, Facts, Instant, Owner, Part, Shortened, To } from "./widgets.js";
+import { RelativeTime, Chip, CopyButton, Dot, FactList, Instant, ManualLink, Owner, Section, Shortened, PageLink } from "./widgets.js";
 import { pathOf, sourceApi, taskPath, withParameters } from "./urls.js";
-import { Failed, Loading, Nothing, Stale } from "./problems.js";
+import { ProblemPage, Loading, EmptyState, StaleNote } from "./problems.js";
 import { SET_STATES, stateOf, STATES } from "./states.js";
 import { countText, ownerLabel, plural } from "./text.js";
 import { lagText } from "./time.js";
 
 /**
- * A text that somebody may want to copy.
+ * A text with a button that copies it.
  *
  * @param {{text: string, label: string, mono?: boolean}} props
  */
@@ -33,7 +33,7 @@ function Copied({ text, label, mono = true }) {
       },
       text,
     ),
-    h(Copy, { text: String(text), label }),
+    h(CopyButton, { text: String(text), label }),
   );
 }
 
@@ -64,12 +64,12 @@ function Block({ text, label, maxH = "320px" }) {
       },
       text,
     ),
-    h(C.Box, { position: "absolute", top: 1.5, insetInlineEnd: 1.5 }, h(Copy, { text, label: `Copy: ${label}` })),
+    h(C.Box, { position: "absolute", top: 1.5, insetInlineEnd: 1.5 }, h(CopyButton, { text, label: `Copy: ${label}` })),
   );
 }
 
 /**
- * Where its owner works: the task try, its log, and the owner's whole name.
+ * The owner of a partition: its task try, its log, and its full name.
  *
  * @param {{owner: Api.Owner}} props
  */
@@ -84,7 +84,7 @@ function OwnerFacts({ owner }) {
           { gap: 2, align: "center", wrap: "wrap" },
           h(Owner, { owner }),
           h(
-            To,
+            PageLink,
             { to: path, fontSize: "xs", "data-log": true },
             "Task instance and log ",
             h(Icon, { name: "link", size: 3 }),
@@ -97,16 +97,16 @@ function OwnerFacts({ owner }) {
         { fontSize: "xs", color: "fg.muted", overflowWrap: "anywhere" },
         `DAG ${owner.dag_id}, run ${owner.run_id}, host ${owner.host}`,
       ),
-    h(Copied, { text: owner.name, label: "Copy the owner’s name" }),
+    h(Copied, { text: owner.name, label: "Copy the name of the owner" }),
   );
 }
 
 /** @param {{batches: Api.LandedBatchFacts[]}} props */
 function Landed({ batches }) {
   return h(
-    Part,
+    Section,
     {
-      title: "To deliver",
+      title: "Landed batches, not delivered",
       aside: h(C.Text, { fontSize: "xs", color: "fg.muted" }, plural(batches.length, "batch", "batches")),
     },
     h(
@@ -136,13 +136,13 @@ function Landed({ batches }) {
             ),
             h(C.Text, { fontVariantNumeric: "tabular-nums" }, plural(batch.records, "record")),
           ),
-          h(Copied, { text: batch.batch_id, label: "Copy the batch’s name" }),
+          h(Copied, { text: batch.batch_id, label: "Copy the id of the batch" }),
           h(
             C.Text,
             { fontFamily: "mono", fontSize: "xs", color: "fg.muted", overflowWrap: "anywhere" },
-            `(${batch.start || "begin"}, ${batch.end}]`,
+            `(${batch.start || "start"}, ${batch.end}]`,
           ),
-          batch.file && h(Copied, { text: batch.file, label: "Copy the file’s name" }),
+          batch.file && h(Copied, { text: batch.file, label: "Copy the location of the file" }),
         ),
       ),
     ),
@@ -152,7 +152,7 @@ function Landed({ batches }) {
 /** @param {{sets: AcknowledgmentSet[], place: Place}} props */
 function Sets({ sets, place }) {
   return h(
-    Part,
+    Section,
     { title: "Acknowledgment sets" },
     h(
       C.Stack,
@@ -169,17 +169,17 @@ function Sets({ sets, place }) {
             { gap: 2, align: "center", wrap: "wrap" },
             h(Chip, { state: set.state, states: SET_STATES }),
             set.state === "PENDING"
-              ? h(C.Text, null, "ends ", h(Ago, { instant: set.expires_at }))
-              : set.ended_at && h(C.Text, null, "ended ", h(Ago, { instant: set.ended_at })),
+              ? h(C.Text, null, "expires ", h(RelativeTime, { instant: set.expires_at }))
+              : set.ended_at && h(C.Text, null, "ended ", h(RelativeTime, { instant: set.ended_at })),
             h(
-              To,
+              PageLink,
               { to: { search: "", pathname: pathOf({ ...place, page: "acknowledgments" }) }, fontSize: "xs" },
-              "All sets",
+              "All pending sets",
             ),
           ),
-          owed.length > 0 && h(C.Text, { overflowWrap: "anywhere" }, `Missing: ${owed.join(", ")}`),
+          owed.length > 0 && h(C.Text, { overflowWrap: "anywhere" }, `Missing handles: ${owed.join(", ")}`),
           set.reason && h(C.Text, { color: "fg.muted", overflowWrap: "anywhere" }, set.reason),
-          h(Copied, { text: set.set_id, label: "Copy the set’s name" }),
+          h(Copied, { text: set.set_id, label: "Copy the id of the set" }),
         );
       }),
     ),
@@ -187,7 +187,7 @@ function Sets({ sets, place }) {
 }
 
 /**
- * What became of it, the latest first.
+ * The history of a partition, the latest transition first.
  *
  * @param {{transitions: Api.TransitionFacts[], isKept: boolean}} props
  */
@@ -197,8 +197,8 @@ function History({ transitions, isKept }) {
       C.Text,
       { fontSize: "sm", color: "fg.muted" },
       isKept
-        ? "Nothing has changed since the history begins."
-        : "No history is kept: the connection’s history_days is 0.",
+        ? "The history has no change of this partition."
+        : "No history is kept. Set history_days of the connection above 0.",
     );
   }
   return h(
@@ -260,7 +260,7 @@ function paletteOf({ kind, status }) {
 }
 
 /**
- * Its place in the stream's family, with the way to its relatives.
+ * The shard of a partition, with links to its relatives.
  *
  * @param {{row: Api.PartitionDetail, search: string}} props
  */
@@ -277,13 +277,13 @@ function Shard({ row, search }) {
           ...ids.map((id) =>
             prefix === null
               ? h("span", { key: id }, id)
-              : h(To, { key: id, to: { search: withParameters(search, { partition: prefix + id }) } }, id),
+              : h(PageLink, { key: id, to: { search: withParameters(search, { partition: prefix + id }) } }, id),
           ),
         );
   return h(
-    Part,
+    Section,
     { title: "Shard" },
-    h(Facts, {
+    h(FactList, {
       facts: [
         ["Parents", relatives(shard.parents)],
         ["Children", relatives(shard.children)],
@@ -295,7 +295,7 @@ function Shard({ row, search }) {
           "Last hash key",
           h(Copied, { text: shard.ending_hash_key, label: "Copy the last hash key" }),
         ],
-        ["Ended", shard.is_ended ? "yes: all of it is read" : "no"],
+        ["Ended", shard.is_ended ? "yes, everything is read" : "no"],
       ],
     }),
   );
@@ -324,19 +324,19 @@ function Details({ row, place, connection, search, refresh }) {
       h(
         C.Flex,
         { gap: 2, wrap: "wrap", align: "center" },
-        h(ActionButtons, { rows: [row], connection, onPick: setAction }),
+        h(PartitionActionButtons, { rows: [row], connection, onPick: setAction }),
       ),
     ),
     row.last_error &&
       h(
-        Part,
+        Section,
         { title: row.attempts > 0 ? `Failed ${plural(row.attempts, "time")} in a row` : "Last error" },
         h(Block, { text: row.last_error, label: "last error", maxH: "180px" }),
       ),
     h(
-      Part,
+      Section,
       { title: "Now" },
-      h(Facts, {
+      h(FactList, {
         facts: [
           ["Key", h(Copied, { text: row.partition_key, label: "Copy the key" })],
           row.owner && ["Owner", h(OwnerFacts, { owner: row.owner })],
@@ -344,20 +344,20 @@ function Details({ row, place, connection, search, refresh }) {
           row.leased_until && ["Lease ends", h(Instant, { instant: row.leased_until })],
           row.reopen_at && row.state !== "parked" && ["Reopens", h(Instant, { instant: row.reopen_at })],
           ["UNASSIGNED", "COMPLETED"].includes(row.status) && [
-            row.status === "COMPLETED" ? "Completed" : "Waits since",
-            h(Instant, { instant: row.since }),
+            row.status === "COMPLETED" ? "Completed" : "Waiting since",
+            h(Instant, { instant: row.priority }),
           ],
           ["Lag", lagText(row.lag)],
           ["Position", h(Copied, { text: row.position ?? "", label: "Copy the position" })],
           row.items !== null && ["Items", `${countText(row.items_done ?? 0)} of ${countText(row.items)}`],
-          ["Closed to be read again", plural(row.closed_count, "time")],
+          ["Closed", plural(row.closed_count, "time")],
           [
             "Status, version",
             h(
               C.Flex,
               { gap: 1, align: "center" },
               `${row.status}, ${row.version}`,
-              h(Copy, { text: String(row.version), label: "Copy the version" }),
+              h(CopyButton, { text: String(row.version), label: "Copy the version" }),
             ),
           ],
         ],
@@ -368,8 +368,8 @@ function Details({ row, place, connection, search, refresh }) {
       h(Sets, { sets: /** @type {AcknowledgmentSet[]} */ (row.acknowledgment_sets), place }),
     row.gaps.length > 0 &&
       h(
-        Part,
-        { title: "Data that is lost" },
+        Section,
+        { title: "Lost data", aside: h(ManualLink, { topic: "data-loss" }) },
         h(
           C.Stack,
           { as: "ul", ps: 4, gap: 1, fontSize: "sm", color: "red.fg" },
@@ -378,8 +378,8 @@ function Details({ row, place, connection, search, refresh }) {
       ),
     row.failed_items.length > 0 &&
       h(
-        Part,
-        { title: "Items that could not be read" },
+        Section,
+        { title: "Unreadable items", aside: h(ManualLink, { topic: "unreadable" }) },
         h(
           C.Stack,
           { as: "ul", ps: 4, gap: 1, fontSize: "sm" },
@@ -394,10 +394,12 @@ function Details({ row, place, connection, search, refresh }) {
         ),
       ),
     row.details.shard !== undefined && h(Shard, { row, search }),
-    h(Part, { title: "History" }, h(History, { transitions: row.transitions, isKept: row.history })),
+    h(Section, { title: "History" }, h(History, { transitions: row.transitions, isKept: row.has_history })),
     h(
-      Part,
-      { title: row.unreadable_progress === null ? "Progress" : "Progress, which nobody can read" },
+      Section,
+      row.unreadable_progress === null
+        ? { title: "Progress" }
+        : { title: "Progress (unreadable)", aside: h(ManualLink, { topic: "unreadable" }) },
       h(Block, { text: row.unreadable_progress ?? JSON.stringify(row.progress, null, 2), label: "progress" }),
     ),
     action !== null &&
@@ -419,15 +421,15 @@ function Details({ row, place, connection, search, refresh }) {
  * @param {{
  *   place: Place, connection: Api.ConnectionRow|null, partitionKey: string, search: string, onClose: () => void,
  * }} props
- *     `connection` is the place's as `/connections` tells it
+ *     `connection` is the row of the place's connection in `/connections`
  */
 export function PartitionDrawer({ place, connection, partitionKey, search, onClose }) {
-  const asked = new URLSearchParams({ key: partitionKey });
-  const live = useLive(sourceApi(place.connection, place.source, `partition?${asked}`));
+  const query = new URLSearchParams({ key: partitionKey });
+  const live = useLive(sourceApi(place.connection, place.source, `partition?${query}`));
   const close = useRef(/** @type {HTMLElement|null} */ (null));
   const first = useRef(partitionKey);
   useEffect(() => {
-    // A link to a relative was followed, and is gone.
+    // The link to a relative was clicked, and is gone.
     if (first.current !== partitionKey) close.current?.focus();
     first.current = partitionKey;
   }, [partitionKey]);
@@ -440,7 +442,7 @@ export function PartitionDrawer({ place, connection, partitionKey, search, onClo
       size: { base: "full", md: "lg" },
       onOpenChange: ({ open }) => !open && onClose(),
       initialFocusEl: () => close.current,
-      // The row may have been drawn anew meanwhile; the key finds it again.
+      // The row may have been drawn again; the key finds it.
       finalFocusEl: () =>
         [...document.querySelectorAll("[data-key]")]
           .find((each) => each.getAttribute("data-key") === partitionKey)
@@ -472,7 +474,7 @@ export function PartitionDrawer({ place, connection, partitionKey, search, onClo
               h(C.Text, { fontSize: "xs", color: "fg.muted", truncate: true }, `Partition of ${place.source}`),
               h(C.Drawer.Title, { fontSize: "md", overflowWrap: "anywhere", dir: "auto" }, partitionKey),
             ),
-            h(Copy, { text: partitionKey, label: "Copy the partition’s key", size: "xs" }),
+            h(CopyButton, { text: partitionKey, label: "Copy the key of the partition", size: "xs" }),
             h(
               C.Drawer.CloseTrigger,
               { asChild: true, position: "static" },
@@ -483,19 +485,19 @@ export function PartitionDrawer({ place, connection, partitionKey, search, onClo
             C.Drawer.Body,
             { key: partitionKey, py: 4 },
             isGone
-              ? h(Nothing, {
-                  title: "This partition is not there any more",
-                  text: "It was deleted, or cleaned up with its shard. It may be found again when the source is scanned.",
+              ? h(EmptyState, {
+                  title: "This partition no longer exists",
+                  text: "It was deleted, or removed with its shard. A later scan of the source may create it again.",
                   kind: "missing",
                 })
               : row === null
                 ? problem === null
                   ? h(Loading, { what: "the partition" })
-                  : h(Failed, { problem, connection: place.connection, nextAt, refresh })
+                  : h(ProblemPage, { problem, connection: place.connection, nextAt, refresh })
                 : h(
                     Fragment,
                     null,
-                    problem !== null && h(Stale, { problem, connection: place.connection, nextAt, refresh }),
+                    problem !== null && h(StaleNote, { problem, connection: place.connection, nextAt, refresh }),
                     h(Details, { row, place, connection, search, refresh }),
                   ),
           ),

@@ -1,4 +1,4 @@
-/** What a partition's row says: its name and last error, its times, how far it is. */
+/** The cells of a partition's row: its name and last error, its times, its progress. */
 
 import { C, h, useEffect, useRef } from "./host.js";
 import { Icon } from "./icons.js";
@@ -8,7 +8,7 @@ import { useNow } from "./clock.js";
 import { duration, secondsHeld, secondsUntil } from "./time.js";
 
 /**
- * What the time says about a partition: how long its lease runs, or how long it waits.
+ * The time of a partition: how long its lease lasts, or how long it has waited.
  *
  * @param {{row: Row}} props
  */
@@ -27,24 +27,24 @@ export function Time({ row }) {
  * @param {number} now
  */
 function timeOf(row, now) {
-  const since = -secondsUntil(row.since, now);
+  const since = -secondsUntil(row.priority, now);
   switch (row.state) {
     case "held":
     case "awaiting":
     case "expired": {
       const left = secondsUntil(row.leased_until, now);
       return left >= 0
-        ? ["until the lease ends", `${duration(left)} left`]
-        : ["since the lease ended", `${duration(left)} over`, "orange"];
+        ? ["until the lease expires", `${duration(left)} left`]
+        : ["since the lease expired", `expired ${duration(left)} ago`, "orange"];
     }
     case "waiting":
-      return ["since it became available", `waits ${duration(since, { short: since >= 600 })}`];
+      return ["since it became available", `waiting ${duration(since, { short: since >= 600 })}`];
     case "delayed":
       return ["until it becomes available", `in ${duration(since)}`];
     case "resting":
-      return ["until it may be taken again", `in ${duration(secondsUntil(row.reopen_at, now))}`];
+      return ["until it reopens", `in ${duration(secondsUntil(row.reopen_at, now))}`];
     case "due":
-      return ["since it may be taken again", `due ${duration(since)}`];
+      return ["since it reopened", `due ${duration(since)}`];
     case "completed":
       return ["since it was completed", `${duration(since, { short: true })} ago`];
     default:
@@ -53,7 +53,7 @@ function timeOf(row, now) {
 }
 
 /**
- * For how long its owner has held it, or did until its lease ran out.
+ * How long the owner has held a partition, or did until its lease expired.
  *
  * @param {{row: Row}} props
  */
@@ -63,7 +63,7 @@ export function HeldFor({ row }) {
 }
 
 /**
- * How far a partition is: items that are done, or batches that wait for their delivery.
+ * The progress of a partition: finished items, or batches that are not delivered.
  *
  * @param {{row: Row}} props
  */
@@ -114,7 +114,7 @@ export function Check({ label, isOn, isSome = false, onChange }) {
 }
 
 /**
- * A partition's name, which opens it.
+ * The key of a partition, which opens its drawer.
  *
  * @param {{row: Row, onOpen: (key: string) => void}} props
  */
@@ -128,7 +128,7 @@ export function Name({ row, onOpen }) {
         type: "button",
         "data-opens": true,
         "aria-haspopup": "dialog",
-        "aria-label": row.isGone ? `${row.partition_key}, not in this list any more` : row.partition_key,
+        "aria-label": row.isGone ? `${row.partition_key}, no longer in this list` : row.partition_key,
         display: "flex",
         maxW: "full",
         minW: 0,

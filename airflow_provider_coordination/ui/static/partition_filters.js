@@ -1,31 +1,31 @@
-/** The filters of a source's partitions: what is pressed and typed is in the address, and is what the API is asked. */
+/** The filters of a source's partitions. The URL keeps them, and the requests to the API contain them. */
 
 import { C, h, useRef, useState } from "./host.js";
 import { Icon } from "./icons.js";
 import { countText } from "./text.js";
-import { useTyped } from "./typing.js";
+import { useTypedText } from "./typing.js";
 
 const STATUSES = [
   ["UNASSIGNED", "Waiting"],
   ["ASSIGNED", "Held"],
-  ["CLOSED", "Put aside"],
+  ["CLOSED", "Closed"],
   ["COMPLETED", "Completed"],
 ];
 const FLAGS = [
   ["parked", "Parked", "red"],
-  ["expired", "Lease over", "orange"],
+  ["expired", "Lease expired", "orange"],
   ["failing", "Failing", "orange"],
 ];
 const TEXTS = [
   ["search", "Key contains"],
-  ["prefix", "Key begins with"],
+  ["prefix", "Key starts with"],
   ["owner", "Owner contains"],
 ];
 
-/** What the address says about the list, filters and order. */
-const ASKED = ["status", ...FLAGS.map(([name]) => name), ...TEXTS.map(([name]) => name), "order", "descending"];
+/** The parameters of the URL for filters and order. */
+const PARAMETERS = ["status", ...FLAGS.map(([name]) => name), ...TEXTS.map(([name]) => name), "order", "descending"];
 
-/** Return whether an address filters at all. @param {URLSearchParams} parameters */
+/** Return whether a URL contains filters. @param {URLSearchParams} parameters */
 export function isFiltering(parameters) {
   return (
     parameters.has("status") ||
@@ -35,41 +35,41 @@ export function isFiltering(parameters) {
 }
 
 /**
- * Return the question that the filters of an address ask, as the API takes it, without a place to begin.
+ * Return the query of the API for the filters in a URL, without a start position.
  *
- * @param {URLSearchParams} parameters of the page's address
+ * @param {URLSearchParams} parameters of the page's URL
  */
-export function questionOf(parameters) {
-  const asked = new URLSearchParams();
+export function queryOf(parameters) {
+  const query = new URLSearchParams();
   const statuses = parameters.getAll("status").filter((status) => STATUSES.some(([name]) => name === status));
-  statuses.forEach((status) => asked.append("status", status));
-  for (const [flag] of FLAGS) if (parameters.get(flag) === "true") asked.set(flag, "true");
-  for (const [name] of TEXTS) if (parameters.get(name)) asked.set(name, parameters.get(name) ?? "");
+  statuses.forEach((status) => query.append("status", status));
+  for (const [flag] of FLAGS) if (parameters.get(flag) === "true") query.set(flag, "true");
+  for (const [name] of TEXTS) if (parameters.get(name)) query.set(name, parameters.get(name) ?? "");
   const order = orderOf(parameters);
-  asked.set("order", order);
-  if (order !== "trouble" && parameters.get("descending") === "true") asked.set("descending", "true");
-  return asked.toString();
+  query.set("order", order);
+  if (order !== "urgency" && parameters.get("descending") === "true") query.set("descending", "true");
+  return query.toString();
 }
 
 /**
- * Return the order of the list: by trouble where the address does not say.
+ * Return the order of the list: by urgency if the URL has none.
  *
- * @param {URLSearchParams} parameters of the page's address
+ * @param {URLSearchParams} parameters of the page's URL
  */
 export function orderOf(parameters) {
   const order = parameters.get("order") ?? "";
-  return ["key", "priority"].includes(order) ? order : "trouble";
+  return ["key", "priority"].includes(order) ? order : "urgency";
 }
 
 /**
- * The filters: what is pressed is in the address.
+ * The filters. The URL keeps their state.
  *
  * @param {{card: Api.SourceCard|null, parameters: URLSearchParams, change: Change}} props
  */
 export function Filters({ card, parameters, change }) {
   const active = TEXTS.find(([name]) => parameters.get(name))?.[0];
   const [field, setField] = useState(active ?? "search");
-  const [text, setText] = useTyped(parameters.get(field) ?? "", (typed) => change({ [field]: typed }));
+  const [text, setText] = useTypedText(parameters.get(field) ?? "", (typed) => change({ [field]: typed }));
   const input = useRef(/** @type {HTMLInputElement|null} */ (null));
   /**
    * @param {ReactMouseEvent} event
@@ -77,7 +77,7 @@ export function Filters({ card, parameters, change }) {
    */
   const clear = (event, names) => {
     change(Object.fromEntries(names.map((name) => [name, null])));
-    // What was pressed goes away, and the focus with it; a pointer has none to lose.
+    // The pressed button disappears with the focus. Keyboard users continue in the search field.
     if (event.detail === 0) input.current?.focus();
   };
   const statuses = parameters.getAll("status");
@@ -99,7 +99,7 @@ export function Filters({ card, parameters, change }) {
     {
       gap: 2,
       mb: 2,
-      // Two lines, or one where there is room for all: counts that grow must not move the table below.
+      // Two lines, or one if everything fits: growing counts must not move the table below.
       wrap: { base: "wrap", xl: "nowrap" },
       align: "center",
       role: "search",
@@ -115,7 +115,7 @@ export function Filters({ card, parameters, change }) {
         h(
           C.NativeSelect.Field,
           {
-            "aria-label": "What to search",
+            "aria-label": "Search in",
             value: field,
             onChange: (event) => {
               change({ [field]: null, [event.target.value]: text });
@@ -138,7 +138,7 @@ export function Filters({ card, parameters, change }) {
     ),
     h(
       C.Flex,
-      // The filters take one line, which scrolls sideways where it is too long.
+      // The filters take one line, which scrolls sideways if it is too long.
       {
         gap: 1.5,
         align: "center",
@@ -180,7 +180,7 @@ export function Filters({ card, parameters, change }) {
             title: parameters.get(name),
             onClick: (event) => clear(event, [name]),
           },
-          h(C.VisuallyHidden, null, "Stop filtering: "),
+          h(C.VisuallyHidden, null, "Remove the filter: "),
           `${label}: ${parameters.get(name)?.slice(0, 30)}`,
           h(Icon, { name: "close", size: 3 }),
         ),
@@ -192,9 +192,9 @@ export function Filters({ card, parameters, change }) {
             size: "2xs",
             variant: "plain",
             color: "brand.fg",
-            onClick: (event) => clear(event, ASKED),
+            onClick: (event) => clear(event, PARAMETERS),
           },
-          "Clear",
+          "Clear filters",
         ),
     ),
   );

@@ -1,31 +1,31 @@
-/** The list of a source's partitions: loaded page by page as one scrolls, and kept fresh where one looks. */
+/** The list of a source's partitions: loaded page by page while scrolling, and kept fresh where it is visible. */
 
-import { ask } from "./api.js";
+import { request } from "./api.js";
 import { useCallback, useMemo, useRef, useState } from "./host.js";
-import { useLoop } from "./live.js";
-import { heldBack, noPages, pagesInSight, placeOfMore, rowsOf, withPage } from "./pages.js";
+import { usePolling } from "./live.js";
+import { heldBack, noPages, pagesInSight, nextStart, rowsOf, withPage } from "./pages.js";
 import { sourceApi } from "./urls.js";
 
-/** The first page is what one waits for, and what is refreshed all the time while nobody scrolls: it fills any screen. */
+/** The first page fills any screen. It is the one that users wait for, and that is refreshed while nobody scrolls. */
 const FIRST_PAGE = 150;
 const PAGE = 500;
 const NEAR = 80;
 const REMEMBERED = 8;
-/** Lists as they were last seen: Airflow makes the page anew when one comes back to it. */
+/** The latest state of lists: Airflow creates the page again when the user returns to it. */
 /** @type {Map<string, ListPage[]>} */
 const lists = new Map();
 
 /**
- * Load a list of partitions page by page, and keep what is in sight fresh.
+ * Load a list of partitions page by page, and keep its visible part fresh.
  *
- * Until the first page of another question is there, the rows are those of the one before: a table that went away would
- * take the focus of whoever sorts or filters with it.
+ * Until the first page of a new query has arrived, the rows are those of the query before. A table that disappeared would
+ * lose the focus of a user who sorts or filters.
  *
  * @param {Place} place
- * @param {string} question
+ * @param {string} filters
  */
-export function usePartitions(place, question) {
-  const name = sourceApi(place.connection, place.source, `partitions?${question}`);
+export function usePartitions(place, filters) {
+  const name = sourceApi(place.connection, place.source, `partitions?${filters}`);
   const list = useRef({ name: "", pages: noPages(), former: noPages(), sight: { first: 0, end: 0 }, still: false });
   if (list.current.name !== name) {
     const { pages, former, still } = list.current;
@@ -38,7 +38,7 @@ export function usePartitions(place, question) {
     };
   }
   const [, redraw] = useState(0);
-  const look = useCallback(
+  const poll = useCallback(
     /** @param {AbortSignal} signal */
     async (signal) => {
       const mine = list.current;
@@ -47,10 +47,10 @@ export function usePartitions(place, question) {
        * @param {string|null} after
        */
       const load = async (index, after) => {
-        const asked = new URLSearchParams(question);
-        asked.set("limit", String(index === 0 ? FIRST_PAGE : PAGE));
-        if (after !== null) asked.set("after", after);
-        const answer = await ask(sourceApi(place.connection, place.source, `partitions?${asked}`), { signal });
+        const query = new URLSearchParams(filters);
+        query.set("limit", String(index === 0 ? FIRST_PAGE : PAGE));
+        if (after !== null) query.set("after", after);
+        const answer = await request(sourceApi(place.connection, place.source, `partitions?${query}`), { signal });
         if (list.current !== mine) return;
         mine.former = noPages();
         mine.pages = withPage(mine.pages, index, answer, { after, still: mine.still });
@@ -59,25 +59,25 @@ export function usePartitions(place, question) {
         if (lists.size > REMEMBERED) lists.delete(lists.keys().next().value ?? "");
         redraw((count) => count + 1);
       };
-      const seen = mine.pages.length === 0 ? [0] : pagesInSight(mine.pages, mine.sight.first, mine.sight.end);
-      for (const index of seen)
+      const visible = mine.pages.length === 0 ? [0] : pagesInSight(mine.pages, mine.sight.first, mine.sight.end);
+      for (const index of visible)
         if (index < Math.max(1, mine.pages.length)) await load(index, mine.pages[index]?.after ?? null);
-      // A page may come back short, where few partitions match: then the next one is asked for as well.
+      // A page may be short if few partitions match. Then the next one is requested too.
       for (let more = 0; more < 4 && list.current === mine; more += 1) {
-        const after = placeOfMore(mine.pages);
+        const after = nextStart(mine.pages);
         if (after === undefined || mine.sight.end < rowsOf(mine.pages).length - NEAR) break;
         await load(mine.pages.length, after);
       }
     },
     [name],
   );
-  const loop = useLoop(look);
+  const loop = usePolling(poll);
   const onSight = useCallback(
     (/** @type {number} */ first, /** @type {number} */ end) => {
       const mine = list.current;
       mine.sight = { first, end };
       const count = rowsOf(mine.pages).length;
-      if (count > 0 && end >= count - NEAR && placeOfMore(mine.pages) !== undefined) loop.refresh();
+      if (count > 0 && end >= count - NEAR && nextStart(mine.pages) !== undefined) loop.refresh();
     },
     [loop.refresh],
   );
@@ -90,7 +90,7 @@ export function usePartitions(place, question) {
     },
     [loop.refresh],
   );
-  const letMove = useCallback(() => {
+  const releaseRows = useCallback(() => {
     list.current.still = false;
     loop.refresh();
   }, [loop.refresh]);
@@ -102,10 +102,10 @@ export function usePartitions(place, question) {
     rows: useMemo(() => rowsOf(shown), [shown]),
     isLoaded: pages.length > 0,
     isShown: shown.length > 0,
-    hasMore: placeOfMore(pages) !== undefined,
+    hasMore: nextStart(pages) !== undefined,
     heldBack: heldBack(pages),
     onSight,
     onStill,
-    letMove,
+    releaseRows,
   };
 }

@@ -1,12 +1,12 @@
-/** The partitions of a source: a table of any length, with filters and sorting that the address tells, and bulk actions. */
+/** The partitions of a source: a table of any length, with filters and an order that the URL keeps, and bulk actions. */
 
-import { ActionButtons, ActionDialog } from "./actions.js";
+import { PartitionActionButtons, ActionDialog } from "./actions.js";
 import { C, Fragment, h, useCallback, useMemo, useRef, useState } from "./host.js";
 import { Check, HeldFor, Name, Progress, SortButton, Time } from "./partition_cells.js";
-import { Filters, isFiltering, orderOf, questionOf } from "./partition_filters.js";
+import { Filters, isFiltering, orderOf, queryOf } from "./partition_filters.js";
 import { usePartitions } from "./partition_list.js";
 import { Chip, Owner } from "./widgets.js";
-import { Failed, Loading, Nothing, Stale } from "./problems.js";
+import { ProblemPage, Loading, EmptyState, StaleNote } from "./problems.js";
 import { RowsTable } from "./table.js";
 import { countText, plural } from "./text.js";
 import { lagText } from "./time.js";
@@ -24,8 +24,8 @@ const NARROW_BELOW = 760;
  * }} props
  */
 export function PartitionsPage({ place, card, connection, parameters, change }) {
-  const question = questionOf(parameters);
-  const list = usePartitions(place, question);
+  const query = queryOf(parameters);
+  const list = usePartitions(place, query);
   const [selected, setSelected] = useState(() => /** @type {Map<string, Row>} */ (new Map()));
   const [action, setAction] = useState(/** @type {Action|null} */ (null));
   const last = useRef(/** @type {string|null} */ (null));
@@ -33,7 +33,7 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
   const rowsRef = useRef(rows);
   rowsRef.current = rows;
   const known = useMemo(() => new Map(rows.map((row) => [row.partition_key, row])), [rows]);
-  // What is selected stays so while one scrolls and filters, as it was last seen.
+  // Selected partitions stay selected while the user scrolls and filters, in their last known state.
   const chosen = [...selected].map(([key, row]) => known.get(key) ?? row);
   const onOpen = useCallback((/** @type {string} */ key) => change({ partition: key }, { keep: true }), [change]);
   const select = useCallback((/** @type {Row} */ row, /** @type {boolean} */ isOn, /** @type {boolean} */ isRange) => {
@@ -50,13 +50,13 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
     });
   }, []);
   const order = orderOf(parameters);
-  const isDescending = order !== "trouble" && parameters.get("descending") === "true";
+  const isDescending = order !== "urgency" && parameters.get("descending") === "true";
   const allOn = rows.length > 0 && rows.every((row) => selected.has(row.partition_key));
 
   /** @param {string} by */
   const sort = (by) =>
     change(
-      by === "trouble"
+      by === "urgency"
         ? { order: null, descending: null }
         : by === order
           ? { descending: !isDescending }
@@ -71,20 +71,20 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
   const heads = {
     select: {
       title: h(Check, {
-        label: `Select all ${rows.length} that are loaded`,
+        label: `Select all ${rows.length} loaded partitions`,
         isOn: allOn,
         isSome: selected.size > 0 && !allOn,
         onChange: () => setSelected(allOn ? new Map() : new Map(rows.map((row) => [row.partition_key, row]))),
       }),
     },
     state: {
-      sort: order === "trouble" ? "other" : "none",
+      sort: order === "urgency" ? "other" : "none",
       title: h(SortButton, {
         title: "State",
-        isOn: order === "trouble",
+        isOn: order === "urgency",
         isDescending: false,
-        hint: "What needs a person first: parked, lease over, put aside",
-        onClick: () => sort("trouble"),
+        hint: "The most urgent first: parked, lease expired, closed",
+        onClick: () => sort("urgency"),
       }),
     },
     key: {
@@ -97,12 +97,12 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
         title: "Time",
         isOn: order === "priority",
         isDescending,
-        hint: "State by state, those that have waited longest first",
+        hint: "By status, those that have waited longest first",
         onClick: () => sort("priority"),
       }),
     },
   };
-  // Rows are drawn again only where something about them changed, so what draws them stays the same.
+  // The columns stay the same, so that only rows that changed are drawn again.
   const columns = useMemo(
     /** @returns {RowsColumn[]} */ () => [
       {
@@ -179,7 +179,7 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
     setAction(null);
     if (wasDone) {
       setSelected(new Map());
-      list.letMove();
+      list.releaseRows();
     }
   };
   return h(
@@ -187,17 +187,17 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
     null,
     h(Filters, { card, parameters, change }),
     list.problem !== null && !list.isLoaded
-      ? h(Failed, { problem: list.problem, connection: place.connection, nextAt: list.nextAt, refresh: list.refresh })
+      ? h(ProblemPage, { problem: list.problem, connection: place.connection, nextAt: list.nextAt, refresh: list.refresh })
       : !list.isShown
         ? h(Loading, { what: "partitions", rows: 10 })
         : list.isLoaded && rows.length === 0 && !list.hasMore
           ? h(
-              Nothing,
+              EmptyState,
               isFiltered
-                ? { title: "No partition matches", text: "Nothing in this source fits the filters.", kind: "empty" }
+                ? { title: "No partition matches", text: "Change or clear the filters.", kind: "empty" }
                 : {
                     title: "No partitions yet",
-                    text: "They appear when a DAG discovers work for this source.",
+                    text: "Partitions appear when a DAG discovers work for this source. Start a run of its DAG.",
                     icon: "tree",
                     kind: "empty",
                   },
@@ -228,7 +228,7 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
                     C.Flex,
                     { justify: "center", align: "center", gap: 2, p: 3, color: "fg.muted", fontSize: "sm" },
                     h(C.Spinner, { size: "xs" }),
-                    rows.length === 0 ? "Looking through the partitions…" : "Loading more…",
+                    rows.length === 0 ? "Searching the partitions…" : "Loading more…",
                   ),
               }),
               h(
@@ -251,11 +251,11 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
                         align: "center",
                         wrap: "wrap",
                         role: "toolbar",
-                        "aria-label": "What to do with the selected partitions",
+                        "aria-label": "Actions on the selected partitions",
                         "data-bulk": true,
                       },
                       h(C.Text, { fontWeight: "semibold", role: "status" }, `${countText(selected.size)} selected`),
-                      h(ActionButtons, { rows: chosen, connection, onPick: setAction }),
+                      h(PartitionActionButtons, { rows: chosen, connection, onPick: setAction }),
                       h(
                         C.Button,
                         {
@@ -277,14 +277,14 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
                 list.heldBack > 0 &&
                   h(
                     C.Button,
-                    { size: "2xs", variant: "surface", onClick: list.letMove, "data-held-back": list.heldBack },
+                    { size: "2xs", variant: "surface", onClick: list.releaseRows, "data-held-back": list.heldBack },
                     `Show ${plural(list.heldBack, "change")}`,
                   ),
               ),
             ),
     list.problem !== null &&
       list.isLoaded &&
-      h(Stale, { problem: list.problem, connection: place.connection, nextAt: list.nextAt, refresh: list.refresh }),
+      h(StaleNote, { problem: list.problem, connection: place.connection, nextAt: list.nextAt, refresh: list.refresh }),
     action !== null &&
       h(ActionDialog, {
         place,
@@ -302,5 +302,5 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
  */
 function countOf(loaded, hasMore, total) {
   if (total !== null && total >= loaded) return plural(total, "partition");
-  return hasMore ? `${countText(loaded)} and more, loaded as you scroll` : plural(loaded, "partition");
+  return hasMore ? `${plural(loaded, "partition")} loaded; scroll to load more` : plural(loaded, "partition");
 }

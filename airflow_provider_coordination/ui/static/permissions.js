@@ -1,9 +1,9 @@
-/** What a person may do: the connections that they see, and whether they may act on them. */
+/** The rights of the user: the connections that they may view, and whether they may act on them. */
 
 import { useLive } from "./live.js";
 
 /**
- * Return a connection as `/connections` tells it; null while that is not known.
+ * Return a connection from `/connections`; null while it is not known.
  *
  * @param {string} connectionId
  * @returns {Api.ConnectionRow|null}
@@ -14,10 +14,10 @@ export function useConnection(connectionId) {
 }
 
 /**
- * Return what to say to those who may look and not act.
+ * Return the note for users with read-only access.
  *
  * @param {string} connectionId
  */
-export function lookOnly(connectionId) {
-  return `You may look, and not change anything: that needs the right “can edit” on the connection “${connectionId}”.`;
+export function readOnlyText(connectionId) {
+  return `You have read-only access. Actions need the permission “can edit” on the connection “${connectionId}”.`;
 }

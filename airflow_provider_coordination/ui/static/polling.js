@@ -1,13 +1,13 @@
-/** Asking again and again: when the next time comes, and what stops it. Nothing here knows of a page. */
+/** Repeated requests: when the next one is sent, and what stops them. Independent of any page. */
 
 import { Problem } from "./api.js";
 import { secondsToNext } from "./refresh_pause.js";
 
 /**
- * Does something now, and then again and again. Never twice at once, and not after it was stopped.
+ * Does something now and then repeatedly. Never twice at once, and not after `stop`.
  *
- * `problem` is what the last time failed with, or null; `nextAt` is when the next one comes, by the browser's clock, or
- * null while it is under way, or none comes.
+ * `problem` is the problem of the last time, or null. `nextAt` is the time of the next one by the browser's clock, or
+ * null while one is running or none is planned.
  */
 export class Loop {
   /** @type {Problem|null} */
@@ -16,41 +16,41 @@ export class Loop {
   nextAt = null;
   #controller = new AbortController();
   #failures = 0;
-  #isAsking = false;
+  #isRunning = false;
   #isWantedAgain = false;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
   #timer = undefined;
 
   /**
-   * @param {(signal: AbortSignal) => Promise<void>} look what is done; throws a `Problem`
-   * @param {{every: number, isSeen: () => boolean, isPaused: () => boolean, onChange: () => void}} options `every` in
-   *     seconds; `onChange` is told of each change of what is known here
+   * @param {(signal: AbortSignal) => Promise<void>} poll what to do; throws a `Problem`
+   * @param {{every: number, isVisible: () => boolean, isPaused: () => boolean, onChange: () => void}} options `every` in
+   *     seconds; `onChange` is called at each change of `problem` and `nextAt`
    */
-  constructor(look, { every, isSeen, isPaused, onChange }) {
-    this.look = look;
+  constructor(poll, { every, isVisible, isPaused, onChange }) {
+    this.poll = poll;
     this.every = every;
-    this.isSeen = isSeen;
+    this.isVisible = isVisible;
     this.isPaused = isPaused;
     this.onChange = onChange;
   }
 
-  /** Do it now, or, while it is under way, once more after that. */
+  /** Do it now or, if it is running, once more afterwards. */
   async refresh() {
     clearTimeout(this.#timer);
     const { signal } = this.#controller;
     if (signal.aborted) return;
-    if (this.#isAsking) {
+    if (this.#isRunning) {
       this.#isWantedAgain = true;
       return;
     }
-    this.#isAsking = true;
+    this.#isRunning = true;
     this.nextAt = null;
-    if (this.problem !== null) this.onChange(); // what is said about it counts down to this moment
+    if (this.problem !== null) this.onChange(); // the shown countdown ends now
     const problem = await this.#problemOf(signal);
     if (signal.aborted) return;
     this.problem = problem;
     this.#failures = problem === null ? 0 : this.#failures + 1;
-    this.#isAsking = false;
+    this.#isRunning = false;
     if (this.#isWantedAgain) {
       this.#isWantedAgain = false;
       void this.refresh();
@@ -60,23 +60,23 @@ export class Loop {
     this.onChange();
   }
 
-  /** Go on where that is due: the page can be seen again. */
-  seen() {
-    if (this.#isAsking || this.isPaused() || !this.isSeen()) return;
+  /** Continue if that is due: the page is visible again. */
+  onVisible() {
+    if (this.#isRunning || this.isPaused() || !this.isVisible()) return;
     if (this.nextAt === null || this.nextAt <= Date.now()) void this.refresh();
   }
 
-  /** Stop for as long as somebody wants to read what is there, or go on at once. */
-  paused() {
+  /** Apply a change of the pause: stop, or continue at once. */
+  onPauseChange() {
     if (!this.isPaused()) {
       void this.refresh();
       return;
     }
-    if (!this.#isAsking) this.#plan();
+    if (!this.#isRunning) this.#plan();
     this.onChange();
   }
 
-  /** End it; what is under way is called off. */
+  /** End the loop, and cancel what is running. */
   stop() {
     clearTimeout(this.#timer);
     this.#controller.abort();
@@ -85,7 +85,7 @@ export class Loop {
   /** @param {AbortSignal} signal */
   async #problemOf(signal) {
     try {
-      await this.look(signal);
+      await this.poll(signal);
       return null;
     } catch (error) {
       if (error instanceof Problem) return error;
@@ -105,6 +105,6 @@ export class Loop {
     });
     if (seconds === null || this.isPaused()) return;
     this.nextAt = Date.now() + seconds * 1000;
-    this.#timer = setTimeout(() => this.isSeen() && void this.refresh(), seconds * 1000);
+    this.#timer = setTimeout(() => this.isVisible() && void this.refresh(), seconds * 1000);
   }
 }

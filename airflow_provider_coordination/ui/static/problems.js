@@ -1,4 +1,4 @@
-/** What a page shows where it has nothing to show: it loads, there is nothing, or something is wrong and what to do. */
+/** What a page shows without content: that it loads, that there is nothing, or what is wrong and what to do. */
 
 import { logIn } from "./api.js";
 import { C, h } from "./host.js";
@@ -6,48 +6,52 @@ import { Icon } from "./icons.js";
 import { capitalized } from "./text.js";
 import { useNow } from "./clock.js";
 import { duration } from "./time.js";
+import { ManualLink } from "./widgets.js";
 
 /**
- * Return what to say about a problem: a title, what it means, and whether it is tried again by itself.
+ * Return the description of a problem: a title, what it means, and whether the page retries automatically.
  *
  * @param {ProblemLike} problem
  * @param {string|undefined} connection
  */
-function wordsOf(problem, connection) {
+function descriptionOf(problem, connection) {
   const named = connection ? `the connection “${connection}”` : "this connection";
   switch (problem.kind) {
     case "session":
-      return { title: "Your session has ended", text: "Log in again to go on where you are.", icon: "lock" };
+      return { title: "Your session has ended", text: "Log in again to return to this page.", icon: "lock" };
     case "forbidden":
       return {
-        title: "You may not see this",
-        text: `Leases are shown to those who may read ${named}. Ask whoever manages Airflow for the right “can read” on Connections.`,
+        title: "No permission to view this",
+        text: `You need permission to read ${named}. Ask an Airflow administrator for “can read” on Connections.`,
         icon: "lock",
+        topic: "access",
       };
     case "missing":
-      return { title: "This is not here", text: sentence(problem.message), icon: "search" };
+      return { title: "Not found", text: sentence(problem.message), icon: "search" };
     case "refused":
-      return { title: "This cannot be shown", text: sentence(problem.message), icon: "alert" };
-    case "away":
+      return { title: "Invalid request", text: sentence(problem.message), icon: "alert", topic: "failed-request" };
+    case "unavailable":
       return {
-        title: "The store does not answer",
-        text: "Airflow and running jobs go on: jobs wait for the store for five minutes. This page goes on trying.",
+        title: "The store is unavailable",
+        text: "Restore it. Airflow is not affected, and running jobs wait for the store for 5 min. This page retries automatically.",
         icon: "plug",
         isRetried: true,
+        topic: "store",
       };
     case "offline":
       return {
-        title: "Airflow’s API server does not answer",
-        text: "The network or the server is away. This page goes on trying.",
+        title: "Airflow’s API server is unavailable",
+        text: "Check your network and the API server. This page retries automatically.",
         icon: "plug",
         isRetried: true,
       };
     default:
       return {
-        title: "Something failed",
-        text: `${sentence(problem.message)} This page goes on trying.`,
+        title: "The request failed",
+        text: `${sentence(problem.message)} This page retries automatically.`,
         icon: "alert",
         isRetried: true,
+        topic: "failed-request",
       };
   }
 }
@@ -59,35 +63,37 @@ function sentence(text) {
 }
 
 /** @param {{nextAt: number|null}} props */
-function Again({ nextAt }) {
+function RetryCountdown({ nextAt }) {
   useNow(); // it counts down
   const left = nextAt === null ? 0 : (nextAt - Date.now()) / 1000;
-  return left > 0.5 ? `Trying again in ${duration(Math.ceil(left))}.` : "Trying now.";
+  return left > 0.5 ? `Retrying in ${duration(Math.ceil(left))}.` : "Retrying now.";
 }
 
 /**
- * A page, or a part of one, that is not there because of a problem.
+ * A page, or a part of one, that cannot be shown because of a problem.
  *
  * @param {{problem: ProblemLike, connection?: string, nextAt?: number|null, refresh?: (() => void)}} props
  */
-export function Failed({ problem, connection, nextAt = null, refresh }) {
-  const words = wordsOf(problem, connection);
+export function ProblemPage({ problem, connection, nextAt = null, refresh }) {
+  const words = descriptionOf(problem, connection);
   return h(
-    Nothing,
+    EmptyState,
     { title: words.title, text: words.text, icon: words.icon, role: "alert", kind: problem.kind },
-    words.isRetried && h(C.Text, { fontSize: "sm", color: "fg.muted", "aria-live": "off" }, h(Again, { nextAt })),
+    words.isRetried && h(C.Text, { fontSize: "sm", color: "fg.muted", "aria-live": "off" }, h(RetryCountdown, { nextAt })),
+    words.topic && h(ManualLink, { topic: words.topic }),
     problem.kind === "session"
       ? h(C.Button, { size: "sm", onClick: logIn, colorPalette: "brand" }, "Log in again")
-      : refresh && h(C.Button, { size: "sm", variant: "outline", onClick: refresh }, "Try now"),
+      : refresh && h(C.Button, { size: "sm", variant: "outline", onClick: refresh }, "Retry now"),
   );
 }
 
 /**
- * One of several parts of a page that is not there because of a problem: as large as that deserves.
+ * One of several parts of a page that cannot be shown because of a problem.
  *
- * @param {{title: string, text?: Content, icon: string, kind: string, children?: Content}} props
+ * @param {{title: string, text?: Content, icon: string, kind: string, topic?: string, children?: Content}} props `topic`
+ *     is where the manual says more
  */
-export function FailedPart({ title, text, icon, kind, children }) {
+export function ProblemPart({ title, text, icon, kind, topic, children }) {
   return h(
     C.Flex,
     {
@@ -111,17 +117,18 @@ export function FailedPart({ title, text, icon, kind, children }) {
       h(C.Text, { fontWeight: "semibold" }, title),
       h(C.Text, { fontSize: "sm", color: "fg.muted", overflowWrap: "anywhere" }, text),
     ),
+    topic && h(ManualLink, { topic }),
     children,
   );
 }
 
 /**
- * A line below what was known before a problem came: in sight wherever one scrolls, it moves nothing of that.
+ * A line below the content from before a problem. It is always visible, and moves nothing of the content.
  *
  * @param {{problem: ProblemLike, connection?: string, nextAt?: number|null, refresh?: (() => void)}} props
  */
-export function Stale({ problem, connection, nextAt = null, refresh }) {
-  const words = wordsOf(problem, connection);
+export function StaleNote({ problem, connection, nextAt = null, refresh }) {
+  const words = descriptionOf(problem, connection);
   return h(
     C.Alert.Root,
     {
@@ -141,20 +148,21 @@ export function Stale({ problem, connection, nextAt = null, refresh }) {
       C.Alert.Content,
       { minW: 0, flex: 1, display: "block", color: "fg" },
       h(C.Alert.Title, { as: "span", fontWeight: "semibold" }, `${words.title}. `),
-      h(C.Alert.Description, { as: "span" }, "What you see is how it was. ", words.isRetried && h(Again, { nextAt })),
+      h(C.Alert.Description, { as: "span" }, "The page shows the last known state. ", words.isRetried && h(RetryCountdown, { nextAt })),
     ),
+    words.topic && h(ManualLink, { topic: words.topic }),
     problem.kind === "session"
       ? h(C.Button, { size: "xs", variant: "outline", onClick: logIn }, "Log in again")
-      : refresh && h(C.Button, { size: "xs", variant: "outline", onClick: refresh }, "Try now"),
+      : refresh && h(C.Button, { size: "xs", variant: "outline", onClick: refresh }, "Retry now"),
   );
 }
 
 /**
- * Nothing to show, and why.
+ * The reason why there is nothing to show.
  *
  * @param {{title: string, text?: Content, icon?: string, kind?: string, role?: string, children?: Content}} props
  */
-export function Nothing({ title, text, icon = "search", kind, role, children }) {
+export function EmptyState({ title, text, icon = "search", kind, role, children }) {
   return h(
     C.EmptyState.Root,
     { role, "data-problem": kind, py: 10 },
@@ -170,7 +178,7 @@ export function Nothing({ title, text, icon = "search", kind, role, children }) 
 }
 
 /**
- * What stands in for something that loads.
+ * The placeholder of something that loads.
  *
  * @param {{what: string, rows?: number, height?: number}} props
  */
@@ -186,30 +194,30 @@ export function Loading({ what, rows = 6, height = 9 }) {
 }
 
 /**
- * Show what a live answer holds, or what stands in for it.
+ * Show the content of a live response, or a placeholder for it.
  *
  * @param {{
  *   live: Refreshed<any>, what: string, connection?: string, rows?: number, isPart?: boolean,
  *   children: (answer: any) => Content,
  * }} props
- *     `isPart` where the page shows more than this
+ *     `isPart` if the page shows more than this
  */
-export function Shown({ live, what, connection, rows, isPart = false, children }) {
+export function LiveContent({ live, what, connection, rows, isPart = false, children }) {
   const { answer, problem, nextAt, refresh } = live;
   if (answer !== null && problem?.kind !== "forbidden") {
-    return [children(answer), problem && h(Stale, { key: "stale", problem, connection, nextAt, refresh })];
+    return [children(answer), problem && h(StaleNote, { key: "stale", problem, connection, nextAt, refresh })];
   }
   if (problem !== null && isPart) {
-    const words = wordsOf(problem, connection);
-    const text = [words.text, " ", words.isRetried && h(Again, { key: "again", nextAt })];
+    const words = descriptionOf(problem, connection);
+    const text = [words.text, " ", words.isRetried && h(RetryCountdown, { key: "again", nextAt })];
     return h(
-      FailedPart,
+      ProblemPart,
       { ...words, text, kind: problem.kind },
       problem.kind === "session"
         ? h(C.Button, { size: "xs", onClick: logIn, colorPalette: "brand" }, "Log in again")
-        : h(C.Button, { size: "xs", variant: "outline", onClick: refresh }, "Try now"),
+        : h(C.Button, { size: "xs", variant: "outline", onClick: refresh }, "Retry now"),
     );
   }
-  if (problem !== null) return h(Failed, { problem, connection, nextAt, refresh });
+  if (problem !== null) return h(ProblemPage, { problem, connection, nextAt, refresh });
   return h(Loading, { what, rows });
 }

@@ -1,12 +1,13 @@
-/** The dialog that every order goes through: what it does, what the worst of it is, and why it is given. */
+/** The dialog of every action: its effect, its risk, and the reason that the user gives. */
 
 import { logIn } from "./api.js";
 import { C, h, useEffect, useRef, useState } from "./host.js";
+import { ManualLink } from "./widgets.js";
 
 const MAX_REASON = 500;
 
 /**
- * A dialog that does something once it has a reason.
+ * A dialog that runs an action once the user has given a reason.
  *
  * @param {{
  *   title: string, text?: Content, risk?: Content, verb: string, palette?: string, needsReason?: boolean,
@@ -51,9 +52,9 @@ export function ReasonDialog({
       size,
       scrollBehavior: "inside",
       onOpenChange: ({ open }) => !open && !isBusy && onClose(),
-      // Null would be an error; undefined is the first that takes it.
+      // Null would be an error; with undefined the first element gets the focus.
       initialFocusEl: () => first.current ?? undefined,
-      finalFocusEl: () => placeAfter(opener),
+      finalFocusEl: () => focusTargetAfter(opener),
       closeOnInteractOutside: false,
     },
     h(
@@ -96,13 +97,13 @@ export function ReasonDialog({
                           value: reason,
                           maxLength: MAX_REASON,
                           autoComplete: "off",
-                          placeholder: "Why, for whoever reads the history",
+                          placeholder: "Shown in the history and in the audit log",
                           onChange: (event) => setReason(event.target.value),
                         }),
                         h(
                           C.Field.ErrorText,
                           null,
-                          "Say why: the reason is kept in the history and in Airflow’s audit log.",
+                          "Enter a reason. The history and Airflow’s audit log keep it.",
                         ),
                       ),
                     problem && h(ActionProblem, { problem }),
@@ -131,11 +132,11 @@ export function ReasonDialog({
 }
 
 /**
- * Return where the focus goes from a dialog: to what opened it, or, if that is gone, to what lies around it.
+ * Return the element that gets the focus after a dialog: the one that opened it or, if that is gone, one around it.
  *
  * @param {Element|null} opener
  */
-function placeAfter(opener) {
+function focusTargetAfter(opener) {
   if (opener?.isConnected && opener !== document.body && !(/** @type {HTMLButtonElement} */ (opener).disabled)) return opener;
   for (const place of ["[data-drawer] [data-close]", "[data-coordination] [data-rows]", "[data-coordination] h1"]) {
     const found = document.querySelector(place);
@@ -145,32 +146,38 @@ function placeAfter(opener) {
 }
 
 /**
- * Why an order did not reach the store.
+ * The reason why an action failed.
  *
  * @param {{problem: ProblemLike}} props
  */
 function ActionProblem({ problem }) {
-  // Below a long form it would not be seen.
+  // Below a long form it might not be visible.
   const shown = useRef(/** @type {HTMLElement|null} */ (null));
   useEffect(() => {
     shown.current?.scrollIntoView({ block: "nearest" });
   }, [problem]);
   const text = {
     session: "Your session has ended. Nothing was changed.",
-    // What Airflow itself refuses is called so and no more; what we refuse says why.
+    // Airflow refuses with this one word; the routes of this package give a reason.
     forbidden:
       problem.message === "Forbidden"
-        ? "You may not do this: it needs the right “can edit” on the connection. Nothing was changed."
+        ? "No permission: this action needs “can edit” on the connection. Nothing was changed."
         : `Refused: ${problem.message}. Nothing was changed.`,
     stale: `${problem.message}. Nothing was changed.`,
-    away: "The store does not answer; perhaps it was done, perhaps not. Look, and try again.",
-    offline: "The API server did not answer; perhaps it was done, perhaps not. Look, and try again.",
+    unavailable: "The store is unavailable. The action may have been done: check the current state, then try again.",
+    offline: "The API server did not respond. The action may have been done: check the current state, then try again.",
+  }[problem.kind];
+  const manual = {
+    forbidden: { topic: "access" },
+    unavailable: { topic: "store" },
+    broken: { topic: "failed-request" },
   }[problem.kind];
   return h(
     C.Alert.Root,
     { ref: shown, status: "error", size: "sm", role: "alert", "data-problem": problem.kind },
     h(C.Alert.Indicator),
     h(C.Alert.Content, { color: "fg", overflowWrap: "anywhere", minW: 0 }, text ?? problem.message),
+    manual && h(ManualLink, manual),
     problem.kind === "session" &&
       h(C.Button, { size: "xs", variant: "outline", type: "button", onClick: logIn }, "Log in again"),
   );

@@ -1,16 +1,16 @@
-/** When to ask the API again. Pure decisions, so that they can be tested without waiting. */
+/** When to send the next request. Pure functions, so that they can be tested without waiting. */
 
 export const EVERY_SECONDS = 2;
 const LONGEST_SECONDS = 30;
 
 /**
- * Return in how many seconds to ask again; null for never.
+ * Return the seconds until the next request; null for never.
  *
  * @param {{
  *   problem: string|null, failures: number, chance: number, every?: number,
- * }} last `problem` is the kind of the problem
- *     that the last answer was, or null, and `failures` how often in a row it was one; `chance`, from 0 to 1, sets many tabs
- *     apart; `every` is how often while all is well, in seconds
+ * }} last `problem` is the kind of the
+ *     last problem, or null; `failures` is the number of failures in a row; `chance`, from 0 to 1, spreads the requests of
+ *     many tabs; `every` is the interval without problems, in seconds
  */
 export function secondsToNext({ problem, failures, chance, every = EVERY_SECONDS }) {
   if (problem === "session") return null;

@@ -1,24 +1,24 @@
-/** Where a reset begins: the choice, and the text that some choices need. */
+/** The target position of a reset: the choice, and the text that some choices need. */
 
 import { C, h } from "./host.js";
 
 /** @type {Record<string, string>} */
 const CHOICES = {
-  earliest: "The earliest that there is",
-  latest: "Now: only what comes from here on",
+  earliest: "The earliest available position",
+  latest: "Now: only new data",
   instant: "An instant",
   number: "After a sequence number",
-  positions: "Given positions of some partitions",
+  positions: "Individual positions of some partitions",
 };
 
 const NUMBER = "4959033827149025660855969253836157109592157";
 
 /** @type {Record<string, {label: string, placeholder: string, rows?: number}>} what some choices need */
 const GIVEN = {
-  instant: { label: "Instant, with its time zone", placeholder: "2026-01-31T00:00:00Z" },
+  instant: { label: "Instant with time zone", placeholder: "2026-01-31T00:00:00Z" },
   number: { label: "Sequence number", placeholder: NUMBER },
   positions: {
-    label: "A line each: partition, and position",
+    label: "One line for each: partition and position",
     placeholder: `shardId-000000000000 ${NUMBER}`,
     rows: 4,
   },
@@ -28,7 +28,7 @@ const GIVEN = {
 export const EARLIEST = { name: "earliest", text: "" };
 
 /**
- * Return where to read from, as the API takes it; not for given positions.
+ * Return the target position in the format of the API; not for individual positions.
  *
  * @param {ResetTarget} target
  */

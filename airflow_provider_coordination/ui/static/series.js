@@ -1,14 +1,14 @@
-/** Values over time, as a picture needs them: rates from counts, scales that end at round numbers, lines with their gaps. */
+/** Values over time for charts: rates from counters, scales that end at round numbers, lines with gaps. */
 
 const MINUTE = 60000;
 
-/** How far back a picture can reach, in milliseconds. */
+/** The windows of charts, in milliseconds. */
 export const WINDOWS = { "1h": 60 * MINUTE, "6h": 360 * MINUTE, "24h": 1440 * MINUTE };
 
-/** Two points further apart than this have nothing between them: nobody looked at the source. */
+/** Two points further apart than this have a gap between them: the source was not measured. */
 const GAP = 11 * MINUTE;
 
-/** Where an axis of seconds may end, so that its middle is a round time as well. */
+/** The ends of an axis of seconds for which its middle is a round time too. */
 const ROUND_SECONDS = [1, 2, 4, 10, 20, 40, 60, 120, 240, 600, 1200, 2400, 3600, 7200, 14400, 21600, 43200, 86400, 172800];
 
 /**
@@ -25,12 +25,12 @@ export function lagOverTime(series) {
 }
 
 /**
- * Return how much was counted a second, between each point and the one before it.
+ * Return the rate per second between each point and the one before it.
  *
- * Counts begin anew where items were deleted; that is no rate.
+ * Counters restart when items are deleted; that is no rate.
  *
  * @param {Api.LagPointFacts[]} series the oldest first
- * @param {string[]} names of what is counted: their sum
+ * @param {string[]} names of the counters to add up
  * @returns {TimePoint[]}
  */
 export function rateOverTime(series, names) {
@@ -47,7 +47,7 @@ export function rateOverTime(series, names) {
 }
 
 /**
- * Return how many jobs were wanted over time, from the changes of that number.
+ * Return the number of wanted jobs over time, from its changes.
  *
  * @param {Api.TaskCountFacts} taskCount
  * @param {number} now
@@ -64,7 +64,7 @@ export function countOverTime({ changes, wanted }, now) {
 }
 
 /**
- * Return the part of a line that lies in a window; of a line of steps, with the value that it begins with.
+ * Return the part of a line in a window. A line of steps includes the value at the start.
  *
  * @param {TimePoint[]} points the oldest first
  * @param {{since: number, until: number}} window
@@ -78,7 +78,7 @@ export function within(points, { since, until }, isStep = false) {
 }
 
 /**
- * Return where an axis ends: at a round number, at least as large as every value.
+ * Return the end of an axis: a round number, at least as large as every value.
  *
  * @param {number} most the largest value
  * @param {"count"|"seconds"|"bytes"} unit
@@ -97,7 +97,7 @@ export function roundTop(most, unit) {
 }
 
 /**
- * Return the path of a line in SVG: it breaks where there is no value, and where nobody looked for a while.
+ * Return the path of a line in SVG. It is interrupted where there is no value, and at gaps in the measurements.
  *
  * @param {TimePoint[]} points in the window
  * @param {Frame} frame
@@ -120,7 +120,7 @@ export function pathOf(points, frame, isStep = false) {
 }
 
 /**
- * Return the points at which a line has no neighbour, which a line could not show.
+ * Return the points without a neighbour, which a line could not show.
  *
  * @param {TimePoint[]} points in the window
  */
@@ -149,7 +149,7 @@ export function yOf(value, { top, height }) {
 }
 
 /**
- * Return the stretches of a window in which nobody looked, as far as there is a point before and after each.
+ * Return the gaps in the measurements of a window that have a point before and after them.
  *
  * @param {TimePoint[]} points in the window, the oldest first
  * @returns {{since: number, until: number}[]}
@@ -162,7 +162,7 @@ export function gapsOf(points) {
 }
 
 /**
- * Return the instant among those of several lines that lies next to a place in the picture; null if there is none.
+ * Return the instant that is nearest to a position in the chart; null if there is none.
  *
  * @param {number[]} instants in order
  * @param {number} x

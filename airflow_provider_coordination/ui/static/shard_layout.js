@@ -1,18 +1,18 @@
 /**
- * The family tree of a stream's shards as a picture: hash keys from top to bottom, to scale, and generations from left
- * to right. A shard reaches from its own generation to that of its children; an open one reaches the right edge, so
- * the right edge shows who reads the stream now, and holes in it.
+ * The layout of a stream's shards as a family tree: hash keys from top to bottom, to scale, and generations from left to
+ * right. A shard extends from its own generation to that of its children. An open shard extends to the right edge, so the
+ * right edge shows the current owners and the holes.
  */
 
 const SPACE = 1n << 128n;
 const STEPS = 1n << 50n;
 const READABLE = 20;
 const TALLEST = 60000;
-/** How much of the last generation is left free where nobody reads, for the hole to be seen. */
+/** The share of the last generation that unleased shards leave free, so that a hole is visible. */
 const EDGE = 0.5;
 
 /**
- * Return where a hash key lies in the hash-key space, from 0 to 1; exact as far as a number can be.
+ * Return the position of a hash key in the hash-key space, from 0 to 1, as exactly as a number allows.
  *
  * @param {string|bigint} hashKey
  */
@@ -25,7 +25,7 @@ export function fractionOf(hashKey) {
 }
 
 /**
- * Return where a hash-key range begins and ends, from 0 to 1; its last key belongs to it. Null where it is not known.
+ * Return the start and the end of a hash-key range, from 0 to 1, including its last key. Null if it is not known.
  *
  * @param {{starting_hash_key: string|null, ending_hash_key: string|null}} props
  * @returns {Reach|null}
@@ -40,8 +40,8 @@ function rangeOf({ starting_hash_key: first, ending_hash_key: last }) {
 }
 
 /**
- * Return the range of each shard. Of one that has no lease the store does not know it: it gets its place beside its
- * relatives, an equal share of what they have.
+ * Return the range of each shard. The store does not know the range of a shard without a lease: it gets an equal share of
+ * the range of its relatives.
  *
  * @param {Api.ShardNode[]} shards
  * @param {Map<string, Set<string>>} children
@@ -90,7 +90,7 @@ function generationsOf(shards) {
   const find = (id) => {
     const earlier = generations.get(id);
     if (earlier !== undefined) return earlier;
-    if (visiting.has(id)) return 0; // no tree at all; still drawn
+    if (visiting.has(id)) return 0; // a cycle; it is drawn anyway
     visiting.add(id);
     const parents = (known.get(id)?.parents ?? []).filter((parent) => known.has(parent));
     const found = parents.length === 0 ? 0 : 1 + Math.max(...parents.map(find));
@@ -103,9 +103,9 @@ function generationsOf(shards) {
 }
 
 /**
- * Return where everything of a stream lies: generations as columns, hash keys as fractions.
+ * Return the layout of a stream: generations as columns, hash keys as fractions.
  *
- * @param {Api.StreamTree} stream as the API tells it
+ * @param {Api.StreamTree} stream from the API
  * @returns {Layout} boxes from top to
  *     bottom and from left to right
  */
@@ -125,7 +125,7 @@ export function layOut(stream) {
       .flatMap((child) => generation.get(child) ?? [])
       .filter((each) => each > from);
     const open = next.length === 0 && !shard.is_ended;
-    // The right edge is who reads now. A shard without a lease is known, and read by nobody.
+    // The right edge shows the current owners. A shard without a lease has none.
     const edge = shard.state === "unleased" ? generations - EDGE : generations;
     const to = next.length > 0 ? Math.min(...next) : open ? edge : from + 1;
     const range = ranges.get(shard.shard_id) ?? { top: 0, bottom: 1 };
@@ -152,7 +152,7 @@ export function layOut(stream) {
 }
 
 /**
- * Return whether a shard that nobody reads reaches into the part of the picture where a hole is.
+ * Return whether an unleased shard overlaps a hole.
  *
  * @param {Reach} hole
  * @param {Box[]} boxes
@@ -164,10 +164,10 @@ function isCovered(hole, boxes) {
 }
 
 /**
- * Return how tall the picture has to be, in pixels, so that nearly all shards have room for a line of text.
+ * Return the height of the tree, in pixels, at which nearly all shards have room for a line of text.
  *
  * @param {Box[]} boxes as `layOut` returns them
- * @param {number} inSight how much of it can be seen at once; it is never less tall
+ * @param {number} inSight the visible height, which is the minimum
  */
 export function readableHeight(boxes, inSight) {
   const sizes = boxes.map((box) => box.bottom - box.top).filter((size) => size > 0);
@@ -178,7 +178,7 @@ export function readableHeight(boxes, inSight) {
 }
 
 /**
- * Return whether to scale a person would see little: where the smallest shards are far smaller than the others.
+ * Return whether the smallest shards are far smaller than the others, so that they would be unreadable to scale.
  *
  * @param {Box[]} boxes
  */
@@ -189,11 +189,11 @@ export function isUneven(boxes) {
 }
 
 /**
- * Return a layout in which the small are larger and the large smaller than to scale, so that all can be read: each range
- * between two boundaries gets at least a line of text, and not much more than a few. Their order stays as it is.
+ * Return a layout in which small shards are larger and large ones smaller than to scale, so that all are readable. Each
+ * range between two boundaries gets the height of one to four lines of text. The order stays the same.
  *
  * @param {Layout} layout as `layOut` returns it
- * @param {number} inSight how much can be seen at once, in pixels
+ * @param {number} inSight the visible height, in pixels
  * @returns {Layout} the layout, with its `height` in pixels
  */
 export function compact(layout, inSight) {
@@ -222,12 +222,12 @@ export function compact(layout, inSight) {
 }
 
 /**
- * Return what a person should see first: the largest hole, else a shard in trouble that is read now; null if all is well.
+ * Return what the user should see first: the largest hole, else an open shard with a problem; null if there is none.
  *
  * @param {Layout} layout
  * @returns {Reach|null}
  */
-export function firstTrouble({ holes, boxes }) {
+export function firstProblem({ holes, boxes }) {
   if (holes.length > 0) return holes.reduce((most, hole) => (hole.share > most.share ? hole : most));
   const open = boxes.filter((box) => box.open);
   return (
@@ -236,7 +236,7 @@ export function firstTrouble({ holes, boxes }) {
 }
 
 /**
- * Return the boxes of which something lies between two heights, in fractions.
+ * Return the boxes that overlap the part between two heights, in fractions.
  *
  * @param {Box[]} boxes
  * @param {number} top
@@ -247,12 +247,12 @@ export function boxesBetween(boxes, top, bottom) {
 }
 
 /**
- * Return where the arrow keys lead from a box: left to a parent, right to a child, up and down in its generation.
+ * Return the box that an arrow key leads to: left to a parent, right to a child, up and down within the generation.
  *
  * @param {Box[]} boxes
  * @param {Box} box
  * @param {string} key
- * @returns {Box} the other box; the same where there is none
+ * @returns {Box} the other box; the same if there is none
  */
 export function neighbour(boxes, box, key) {
   if (key === "Home") return boxes[0];

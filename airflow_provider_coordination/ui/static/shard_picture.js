@@ -1,12 +1,12 @@
 /**
- * The family tree as a picture: hash keys from top to bottom, to scale, generations from left to right. The right edge is
- * now. Only the shards in sight are drawn, with a strip beside them that shows all.
+ * The family tree of shards as a chart: hash keys from top to bottom, to scale, generations from left to right. The right
+ * edge is now. Only visible shards are drawn. A strip beside them shows all.
  */
 
 import { C, Fragment, h, memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./host.js";
-import { fitting, Pointed } from "./chart_controls.js";
+import { fittingText, PointerDetails } from "./chart_controls.js";
 import { Chip } from "./widgets.js";
-import { boxesBetween, compact, firstTrouble, neighbour, readableHeight } from "./shard_layout.js";
+import { boxesBetween, compact, firstProblem, neighbour, readableHeight } from "./shard_layout.js";
 import { useSize } from "./element_size.js";
 import { areaOf, fillOf, stateOf } from "./states.js";
 import { ownerLabel, shardLabel } from "./text.js";
@@ -18,11 +18,11 @@ const HEAD = 24;
 const MAP = 30;
 const TALLEST = 200000;
 const AROUND = 300;
-/** As a style: Airflow's own styles say more than an attribute. */
+/** A style, as Airflow's own styles override attributes. */
 const TEXT = { fontSize: "11px", pointerEvents: "none" };
 
 /**
- * Return a share of the hash keys as a person reads it.
+ * Return a share of the hash keys as text.
  *
  * @param {number} share
  */
@@ -32,11 +32,11 @@ export function shareText(share) {
 }
 
 /**
- * Return everything about a shard in a sentence, for those who hear it.
+ * Return the description of a shard for screen readers.
  *
  * @param {Box} box
  */
-function spoken(box) {
+function ariaLabelOf(box) {
   const { shard } = box;
   const parts = [`Shard ${shardLabel(shard.shard_id)}`, stateOf(shard.state).label];
   if (shard.owner) parts.push(`owner ${ownerLabel(shard.owner)}`);
@@ -81,7 +81,7 @@ const Shape = memo(function Shape(/** @type {DrawnShape} */ {
     {
       role: "button",
       tabIndex: isActive ? 0 : -1,
-      "aria-label": spoken(box),
+      "aria-label": ariaLabelOf(box),
       "aria-disabled": shard.partition_key === null || undefined,
       "data-shard": shard.shard_id,
       "data-state": shard.state,
@@ -105,20 +105,20 @@ const Shape = memo(function Shape(/** @type {DrawnShape} */ {
     }),
     height >= 5 && h("rect", { x, y, width: 4, height, rx: 1, fill: colours.stroke }),
   );
-  // Beside the button, not in it: the button has a name that says all of it.
+  // Beside the button, not in it: the label of the button contains it.
   const text =
     isTall &&
     h(
       "text",
       { x: textX, y: textY, fill: colours.text, opacity: isFaint ? 0.25 : 1, "aria-hidden": true, style: TEXT },
-      h("tspan", { style: { fontWeight: 600 } }, fitting(name, x + width - textX - 4)),
-      h("tspan", { dx: 6 }, fitting(rest, x + width - textX - 14 - name.length * 6.6)),
+      h("tspan", { style: { fontWeight: 600 } }, fittingText(name, x + width - textX - 4)),
+      h("tspan", { dx: 6 }, fittingText(rest, x + width - textX - 14 - name.length * 6.6)),
     );
   return h(Fragment, null, shape, text);
 });
 
 /**
- * The whole stream as a strip: where in it one looks.
+ * The whole stream as a strip, with the visible part marked.
  *
  * @param {{
  *   boxes: Box[], holes: PlacedHole[], height: number, from: number, to: number, onGo: (at: number) => void,
@@ -183,7 +183,7 @@ function Strip({ boxes, holes, height, from, to, onGo }) {
  * @param {{
  *   layout: Layout, isCompact: boolean, zoom: number|"fit", find: string, onOpen: (box: Box) => void, label: string,
  * }} props
- *     `isCompact` where small shards are drawn larger than to scale
+ *     `isCompact` if small shards are drawn larger than to scale
  */
 export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
   const [size, measure] = useSize();
@@ -204,7 +204,7 @@ export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
     measure(element);
   }, []);
 
-  // What was in the middle stays there when one zooms.
+  // The middle stays in the middle when the zoom changes.
   const before = useRef(height);
   useLayoutEffect(() => {
     const element = scroller.current;
@@ -216,19 +216,19 @@ export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
   }, [height]);
 
   const isMeasured = size.width > 0;
-  // It opens on what is wrong. Where one scrolls from there is one's own choice.
+  // It opens on a problem. The user may scroll from there.
   const hasOpened = useRef(false);
   useLayoutEffect(() => {
     const element = scroller.current;
     if (!isMeasured || hasOpened.current || element === null) return;
     hasOpened.current = true;
-    const trouble = firstTrouble(shownLayout);
+    const trouble = firstProblem(shownLayout);
     if (trouble === null) return;
     element.scrollTop = ((trouble.top + trouble.bottom) / 2) * height - inSight / 2;
     setPlace({ top: element.scrollTop, left: element.scrollLeft });
   }, [isMeasured]);
 
-  // The right edge is now: that is what one comes for, and stays at while generations are added.
+  // The right edge is now. It stays visible while generations are added.
   const isAtNow = useRef(true);
   useLayoutEffect(() => {
     if (isMeasured && isAtNow.current && scroller.current !== null) scroller.current.scrollLeft = width;
@@ -391,7 +391,7 @@ export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
               const tall = (box.bottom - box.top) * height;
               const gap = tall > 8 ? 2 : tall > 3 ? 1 : 0.3;
               const x = box.from * column + 1;
-              // Its text is in the middle of what can be seen of it.
+              // The text is in the middle of the visible part.
               const from = Math.max(box.top * height, top);
               const to = Math.min(box.bottom * height, top + inSight);
               return h(Shape, {
@@ -416,13 +416,13 @@ export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
               {
                 key: `hole ${index}`,
                 role: "img",
-                "aria-label": `Hole: nobody reads ${shareText(hole.share)} of the hash keys`,
+                "aria-label": `Hole: no shard lease covers ${shareText(hole.share)} of the hash keys`,
                 "data-hole": true,
               },
               h(
                 "title",
                 null,
-                `Hole: nobody reads the hash keys ${hole.hole.starting_hash_key} to ${hole.hole.ending_hash_key}`,
+                `Hole: no shard lease covers the hash keys ${hole.hole.starting_hash_key} to ${hole.hole.ending_hash_key}`,
               ),
               h("rect", {
                 x: hole.from * column + 1,
@@ -438,9 +438,9 @@ export function Picture({ layout, isCompact, zoom, find, onOpen, label }) {
       ),
     ),
     h(
-      Pointed,
+      PointerDetails,
       {
-        hint: "Point at a shard, or go through them with the arrow keys: left to the parents, right to the children. Enter opens its partition.",
+        hint: "Point at a shard, or use the arrow keys: left to parents, right to children. Press Enter to open its partition.",
       },
       shown && h(About, { box: shown }),
     ),

@@ -1,31 +1,31 @@
 /**
  * The family tree of a stream's shards: hash keys from top to bottom, to scale, generations from left to right. The right
- * edge is now: who reads which part of the stream, and where nobody does.
+ * edge is now: the current owners of each part of the stream, and the holes.
  */
 
 import { C, h, useCallback, useMemo } from "./host.js";
 import { Icon } from "./icons.js";
 import { useLive } from "./live.js";
-import { AsChoice, Choice, Legend } from "./chart_controls.js";
-import { Chip, Owner, Shortened, To } from "./widgets.js";
+import { ViewChoice, Choice, Legend } from "./chart_controls.js";
+import { Chip, ManualLink, Owner, Shortened, PageLink } from "./widgets.js";
 import { sourceApi, withParameters } from "./urls.js";
-import { Nothing, Shown } from "./problems.js";
+import { EmptyState, LiveContent } from "./problems.js";
 import { isUneven, layOut } from "./shard_layout.js";
 import { Picture, matches, shareText } from "./shard_picture.js";
 import { SmallTable } from "./small_table.js";
-import { byTrouble, STATES } from "./states.js";
+import { bySeverity, STATES } from "./states.js";
 import { plural, shardLabel } from "./text.js";
 import { lagText } from "./time.js";
-import { useTyped } from "./typing.js";
+import { useTypedText } from "./typing.js";
 
 /** @param {{layout: Layout, search: string}} props */
-function AsList({ layout, search }) {
+function ListView({ layout, search }) {
   return h(
     C.Box,
     { overflow: "auto", flex: 1, minH: 0 },
     h(SmallTable, {
       label: "Shards",
-      rows: byTrouble(layout.boxes, ({ shard }) => shard.state),
+      rows: bySeverity(layout.boxes, ({ shard }) => shard.state),
       keyOf: (box) => box.shard.shard_id,
       columns: [
         {
@@ -34,7 +34,7 @@ function AsList({ layout, search }) {
           cell: ({ shard }) =>
             shard.partition_key
               ? h(
-                  To,
+                  PageLink,
                   {
                     to: { search: withParameters(search, { partition: shard.partition_key }) },
                     minW: 0,
@@ -63,17 +63,17 @@ function AsList({ layout, search }) {
  */
 export function ShardsPage({ place, parameters, change, search }) {
   const live = useLive(sourceApi(place.connection, place.source, "shards"));
-  return h(Shown, {
+  return h(LiveContent, {
     live,
     what: "shards",
     connection: place.connection,
     rows: 8,
     children: ({ streams, complete }) => {
       if (streams.length === 0) {
-        return h(Nothing, {
+        return h(EmptyState, {
           key: "none",
           title: "No shards",
-          text: "Only Kinesis streams are made of shards. What this source is made of is on the page Partitions.",
+          text: "Only Kinesis sources have shards. Open Partitions to see what this source has.",
           icon: "tree",
           kind: "empty",
         });
@@ -94,13 +94,13 @@ export function ShardsPage({ place, parameters, change, search }) {
  */
 function Stream({ stream, streams, complete, name, parameters, change, search }) {
   const layout = useMemo(() => layOut(stream), [stream]);
-  const [find, setFind] = useTyped(parameters.get("search") ?? "", (typed) => change({ search: typed }));
-  const asked = Number(parameters.get("zoom") ?? 1);
+  const [find, setFind] = useTypedText(parameters.get("search") ?? "", (typed) => change({ search: typed }));
+  const zoomed = Number(parameters.get("zoom") ?? 1);
   const zoom =
     parameters.get("zoom") === "fit"
       ? "fit"
-      : Number.isFinite(asked) && asked > 0
-        ? Math.min(64, Math.max(1 / 64, asked))
+      : Number.isFinite(zoomed) && zoomed > 0
+        ? Math.min(64, Math.max(1 / 64, zoomed))
         : 1;
   const isList = parameters.get("as") === "list";
   const scale = parameters.get("scale") ?? (isUneven(layout.boxes) ? "compact" : "keys");
@@ -155,7 +155,7 @@ function Stream({ stream, streams, complete, name, parameters, change, search })
             C.Button,
             {
               onClick: () => change({ zoom: null }),
-              "aria-label": "Readable: zoom so that nearly every shard has its name",
+              "aria-label": "Readable: zoom until nearly every shard shows its name",
             },
             "Readable",
           ),
@@ -163,7 +163,7 @@ function Stream({ stream, streams, complete, name, parameters, change, search })
             C.Button,
             {
               onClick: () => change({ zoom: "fit" }),
-              "aria-label": "Fit: zoom so that all can be seen",
+              "aria-label": "Fit: zoom until the whole stream is visible",
               "aria-pressed": zoom === "fit",
             },
             "Fit",
@@ -180,7 +180,7 @@ function Stream({ stream, streams, complete, name, parameters, change, search })
           ],
           onChange: (name) => change({ scale: name }),
         }),
-      h(AsChoice, { value: isList ? "list" : "picture", onChange: (value) => change({ as: value }) }),
+      h(ViewChoice, { value: isList ? "list" : "picture", onChange: (value) => change({ as: value }) }),
       h(C.Text, { fontSize: "sm", color: "fg.muted", ms: { lg: "auto" } }, summary),
     ),
     layout.holes.length > 0 &&
@@ -198,13 +198,18 @@ function Stream({ stream, streams, complete, name, parameters, change, search })
           "data-holes": layout.holes.length,
         },
         h(Icon, { name: "alert" }),
-        `${plural(layout.holes.length, "hole")}: nobody reads ${shareText(layout.holes.reduce((sum, hole) => sum + hole.share, 0))} of the hash keys. The next shard sync repairs that.`,
+        h(
+          C.Text,
+          { as: "span", flex: 1 },
+          `${plural(layout.holes.length, "hole")}: no shard lease covers ${shareText(layout.holes.reduce((sum, hole) => sum + hole.share, 0))} of the hash keys. Start a run with a shard sync to repair it.`,
+        ),
+        h(ManualLink, { topic: "hole" }),
       ),
     complete === false &&
       h(
         C.Text,
         { fontSize: "sm", color: "fg.muted" },
-        "There are more partitions than were looked at: some shards are missing here.",
+        "The source has more partitions than this page reads: some shards are missing.",
       ),
     h(Legend, {
       entries: Object.entries(STATES)
@@ -212,7 +217,7 @@ function Stream({ stream, streams, complete, name, parameters, change, search })
         .map(([state, { label, palette }]) => ({ label, palette, count: counts.get(state) })),
     }),
     isList
-      ? h(AsList, {
+      ? h(ListView, {
           layout:
             find.trim() === ""
               ? layout

@@ -1,26 +1,26 @@
-/** Where the batches of a source go: each sink with its kind, what it promises, and since when and why it takes nothing. */
+/** The sinks of a source: kind, delivery guarantee, status, and the last error of an unavailable one. */
 
 import { C, h } from "./host.js";
-import { Ago, Chip, Part } from "./widgets.js";
-import { SmallTable, TELEPHONE } from "./small_table.js";
+import { RelativeTime, Chip, Section } from "./widgets.js";
+import { SmallTable, PHONE_WIDTH } from "./small_table.js";
 import { SINK_STATES } from "./states.js";
 import { countText } from "./text.js";
 
 /**
- * The sinks, as the job that reported last knows them. Each row keeps its height, whatever an error says.
+ * The sinks from the latest report of a job. Each row keeps its height, however long its error is.
  *
  * @param {{sinks: Api.SinkFacts[]}} props
  */
 export function Sinks({ sinks }) {
   if (sinks.length === 0) return null;
   return h(
-    Part,
+    Section,
     { title: "Sinks", mb: 6 },
     h(SmallTable, {
       label: "Sinks",
       rows: sinks,
       keyOf: (sink) => sink.name,
-      narrowBelow: TELEPHONE,
+      narrowBelow: PHONE_WIDTH,
       columns: [
         {
           name: "sink",
@@ -30,19 +30,19 @@ export function Sinks({ sinks }) {
         { name: "kind", title: "Kind", cell: (sink) => sink.kind },
         {
           name: "delivery",
-          title: "Each batch",
+          title: "Delivery",
           cell: (sink) => (sink.is_exactly_once ? "exactly once" : "at least once"),
         },
         {
           name: "state",
           title: "State",
-          cell: (sink) => h(Chip, { state: sink.away_since === null ? "taking" : "away", states: SINK_STATES }),
+          cell: (sink) => h(Chip, { state: sink.unavailable_since === null ? "available" : "unavailable", states: SINK_STATES }),
         },
-        { name: "since", title: "Since", cell: (sink) => h(Ago, { instant: sink.away_since }) },
-        { name: "held", title: "Waiting", align: "end", cell: (sink) => countText(sink.held) },
+        { name: "since", title: "Unavailable since", cell: (sink) => h(RelativeTime, { instant: sink.unavailable_since }) },
+        { name: "held", title: "Waiting batches", align: "end", cell: (sink) => countText(sink.waiting_batches) },
         {
           name: "error",
-          title: "Error",
+          title: "Last error",
           maxW: "420px",
           cell: (sink) =>
             h(C.Text, { truncate: true, color: sink.error ? "red.fg" : "fg.muted", title: sink.error }, sink.error || "–"),

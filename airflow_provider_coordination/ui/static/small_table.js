@@ -1,18 +1,18 @@
-/** A table of some rows, a hundred at first; where there is little room each row becomes a card. */
+/** A table of some rows, a hundred at first. On narrow screens each row becomes a card. */
 
 import { C, Fragment, h, useState } from "./host.js";
 import { useSize } from "./element_size.js";
 
 const SHOWN = 100;
 
-/** In pixels: tables of few columns stay tables until there is less room than this. */
-export const TELEPHONE = 520;
+/** In pixels: tables with few columns stay tables down to this width. */
+export const PHONE_WIDTH = 520;
 
 /**
  * @param {{
  *   label: string, columns: Column<any>[], rows: any[], keyOf: (row: any) => string, narrowBelow?: number,
  * }} props
- *     the first column is what a row is about
+ *     the first column is the subject of the row
  */
 export function SmallTable({ label, columns, rows, keyOf, narrowBelow = 720 }) {
   const [size, measure] = useSize();
@@ -138,7 +138,7 @@ function Cards({ label, columns, rows, keyOf }) {
           ...others.map((column) =>
             h(
               C.Box,
-              // What may be long has the whole width.
+              // Long values get the whole width.
               { key: column.name, minW: 0, gridColumn: column.maxW === undefined ? undefined : "1 / -1" },
               h(C.Text, { as: "dt", fontSize: "xs", color: "fg.muted" }, column.title),
               h(C.Box, { as: "dd", m: 0, minW: 0, fontVariantNumeric: "tabular-nums" }, column.cell(row)),

@@ -1,6 +1,6 @@
-/** Specs as a person reads and writes them: what differs between two, field by field, and what was written in a form. */
+/** Specs in the UI: the differences of two versions, field by field, and the input of the forms. */
 
-/** What a person begins with who writes the first spec of a source. */
+/** The template for the first spec of a source. */
 export const NEW_SPEC = {
   version: 1,
   source: "",
@@ -12,9 +12,9 @@ export const NEW_SPEC = {
 /**
  * Return the fields in which two specs differ, in the order in which the later one has them.
  *
- * @param {any} before a JSON value; null or undefined for none
+ * @param {any} before a JSON value; null or undefined if there is none
  * @param {any} after
- * @returns {{path: string, before: string|null, after: string|null}[]} values as JSON; null where there is none
+ * @returns {{path: string, before: string|null, after: string|null}[]} values as JSON; null if there is none
  */
 export function changesBetween(before, after) {
   const [old, now] = [fieldsOf(before), fieldsOf(after)];
@@ -44,7 +44,7 @@ function fieldsOf(value, path = "", found = new Map()) {
 }
 
 /**
- * Return the positions that a person wrote, a line each: a partition, and where it is read from.
+ * Return the positions in a text with one line for each partition: its key and its position.
  *
  * @param {string} text
  * @returns {Record<string, string>}
@@ -58,14 +58,14 @@ export function positionsOf(text) {
     lines.map((line) => {
       const [, name, position] = /^(\S+?)\s*(?:[\s=])\s*(\S+)$/.exec(line) ?? [];
       if (name === undefined)
-        throw new Error(`Line “${line.slice(0, 60)}” is no partition and position; write them with a space between`);
+        throw new Error(`Line “${line.slice(0, 60)}” is not a partition and a position; write both, separated by a space`);
       return [name, position];
     }),
   );
 }
 
 /**
- * Return the spec that a person wrote.
+ * Return the spec in a text.
  *
  * @param {string} text JSON
  * @returns {Record<string, any>}
@@ -75,9 +75,9 @@ export function specOf(text) {
   try {
     spec = JSON.parse(text);
   } catch (error) {
-    throw new Error(`The spec is no JSON: ${error instanceof Error ? error.message : error}`, { cause: error });
+    throw new Error(`The spec is not valid JSON: ${error instanceof Error ? error.message : error}`, { cause: error });
   }
-  if (spec === null || typeof spec !== "object" || Array.isArray(spec)) throw new Error("The spec is no JSON object");
+  if (spec === null || typeof spec !== "object" || Array.isArray(spec)) throw new Error("The spec is not a JSON object; write an object with the fields of a spec");
   return spec;
 }
 
@@ -89,6 +89,6 @@ export function specOf(text) {
  */
 export function sourceOf({ source }) {
   if (typeof source !== "string" || source.trim() === "")
-    throw new Error("The spec names no source; write its name as “source”");
+    throw new Error("The spec has no source; set “source” to its name");
   return source;
 }

@@ -1,21 +1,21 @@
-/** The versions of a supervisor's spec: who submitted each, why, what it changed, and the whole of it. */
+/** The versions of a supervisor's spec: author, reason and changes of each, and its full text. */
 
 import { C, h, useMemo } from "./host.js";
 import { useLive } from "./live.js";
-import { Copy, Instant, Part } from "./widgets.js";
+import { CopyButton, Instant, Section } from "./widgets.js";
 import { sourceApi } from "./urls.js";
-import { Shown } from "./problems.js";
-import { SmallTable, TELEPHONE } from "./small_table.js";
+import { LiveContent } from "./problems.js";
+import { SmallTable, PHONE_WIDTH } from "./small_table.js";
 import { changesBetween } from "./spec_changes.js";
 import { plural } from "./text.js";
 import { Warning } from "./warning.js";
 
-/** @type {Record<"NONE"|"COSMETIC"|"SUPERVISION"|"JOBS", string>} what follows from a change of the spec */
+/** @type {Record<"NONE"|"COSMETIC"|"SUPERVISION"|"JOBS", string>} the consequences of a change of the spec */
 const CONSEQUENCES = {
   NONE: "Nothing changed",
-  COSMETIC: "Jobs went on: only what people read changed",
-  SUPERVISION: "Jobs went on: the supervisor acts by it",
-  JOBS: "Jobs handed over to jobs of this version",
+  COSMETIC: "Jobs continued: only descriptions changed",
+  SUPERVISION: "Jobs continued: only the supervisor uses the change",
+  JOBS: "Jobs handed over to new jobs of this version",
 };
 
 /**
@@ -24,9 +24,9 @@ const CONSEQUENCES = {
 export function SpecVersions({ place, parameters, change }) {
   const live = useLive(sourceApi(place.connection, place.source, "supervisor/history"), { every: 10 });
   return h(
-    Part,
+    Section,
     { title: "Spec" },
-    h(Shown, {
+    h(LiveContent, {
       live,
       what: "versions of the spec",
       connection: place.connection,
@@ -40,7 +40,7 @@ export function SpecVersions({ place, parameters, change }) {
 /**
  * @param {{
  *   place: Place, versions: Api.SpecFacts[], parameters: URLSearchParams, change: Change,
- * }} props the latest first; the address names the version, and the one that it is compared with
+ * }} props the latest first; the URL has the selected version and the one that it is compared with
  */
 function Versions({ place, versions, parameters, change }) {
   /** @param {string} name */
@@ -69,7 +69,7 @@ function Versions({ place, versions, parameters, change }) {
       ),
     ),
     chosen.spec === null
-      ? h(C.Text, { fontSize: "sm", color: "fg.muted" }, "The supervisor was terminated with this version: it has no spec.")
+      ? h(C.Text, { fontSize: "sm", color: "fg.muted" }, "This version terminated the supervisor. It has no spec.")
       : h(
           C.Stack,
           { minW: 0, gap: 4 },
@@ -114,7 +114,7 @@ function VersionButton({ version, isChosen, isLatest, onChoose }) {
       version.is_termination && h(C.Badge, { size: "xs", variant: "subtle", colorPalette: "gray" }, "terminated"),
       isLatest &&
         !version.is_termination &&
-        h(C.Badge, { size: "xs", variant: "subtle", colorPalette: "green" }, "rules"),
+        h(C.Badge, { size: "xs", variant: "subtle", colorPalette: "green" }, "in effect"),
     ),
     h(
       C.Text,
@@ -131,7 +131,7 @@ function VersionButton({ version, isChosen, isLatest, onChoose }) {
 }
 
 /**
- * What differs between two versions, a row for each field.
+ * The differences of two versions, one row for each field.
  *
  * @param {{
  *   former: Api.SpecFacts, chosen: Api.SpecFacts, others: Api.SpecFacts[], onCompare: (version: string) => void,
@@ -146,7 +146,7 @@ function Changes({ former, chosen, others, onCompare }) {
       C.Flex,
       { gap: 2, align: "center", wrap: "wrap", mb: 2, fontSize: "sm" },
       changes.length === 0
-        ? `Version ${chosen.version} says the same as`
+        ? `Version ${chosen.version} is the same as`
         : `${plural(changes.length, "field differs", "fields differ")} between version ${chosen.version} and`,
       h(
         C.NativeSelect.Root,
@@ -165,10 +165,10 @@ function Changes({ former, chosen, others, onCompare }) {
     ),
     changes.length > 0 &&
       h(SmallTable, {
-        label: "What differs",
+        label: "Differences",
         rows: changes,
         keyOf: ({ path }) => path,
-        narrowBelow: TELEPHONE,
+        narrowBelow: PHONE_WIDTH,
         columns: [
           { name: "field", title: "Field", maxW: "none", cell: ({ path }) => h(Value, { text: path, isStrong: true }) },
           {
@@ -190,7 +190,7 @@ function Changes({ former, chosen, others, onCompare }) {
 
 /** @param {{text: string|null, isStrong?: boolean}} props */
 function Value({ text, isStrong = false }) {
-  if (text === null) return h(C.Span, { color: "fg.muted", fontSize: "xs" }, "not there");
+  if (text === null) return h(C.Span, { color: "fg.muted", fontSize: "xs" }, "not set");
   return h(
     C.Span,
     { fontFamily: "mono", fontSize: "xs", overflowWrap: "anywhere", fontWeight: isStrong ? "semibold" : undefined },
@@ -199,7 +199,7 @@ function Value({ text, isStrong = false }) {
 }
 
 /**
- * A version as it was submitted, and beside it with every default.
+ * A version as it was submitted, and next to it with every default.
  *
  * @param {{place: Place, version: number, spec: Record<string, any>}} props
  */
@@ -209,8 +209,8 @@ function Texts({ place, version, spec }) {
   return h(
     C.Grid,
     { templateColumns: { base: "minmax(0, 1fr)", xl: "repeat(2, minmax(0, 1fr))" }, gap: 4 },
-    h(Json, { title: "As it was submitted, secrets hidden", label: `Version ${version} of the spec`, value: spec }),
-    h(Shown, {
+    h(Json, { title: "As submitted, secrets hidden", label: `Version ${version} of the spec`, value: spec }),
+    h(LiveContent, {
       live,
       what: "effective spec",
       connection: place.connection,
@@ -218,11 +218,11 @@ function Texts({ place, version, spec }) {
       rows: 3,
       children: ({ effective, problem }) =>
         effective === null
-          ? h(Warning, { key: "problem", level: "error" }, problem)
+          ? h(Warning, { key: "problem", level: "error", topic: "spec" }, problem)
           : h(Json, {
               key: "effective",
-              title: "In effect: with every default",
-              label: `Version ${version} of the spec, in effect`,
+              title: "With every default",
+              label: `Version ${version} of the spec, with every default`,
               value: effective,
             }),
     }),
@@ -239,7 +239,7 @@ function Json({ title, label, value }) {
       C.Flex,
       { justify: "space-between", align: "center", mb: 1 },
       h(C.Text, { fontSize: "xs", color: "fg.muted" }, title),
-      h(Copy, { text, label: `Copy ${label.toLowerCase()}` }),
+      h(CopyButton, { text, label: `Copy ${label.toLowerCase()}` }),
     ),
     h(
       C.Box,

@@ -1,7 +1,7 @@
 /**
- * What the states of partitions, sets, jobs and holdings are called, in which colour they are drawn, and what they mean.
+ * The labels, colours and meanings of the states of partitions, sets, jobs, sinks and holdings.
  *
- * A colour is a palette of Airflow's theme, never the only thing that tells a state: its name stands beside it.
+ * A colour is a palette of Airflow's theme. It never stands alone: the label is beside it.
  */
 
 /** @type {Record<string, State>} the states of a partition, in the order in which they are listed */
@@ -9,73 +9,77 @@ export const STATES = {
   parked: {
     label: "Parked",
     palette: "red",
-    meaning: "It failed too often, its data is gone, or a person put it aside. Only a person reopens it.",
+    meaning: "It failed too often, its data is gone, or a user parked it. Fix the cause, then press Reopen.",
   },
   expired: {
-    label: "Lease over",
+    label: "Lease expired",
     palette: "orange",
-    meaning: "Its lease ran out: the job died, or cannot reach the store. Another job takes it within a round.",
+    meaning: "Its lease expired: the job died, or cannot reach the store. Another job takes it within a round.",
   },
   due: {
     label: "Due",
     palette: "amber",
-    meaning: "Its rest is over, and nobody has taken it yet. The next job does.",
+    meaning: "It reopened, and no job has taken it yet. The next job takes it.",
   },
-  resting: { label: "Resting", palette: "yellow", meaning: "It is put aside for a while, and goes on by itself." },
-  held: { label: "Held", palette: "cyan", meaning: "A job has it on lease, and renews that." },
+  resting: { label: "Resting", palette: "yellow", meaning: "It is closed until its next retry or scan, and continues automatically." },
+  held: { label: "Held", palette: "cyan", meaning: "A job holds its lease and renews it." },
   awaiting: {
     label: "Awaiting",
     palette: "purple",
-    meaning: "Its job has ended; its batches wait until somebody acknowledges them.",
+    meaning: "Its job has ended. Its batches await acknowledgment.",
   },
-  waiting: { label: "Waiting", palette: "gray", meaning: "It is available, and nobody has it: the next job takes it." },
+  waiting: { label: "Waiting", palette: "gray", meaning: "It is available. The next job takes it." },
   delayed: { label: "Delayed", palette: "slate", meaning: "It becomes available at a later time." },
-  completed: { label: "Completed", palette: "green", meaning: "Everything of it is delivered." },
-  unleased: { label: "No lease", palette: "gray", meaning: "Known from its relatives alone; it has no lease." },
+  completed: { label: "Completed", palette: "green", meaning: "All its data is delivered." },
+  unleased: { label: "No lease", palette: "gray", meaning: "Only its parents or children name it; it has no lease." },
 };
 
 /** @type {Record<string, State>} */
 export const SET_STATES = {
-  PENDING: { label: "Pending", palette: "purple", meaning: "Somebody still owes a word for this batch." },
-  ACKNOWLEDGED: { label: "Acknowledged", palette: "green", meaning: "All said yes." },
-  REJECTED: { label: "Rejected", palette: "red", meaning: "Somebody said no. The batch is delivered again." },
-  EXPIRED: { label: "Expired", palette: "orange", meaning: "Nobody said anything in time. It is delivered again." },
-  CANCELLED: { label: "Cancelled", palette: "gray", meaning: "A person took it back. It is delivered again." },
+  PENDING: { label: "Pending", palette: "purple", meaning: "The batch awaits acknowledgment." },
+  ACKNOWLEDGED: { label: "Acknowledged", palette: "green", meaning: "Every required party has acknowledged the batch." },
+  REJECTED: { label: "Rejected", palette: "red", meaning: "A party rejected the batch. It is delivered again." },
+  EXPIRED: { label: "Expired", palette: "orange", meaning: "The time ran out without an acknowledgment. The batch is delivered again." },
+  CANCELLED: { label: "Cancelled", palette: "gray", meaning: "A user cancelled the set. The batch is delivered again." },
 };
 
 /** @type {Record<string, State>} */
 export const JOB_STATES = {
-  SUBMITTED: { label: "Submitted", palette: "stone", meaning: "It was handed to a cluster, and has not begun." },
-  STARTING: { label: "Starting", palette: "stone", meaning: "Its Spark session comes up: it reads nothing yet." },
-  RUNNING: { label: "Running", palette: "cyan", meaning: "It takes leases and reads." },
-  ENDED: { label: "Ended", palette: "gray", meaning: "It has told how it ended." },
+  SUBMITTED: { label: "Submitted", palette: "stone", meaning: "It was submitted to a cluster, and has not started." },
+  STARTING: { label: "Starting", palette: "stone", meaning: "Its Spark session is starting. It reads nothing yet." },
+  RUNNING: { label: "Running", palette: "cyan", meaning: "It holds leases and reads." },
+  ENDED: { label: "Ended", palette: "gray", meaning: "It has reported its result." },
 };
 
 /** @type {Record<string, State>} */
 export const SINK_STATES = {
-  taking: { label: "Takes batches", palette: "green", meaning: "It takes what it is given." },
-  away: { label: "Takes nothing", palette: "red", meaning: "It is down, or refuses everything. Its batches wait; the other sinks get theirs." },
+  available: { label: "Available", palette: "green", meaning: "It accepts batches." },
+  unavailable: {
+    label: "Unavailable",
+    palette: "red",
+    meaning: "It is down, or refuses all batches. Its batches wait; other sinks get theirs. Restore it, and delivery resumes.",
+  },
 };
 
 /** @type {Record<string, State>} how a holding ended */
 export const ENDS = {
-  held: { label: "still held", palette: "cyan", meaning: "The lease is held now." },
-  released: { label: "given back", palette: "gray", meaning: "The worker gave it back." },
-  completed: { label: "completed", palette: "green", meaning: "Everything was delivered." },
+  held: { label: "still held", palette: "cyan", meaning: "The owner holds the lease now." },
+  released: { label: "given back", palette: "gray", meaning: "The worker gave the lease back." },
+  completed: { label: "completed", palette: "green", meaning: "All data was delivered." },
   failed: { label: "failed", palette: "red", meaning: "The work on it failed." },
-  expired: { label: "ran out", palette: "orange", meaning: "The lease ran out, and nobody renewed it." },
-  "taken over": { label: "taken over", palette: "orange", meaning: "Another worker took it." },
-  "handed over": { label: "handed over", palette: "blue", meaning: "The worker handed it to another one." },
-  closed: { label: "put aside", palette: "yellow", meaning: "It was closed until a later time." },
-  parked: { label: "parked", palette: "red", meaning: "It was put aside until a person reopens it." },
-  awaiting: { label: "left to wait", palette: "purple", meaning: "Its job ended; its batches waited for a word." },
+  expired: { label: "expired", palette: "orange", meaning: "The lease expired without a renewal." },
+  "taken over": { label: "taken over", palette: "orange", meaning: "Another worker took the partition over." },
+  "handed over": { label: "handed over", palette: "blue", meaning: "The worker handed the partition over to another one." },
+  closed: { label: "closed", palette: "yellow", meaning: "The partition was closed until a later time." },
+  parked: { label: "parked", palette: "red", meaning: "The partition was parked until a user reopens it." },
+  awaiting: { label: "awaiting acknowledgment", palette: "purple", meaning: "The job ended. Its batches awaited acknowledgment." },
   deleted: { label: "deleted", palette: "gray", meaning: "The partition was deleted." },
-  reset: { label: "reset", palette: "purple", meaning: "A person made it start anew." },
-  unknown: { label: "end unknown", palette: "gray", meaning: "The history does not tell how it ended." },
+  reset: { label: "reset", palette: "purple", meaning: "A user reset the partition." },
+  unknown: { label: "end unknown", palette: "gray", meaning: "The history does not contain the end." },
 };
 
 /**
- * Return a state by its name; one that this page does not know is shown by that name.
+ * Return a state by its name; a state that this page does not know is shown by its name.
  *
  * @param {string} name
  * @param {Record<string, State>} [states]
@@ -85,26 +89,26 @@ export function stateOf(name, states = STATES) {
 }
 
 /** The states of a partition, worst first. */
-const BY_TROUBLE = Object.keys(STATES);
+const BY_SEVERITY = Object.keys(STATES);
 
 /**
- * Return things in the order of the states that they are in, those first that need a person; else as they were.
+ * Return things by the severity of their states, those first that need an operator; otherwise in their order.
  *
  * @template Thing
  * @param {Thing[]} things
  * @param {(thing: Thing) => string} stateOfThing
  */
-export function byTrouble(things, stateOfThing) {
+export function bySeverity(things, stateOfThing) {
   /** @param {Thing} thing */
   const rank = (thing) => {
-    const at = BY_TROUBLE.indexOf(stateOfThing(thing));
-    return at < 0 ? BY_TROUBLE.length : at;
+    const at = BY_SEVERITY.indexOf(stateOfThing(thing));
+    return at < 0 ? BY_SEVERITY.length : at;
   };
   return [...things].sort((a, b) => rank(a) - rank(b));
 }
 
 /**
- * Return the colour for a shape of this palette: it stands out from a light and from a dark ground.
+ * Return the colour of a shape in this palette, which is visible on light and dark backgrounds.
  *
  * @param {string} palette
  */
@@ -115,7 +119,7 @@ export function fillOf(palette) {
 }
 
 /**
- * Return the colours for an area of this palette with text on it; a quiet one does not ask for a look.
+ * Return the colours of an area with text in this palette; a quiet area does not attract attention.
  *
  * @param {string} palette
  * @param {boolean} [isQuiet]
@@ -129,7 +133,7 @@ export function areaOf(palette, isQuiet = false) {
 }
 
 /**
- * Return what a source's status bar is made of.
+ * Return the segments of a source's status bar.
  *
  * @param {Api.SourceCard} card
  * @returns {{state: string, label: string, palette: string, count: number}[]} those that are not 0
@@ -162,7 +166,7 @@ export function worstLevel(card) {
 }
 
 /**
- * Return cards in the order in which somebody who is paged wants them: alarms first, then the longest lag.
+ * Return cards by urgency: alarms first, then the longest lag.
  *
  * @param {Api.SourceCard[]} cards
  */
@@ -177,7 +181,7 @@ export function byUrgency(cards) {
 }
 
 /**
- * Return cards in the order in which their sources were shown, those of new sources last.
+ * Return cards in the order in which they were shown, new ones last.
  *
  * @param {Api.SourceCard[]} cards
  * @param {string[]} shown the sources, in order
@@ -189,11 +193,11 @@ export function inOrder(cards, shown) {
 }
 
 /**
- * Return how much a connection is in trouble, for sorting: the less, the worse.
+ * Return the rank of a connection, for sorting: the lower, the worse its problems.
  *
  * @param {Api.ConnectionRow} connection
- * @param {Api.SourceCard[]} cards of its sources, as far as they are known
- * @param {boolean} [isUnhealthy] whether one of its supervisors needs a person
+ * @param {Api.SourceCard[]} cards of its sources that are known
+ * @param {boolean} [isUnhealthy] whether one of its supervisors needs an operator
  */
 export function connectionRank(connection, cards, isUnhealthy = false) {
   if (connection.problem !== null) return -1;
@@ -208,7 +212,7 @@ function rankOf(card) {
 }
 
 /**
- * Return which actions make sense for a partition in this state.
+ * Return the actions that apply to a partition in its state.
  *
  * @param {Row} row
  */

@@ -1,14 +1,14 @@
-/** What a person may ask of a supervisor, or of all of a connection: each verb asks for a reason. */
+/** Actions on a supervisor, or on all supervisors of a connection. Each one needs a reason. */
 
-import { ask } from "./api.js";
+import { request } from "./api.js";
 import { C, Fragment, h, useState } from "./host.js";
-import { LookOnly, OrderButtons, Outcomes, useOrder } from "./action_widgets.js";
+import { ReadOnlyNote, ActionButtons, Outcomes, useAction } from "./action_widgets.js";
 import { sourceApi } from "./urls.js";
 import { ReasonDialog } from "./reason_dialog.js";
 import { EARLIEST, TargetField, targetText } from "./reset_target.js";
 import { NEW_SPEC, positionsOf, sourceOf, specOf } from "./spec_changes.js";
 import { verbsFor } from "./supervisor_states.js";
-import { useTell } from "./messages.js";
+import { useMessage } from "./messages.js";
 import { plural } from "./text.js";
 
 /** @type {Record<SupervisorVerb, {verb: string, palette: string, text: string, risk: string, done: string}>} */
@@ -16,40 +16,40 @@ const VERBS = {
   submit: {
     verb: "Submit",
     palette: "brand",
-    text: "Stores a new version of the spec, once the source was asked whether it fits. Where it changes what jobs do, they hand over to jobs of the new version without a gap.",
-    risk: "A spec that is wrong is refused. One that comes from a file is replaced when that file is edited.",
+    text: "Checks the spec against the source, then stores it as a new version. If it changes what jobs do, they hand over to jobs of the new version without a gap.",
+    risk: "An invalid spec is refused. If the spec comes from a file, the next edit of the file replaces this version.",
     done: "The spec is stored.",
   },
   handover: {
     verb: "Hand over",
     palette: "brand",
-    text: "Starts another job in place of each one. Once the new one runs, the old one delivers what it has read and ends.",
-    risk: "None. For a while there are twice as many jobs.",
-    done: "The jobs hand over.",
+    text: "Starts a new job for each running one. Once the new job runs, the old one delivers what it has read and ends.",
+    risk: "None. For a while, twice as many jobs run.",
+    done: "The jobs are handing over.",
   },
   reset: {
     verb: "Reset",
     palette: "red",
-    text: "Reads the source anew from the position below. Jobs go on, and take it up there.",
-    risk: "What was delivered after that position is delivered once more; what lies before it and is not delivered is passed over.",
+    text: "Restarts the source at the position below. Running jobs continue there.",
+    risk: "Data after that position is delivered again. Undelivered data before it is skipped.",
     done: "The source is reset.",
   },
   terminate: {
     verb: "Terminate",
     palette: "red",
-    text: "Ends supervision: jobs deliver what they have read and end, and none is started until a spec is submitted.",
-    risk: "A stream that nobody reads for longer than its retention loses data. Positions are kept.",
+    text: "Ends supervision: jobs deliver what they have read and end. No job is started until a spec is submitted.",
+    risk: "A stream that is not read for longer than its retention loses data. Positions are kept.",
     done: "The supervisor is terminated.",
   },
 };
 
 /**
- * The buttons of the verbs that make sense now.
+ * The buttons of the actions that apply now.
  *
  * @param {{
  *   place: Place, status: Api.SupervisorStatus|null, spec: Record<string, any>|null,
  *   connection: Api.ConnectionRow|null, refresh: () => void,
- * }} props `status` is null where there is no supervisor; `spec` is that which rules, or ruled last
+ * }} props `status` is null if there is no supervisor; `spec` is the one in effect, or the last one
  */
 export function VerbButtons({ place, status, spec, connection, refresh }) {
   const [verb, setVerb] = useState(/** @type {SupervisorVerb|null} */ (null));
@@ -57,17 +57,17 @@ export function VerbButtons({ place, status, spec, connection, refresh }) {
   return h(
     Fragment,
     null,
-    h(OrderButtons, {
-      orders: verbs.map((name) => ({ name, verb: VERBS[name].verb, text: VERBS[name].text })),
+    h(ActionButtons, {
+      actions: verbs.map((name) => ({ name, verb: VERBS[name].verb, text: VERBS[name].text })),
       connection,
       onPick: setVerb,
     }),
-    h(LookOnly, { connection }),
+    h(ReadOnlyNote, { connection }),
     verb !== null &&
       h(VerbDialog, {
         verb,
         place,
-        seen: status?.spec_version ?? null,
+        seenVersion: status?.spec_version ?? null,
         spec: spec ?? { ...NEW_SPEC, source: place.source },
         onClose: () => {
           setVerb(null);
@@ -79,34 +79,34 @@ export function VerbButtons({ place, status, spec, connection, refresh }) {
 
 /**
  * @param {{
- *   verb: SupervisorVerb, place: {connection: string, source: string|null}, seen: number|null,
+ *   verb: SupervisorVerb, place: {connection: string, source: string|null}, seenVersion: number|null,
  *   spec: Record<string, any>, onClose: () => void,
- * }} props `seen` is the version of the spec that the person saw; the source is null where the spec names it
+ * }} props `seenVersion` is the version of the spec that the user saw; the source is null if the spec names it
  */
-function VerbDialog({ verb, place, seen, spec, onClose }) {
+function VerbDialog({ verb, place, seenVersion, spec, onClose }) {
   const { palette, text, risk, done, verb: word } = VERBS[verb];
-  const tell = useTell();
-  const { give, ...order } = useOrder();
-  // What it is about is settled when it opens.
-  const [version] = useState(seen);
+  const showMessage = useMessage();
+  const { run, ...attempt } = useAction();
+  // The version is fixed when the dialog opens.
+  const [version] = useState(seenVersion);
   const [written, setWritten] = useState(() => JSON.stringify(spec, null, 2));
-  const [isAsked, setAsked] = useState(true);
+  const [isChecked, setChecked] = useState(true);
   const [target, setTarget] = useState(EARLIEST);
   const [result, setResult] = useState(/** @type {{title: string, items: string[]}|null} */ (null));
   /** @param {string} reason */
   const onConfirm = (reason) =>
-    give(async () => {
-      const body = { reason, ...bodyOf(verb, { written, isAsked, target, version }) };
+    run(async () => {
+      const body = { reason, ...bodyOf(verb, { written, isChecked, target, version }) };
       const source = place.source ?? sourceOf(specOf(written));
       const path = verb === "submit" ? "supervisor" : `supervisor/${verb}`;
-      const answer = await ask(sourceApi(place.connection, source, path), { body });
-      const text = verb === "submit" ? `Version ${answer.version} of ${source} rules: ${answer.consequence}.` : done;
+      const answer = await request(sourceApi(place.connection, source, path), { body });
+      const text = verb === "submit" ? `Version ${answer.version} of ${source} is in effect: ${answer.consequence}.` : done;
       const items = notesOf(verb, answer);
       if (items.length > 0) {
         setResult({ title: text, items });
         return;
       }
-      tell(text);
+      showMessage(text);
       onClose();
     });
   return h(
@@ -117,7 +117,7 @@ function VerbDialog({ verb, place, seen, spec, onClose }) {
       risk,
       verb: word,
       palette,
-      ...order,
+      ...attempt,
       isDone: result !== null,
       doneContent:
         result !== null &&
@@ -126,27 +126,27 @@ function VerbDialog({ verb, place, seen, spec, onClose }) {
       onClose,
       size: verb === "submit" ? "xl" : "md",
     },
-    verb === "submit" && h(Spec, { written, isWrong: order.problem?.kind === "refused", onChange: setWritten, isAsked, onAsk: setAsked }),
+    verb === "submit" && h(Spec, { written, isWrong: attempt.problem?.kind === "refused", onChange: setWritten, isChecked, onCheck: setChecked }),
     verb === "reset" &&
       h(TargetField, { target, choices: ["earliest", "latest", "instant", "positions"], onChange: setTarget }),
   );
 }
 
 /**
- * Return what a verb takes beside its reason.
+ * Return the body of an action without its reason.
  *
  * @param {SupervisorVerb} verb
- * @param {{written: string, isAsked: boolean, target: ResetTarget, version: number|null}} given
+ * @param {{written: string, isChecked: boolean, target: ResetTarget, version: number|null}} given
  */
-function bodyOf(verb, { written, isAsked, target, version }) {
+function bodyOf(verb, { written, isChecked, target, version }) {
   if (verb === "submit")
-    return { spec: specOf(written), connect: isAsked, ...(version === null ? {} : { replacing: version }) };
+    return { spec: specOf(written), connect: isChecked, ...(version === null ? {} : { replacing: version }) };
   if (verb !== "reset") return {};
   return target.name === "positions" ? { positions: positionsOf(target.text) } : { to: targetText(target) };
 }
 
 /**
- * Return what a person should know of what was done: what is to be watched, and what was not reset, and why.
+ * Return notes about the outcome: warnings, and the partitions that were not reset, and why.
  *
  * @param {SupervisorVerb} verb
  * @param {any} answer
@@ -155,21 +155,21 @@ function bodyOf(verb, { written, isAsked, target, version }) {
 function notesOf(verb, answer) {
   if (verb === "submit") return /** @type {Api.SubmissionFacts} */ (answer).warnings;
   if (verb !== "reset") return [];
-  const { outcomes, left, warnings } = /** @type {Api.ResetFacts} */ (answer);
+  const { outcomes, unchanged, warnings } = /** @type {Api.ResetFacts} */ (answer);
   return [
     ...warnings,
     ...outcomes.filter(({ error }) => error !== "").map(({ partition_key: key, error }) => `${key}: ${error}`),
-    ...Object.entries(left).map(([key, why]) => `${key} stays as it is: ${why}`),
+    ...Object.entries(unchanged).map(([key, why]) => `${key} is unchanged: ${why}`),
   ];
 }
 
 /**
  * @param {{
- *   written: string, isWrong: boolean, onChange: (text: string) => void, isAsked: boolean,
- *   onAsk: (isAsked: boolean) => void,
+ *   written: string, isWrong: boolean, onChange: (text: string) => void, isChecked: boolean,
+ *   onCheck: (isChecked: boolean) => void,
  * }} props
  */
-function Spec({ written, isWrong, onChange, isAsked, onAsk }) {
+function Spec({ written, isWrong, onChange, isChecked, onCheck }) {
   return h(
     Fragment,
     null,
@@ -192,10 +192,10 @@ function Spec({ written, isWrong, onChange, isAsked, onAsk }) {
       { as: "label", gap: 2, align: "center", fontSize: "sm" },
       h("input", {
         type: "checkbox",
-        checked: isAsked,
-        onChange: (/** @type {ReactChangeEvent} */ event) => onAsk(event.target.checked),
+        checked: isChecked,
+        onChange: (/** @type {ReactChangeEvent} */ event) => onCheck(event.target.checked),
       }),
-      "Ask the source first whether the spec fits it",
+      "Check the spec against the source first",
     ),
   );
 }
@@ -204,35 +204,35 @@ function Spec({ written, isWrong, onChange, isAsked, onAsk }) {
 const FOR_ALL = {
   suspend: {
     verb: "Suspend all",
-    text: "Suspends every source that has a supervisor: jobs deliver what they have in hand and end.",
-    risk: "Streams that stand still for longer than their retention lose data.",
+    text: "Suspends every source that has a supervisor: jobs deliver what they have read and end.",
+    risk: "Streams that are not read for longer than their retention lose data.",
   },
   resume: {
     verb: "Resume all",
-    text: "Lets every suspended source that has a supervisor go on.",
+    text: "Resumes every suspended source that has a supervisor.",
     risk: "None.",
   },
   handover: {
     verb: "Hand over all",
-    text: "Starts another job in place of each one of every supervisor; the old ones deliver what they have read, and end.",
-    risk: "None. For a while there are twice as many jobs, of all sources.",
+    text: "Starts a new job for each running job of every supervisor. The old jobs deliver what they have read and end.",
+    risk: "None. For a while, twice as many jobs of all sources run.",
   },
   reset: {
     verb: "Reset all",
     palette: "red",
-    text: "Reads every source that has a supervisor anew from the position below.",
+    text: "Restarts every source that has a supervisor at the position below.",
     risk: VERBS.reset.risk,
   },
   terminate: {
     verb: "Terminate all",
     palette: "red",
-    text: "Ends supervision of every source: jobs deliver what they have read and end, and none is started.",
-    risk: "Streams that nobody reads for longer than their retention lose data.",
+    text: "Ends supervision of every source: jobs deliver what they have read and end, and no job is started.",
+    risk: "Streams that are not read for longer than their retention lose data. Positions are kept.",
   },
 };
 
 /**
- * The verbs for all supervisors of a connection, and for a source that has none yet.
+ * The actions on all supervisors of a connection, and on a source that has none yet.
  *
  * @param {{connection: Api.ConnectionRow, count: number, refresh: () => void}} props
  */
@@ -246,9 +246,9 @@ export function VerbsForAll({ connection, count, refresh }) {
   return h(
     Fragment,
     null,
-    h(OrderButtons, {
-      orders: [
-        { name: "submit", verb: "Submit a spec", text: "Begins to supervise a source that has no supervisor yet." },
+    h(ActionButtons, {
+      actions: [
+        { name: "submit", verb: "Submit a spec", text: "Starts to supervise a source that has no supervisor yet." },
         ...names.map((name) => ({ name: `${name}-all`, verb: FOR_ALL[name].verb, text: FOR_ALL[name].text })),
       ],
       connection,
@@ -259,7 +259,7 @@ export function VerbsForAll({ connection, count, refresh }) {
       h(VerbDialog, {
         verb,
         place: { connection: connection.connection_id, source: null },
-        seen: null,
+        seenVersion: null,
         spec: NEW_SPEC,
         onClose,
       }),
@@ -272,8 +272,8 @@ export function VerbsForAll({ connection, count, refresh }) {
  */
 function ForAllDialog({ verb, connection, count, onClose }) {
   const { verb: word, palette, text, risk } = FOR_ALL[verb];
-  const { give, ...order } = useOrder();
-  const tell = useTell();
+  const { run, ...attempt } = useAction();
+  const showMessage = useMessage();
   const [target, setTarget] = useState(EARLIEST);
   const [results, setResults] = useState(/** @type {Api.VerbOutcomeFacts[]|null} */ (null));
   const left = (results ?? []).filter((each) => !each.is_done);
@@ -281,15 +281,15 @@ function ForAllDialog({ verb, connection, count, onClose }) {
   const doneFor = (found) => `Done for ${found.filter((each) => each.is_done).length} of ${plural(found.length, "supervisor")}.`;
   /** @param {string} reason */
   const onConfirm = (reason) =>
-    give(async () => {
+    run(async () => {
       const body = verb === "reset" ? { reason, to: targetText(target) } : { reason };
-      const answer = await ask(`connections/${encodeURIComponent(connection)}/supervisors/${verb}`, { body });
+      const answer = await request(`connections/${encodeURIComponent(connection)}/supervisors/${verb}`, { body });
       const found = /** @type {Api.VerbOutcomes} */ (answer).results;
       if (found.some((each) => !each.is_done)) {
         setResults(found);
         return;
       }
-      tell(doneFor(found));
+      showMessage(doneFor(found));
       onClose();
     });
   return h(
@@ -300,12 +300,12 @@ function ForAllDialog({ verb, connection, count, onClose }) {
       risk,
       verb: word,
       palette,
-      ...order,
+      ...attempt,
       isDone: results !== null,
       doneContent:
         results !== null &&
         h(Outcomes, {
-          title: `${doneFor(results)} The others stay as they are.`,
+          title: `${doneFor(results)} The others are unchanged.`,
           items: left.map(({ source, detail, has_failed: hasFailed }) => ({
             key: source,
             palette: hasFailed ? "red" : "gray",

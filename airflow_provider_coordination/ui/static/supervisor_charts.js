@@ -1,25 +1,24 @@
-/** What happened to a supervised source over time: its lag, what its jobs read, what was wrong with it, how many there were. */
+/** The charts of a supervised source: lag, delivered records and bytes, bad records, and the number of jobs. */
 
 import { Chart } from "./chart.js";
 import { C, Fragment, h, useMemo } from "./host.js";
-import { AsChoice, Choice } from "./chart_controls.js";
-import { Instant, Part } from "./widgets.js";
+import { ViewChoice, Choice } from "./chart_controls.js";
+import { Instant, Section } from "./widgets.js";
 import { countOverTime, lagOverTime, rateOverTime, WINDOWS, within } from "./series.js";
-import { SmallTable, TELEPHONE } from "./small_table.js";
+import { SmallTable, PHONE_WIDTH } from "./small_table.js";
 import { capitalized, plural, rateText } from "./text.js";
 import { useNow } from "./clock.js";
 import { lagText } from "./time.js";
 
 /**
- * What is counted of records that are not delivered as they should be. Orange and blue are told apart by everybody, and so
- * are the dashes.
+ * The counters of records that were not delivered normally. Everybody can distinguish orange and blue, and the dashes.
  *
  * @type {[string, string, string, string|undefined][]}
  */
-const BAD = [
+const BAD_RECORDS = [
   ["processed_with_error", "with error", "orange", undefined],
   ["unparseable", "unparseable", "blue", "7 3"],
-  ["thrown_away", "thrown away", "gray", "2 3"],
+  ["thrown_away", "dropped", "gray", "2 3"],
 ];
 
 /** @param {number} value */
@@ -29,14 +28,14 @@ function perSecond(value) {
 }
 
 /**
- * Return how far back the pictures reach, as the address says, and from when until when that is.
+ * Return the window of the charts from the URL: its name, its start and its end.
  *
  * @param {URLSearchParams} parameters
  */
 function useWindow(parameters) {
-  const asked = parameters.get("window") ?? "";
-  const name = /** @type {keyof typeof WINDOWS} */ (Object.hasOwn(WINDOWS, asked) ? asked : "1h");
-  // To ten seconds: the pictures need not be drawn each second.
+  const chosen = parameters.get("window") ?? "";
+  const name = /** @type {keyof typeof WINDOWS} */ (Object.hasOwn(WINDOWS, chosen) ? chosen : "1h");
+  // Rounded to 10 s, so that the charts are not drawn each second.
   const until = Math.ceil(useNow() / 10000) * 10000;
   return { name, window: { since: until - WINDOWS[name], until } };
 }
@@ -53,7 +52,7 @@ export function OverTime({ status, parameters, change }) {
       lag: lagOverTime(series),
       records: rateOverTime(series, ["processed"]),
       bytes: rateOverTime(series, ["processed_bytes"]),
-      bad: BAD.map(([field, label, palette, dashes]) => ({
+      bad: BAD_RECORDS.map(([field, label, palette, dashes]) => ({
         name: label,
         palette,
         dashes,
@@ -63,28 +62,28 @@ export function OverTime({ status, parameters, change }) {
     [series],
   );
   return h(
-    Part,
+    Section,
     {
       title: "Over time",
       aside: h(
         C.Flex,
         { gap: 2 },
         h(Choice, {
-          label: "How far back",
+          label: "Time range",
           value: name,
           options: /** @type {[string, string][]} */ (Object.keys(WINDOWS).map((each) => [each, each.replace("h", " h")])),
           onChange: (chosen) => change({ window: chosen === "1h" ? null : chosen }),
         }),
-        h(AsChoice, { value: isList ? "list" : "picture", onChange: (value) => change({ as: value }) }),
+        h(ViewChoice, { value: isList ? "list" : "picture", onChange: (value) => change({ as: value }) }),
       ),
     },
     isList
-      ? h(AsList, { lines, window })
+      ? h(ListView, { lines, window })
       : h(
           C.Grid,
           { templateColumns: "repeat(auto-fill, minmax(min(100%, 420px), 1fr))", gap: 3 },
           h(Chart, {
-            title: "Lag of the shard that is furthest behind",
+            title: "Longest lag of a partition",
             lines: [{ name: "lag", palette: "blue", points: lines.lag }],
             window,
             unit: "seconds",
@@ -104,7 +103,7 @@ export function OverTime({ status, parameters, change }) {
             unit: "bytes",
             format: rateText,
           }),
-          h(Chart, { title: "Bad and rejected records", lines: lines.bad, window, unit: "count", format: perSecond }),
+          h(Chart, { title: "Bad and dropped records", lines: lines.bad, window, unit: "count", format: perSecond }),
         ),
   );
 }
@@ -115,7 +114,7 @@ export function OverTime({ status, parameters, change }) {
  *   window: {since: number, until: number},
  * }} props
  */
-function AsList({ lines, window }) {
+function ListView({ lines, window }) {
   /** @param {TimePoint[]} points */
   const byInstant = (points) => new Map(points.map(({ at, value }) => [at, value]));
   const columns = /** @type {[string, string, TimePoint[], (value: number) => string][]} */ ([
@@ -148,7 +147,7 @@ function AsList({ lines, window }) {
 }
 
 /**
- * How many jobs there are to be, and why: over time, and each change with its reason.
+ * The number of jobs that the supervisor wants: over time, and each change with its reason.
  *
  * @param {{status: Api.SupervisorStatus, parameters: URLSearchParams}} props
  */
@@ -156,9 +155,9 @@ export function TaskCount({ status, parameters }) {
   const { window } = useWindow(parameters);
   const { task_count: count } = status;
   const points = useMemo(() => countOverTime(count, window.until), [count, window.until]);
-  const bounds = count.min === null || count.max === null ? null : `scales from ${count.min} to ${count.max}`;
+  const bounds = count.min === null || count.max === null ? null : `scales from ${count.min} to ${count.max} jobs`;
   return h(
-    Part,
+    Section,
     { title: "Number of jobs" },
     h(
       Fragment,
@@ -166,7 +165,7 @@ export function TaskCount({ status, parameters }) {
       h(
         C.Text,
         { fontSize: "sm", mb: 2, "data-task-count": count.wanted },
-        h(C.Strong, null, `${count.wanted ?? "No"} wanted`),
+        h(C.Strong, null, count.wanted === null ? "Not decided yet" : `${plural(count.wanted, "job")} wanted`),
         count.reason && `: ${count.reason}`,
         bounds && h(C.Span, { color: "fg.muted" }, ` (${bounds})`),
       ),
@@ -186,7 +185,7 @@ export function TaskCount({ status, parameters }) {
             label: "Changes of the number of jobs",
             rows: count.changes.toReversed(),
             keyOf: (each) => `${each.at} ${each.before} ${each.after}`,
-            narrowBelow: TELEPHONE,
+            narrowBelow: PHONE_WIDTH,
             columns: [
               { name: "at", title: "At", width: "210px", cell: (each) => h(Instant, { instant: each.at }) },
               {

@@ -1,102 +1,102 @@
-/** What the states of supervisors and of their jobs are called, which of them need a person, and how lists are sorted. */
+/** The states of supervisors and their jobs: labels, meanings, urgency and warnings. */
 
 import { plural } from "./text.js";
 
-/** @type {Record<string, State>} detailed states of supervisors, those first that need a person */
+/** @type {Record<string, State>} detailed states of supervisors, those first that need an operator */
 export const SUPERVISOR_STATES = {
   UNABLE_TO_CONNECT_TO_STREAM: {
     label: "Cannot connect",
     palette: "red",
-    meaning: "The source has never answered. Check its name, region and connection in the spec.",
+    meaning: "The source has never responded. Check its name, region and connection in the spec.",
   },
   LOST_CONTACT_WITH_STREAM: {
     label: "Lost contact",
     palette: "red",
-    meaning: "The source answered before, and does not any more.",
+    meaning: "The source responded before, and no longer does. The errors below show why. It recovers automatically.",
   },
   UNHEALTHY_SUPERVISOR: {
     label: "Unhealthy supervisor",
     palette: "red",
-    meaning: "The last looks at the source failed. The errors below say why.",
+    meaning: "The last checks of the source failed. The errors below show why. It recovers automatically.",
   },
   UNHEALTHY_TASKS: {
     label: "Unhealthy jobs",
     palette: "red",
-    meaning: "The last jobs failed, one after the other. The errors below say why.",
+    meaning: "The last jobs failed one after the other. The errors below show why. It recovers automatically.",
   },
   NOT_SUPERVISED: {
     label: "Not supervised",
     palette: "red",
-    meaning: "Nobody has supervised it for minutes: its DAG is gone or has no run, or Airflow's scheduler or triggerer is down.",
+    meaning: "No DAG has supervised it for minutes. Check that its DAG has a run, and that Airflow's scheduler and triggerer run.",
   },
   DAG_PAUSED: {
     label: "Suspended",
     palette: "purple",
-    meaning: "Its DAG is paused: no job is started, and those that run end after their time. Unpause the DAG to resume.",
+    meaning: "Its DAG is paused: no job is started, and running jobs end after their time. Unpause the DAG to resume.",
   },
   SUSPENDED: {
     label: "Suspended",
     palette: "purple",
-    meaning: "Somebody suspended the source: its jobs have delivered what they read, and none is started.",
+    meaning: "A user suspended the source: its jobs have delivered what they read, and no job is started. Press Resume to continue.",
   },
-  PENDING: { label: "Pending", palette: "stone", meaning: "It was submitted, and its first look is still to come." },
-  CONNECTING_TO_STREAM: { label: "Connecting", palette: "blue", meaning: "It asks the source for the first time." },
-  DISCOVERING_INITIAL_TASKS: { label: "Discovering", palette: "blue", meaning: "It looks for the first partitions." },
+  PENDING: { label: "Pending", palette: "stone", meaning: "It was submitted, and has not checked the source yet." },
+  CONNECTING_TO_STREAM: { label: "Connecting", palette: "blue", meaning: "It connects to the source for the first time." },
+  DISCOVERING_INITIAL_TASKS: { label: "Discovering", palette: "blue", meaning: "It discovers the first partitions." },
   CREATING_TASKS: { label: "Creating jobs", palette: "blue", meaning: "It starts the first jobs." },
   RUNNING: { label: "Running", palette: "green", meaning: "It keeps its jobs running." },
   STOPPING: {
     label: "Stopping",
     palette: "slate",
-    meaning: "It was terminated, and its jobs deliver what they have read.",
+    meaning: "It was terminated. Its jobs deliver what they have read.",
   },
   TERMINATED: {
     label: "Terminated",
     palette: "gray",
-    meaning: "It was terminated, and no job is left. Submit a spec to begin anew where it ended.",
+    meaning: "It was terminated, and no job is left. Submit a spec to continue from its last positions.",
   },
 };
 
 /** @type {Record<string, State>} */
 export const SUPERVISED_JOB_STATES = {
-  VANISHED: { label: "No sign of life", palette: "orange", meaning: "It did not begin in time, or its lease ran out." },
-  SUBMITTED: { label: "Submitted", palette: "stone", meaning: "It was handed to a cluster, and has not begun." },
-  STARTING: { label: "Starting", palette: "stone", meaning: "Its Spark session comes up: it reads nothing yet." },
-  RUNNING: { label: "Running", palette: "cyan", meaning: "It reads." },
-  ENDING: { label: "Ending", palette: "slate", meaning: "It was asked to end, and delivers what it has read." },
+  VANISHED: { label: "No sign of life", palette: "orange", meaning: "It did not start in time, or its lease expired. Check its log." },
+  SUBMITTED: { label: "Submitted", palette: "stone", meaning: "It was submitted to a cluster, and has not started." },
+  STARTING: { label: "Starting", palette: "stone", meaning: "Its Spark session is starting. It reads nothing yet." },
+  RUNNING: { label: "Running", palette: "cyan", meaning: "It reads the source." },
+  ENDING: { label: "Ending", palette: "slate", meaning: "It was requested to end, and delivers what it has read." },
 };
 
 const ORDER = Object.keys(SUPERVISOR_STATES);
 const UNHEALTHY = ORDER.slice(0, ORDER.indexOf("DAG_PAUSED"));
 
 /**
- * Return the state that a supervisor is shown in: one whose DAG is paused is suspended, whatever it noted last.
+ * Return the state in which a supervisor is shown: one whose DAG is paused is suspended, whatever its last state.
  *
  * @param {Api.SupervisorStatus} status
  * @returns {string} a key of `SUPERVISOR_STATES`
  */
-export function standingOf(status) {
+export function displayStateOf(status) {
   const isOver = status.detailed_state === "STOPPING" || status.detailed_state === "TERMINATED";
   return status.dag_is_paused && !isOver && status.suspended === null ? "DAG_PAUSED" : status.detailed_state;
 }
 
 /**
- * Return whether a supervisor needs a person.
+ * Return whether a supervisor needs an operator.
  *
  * @param {Api.SupervisorStatus} status
  */
 export function isUnhealthy(status) {
-  return UNHEALTHY.includes(standingOf(status));
+  return UNHEALTHY.includes(displayStateOf(status));
 }
 
 /**
- * Return supervisors in the order in which somebody who is paged wants them: by their states, then by their lag.
+ * Return supervisors by urgency: by their states, then by their lag.
  *
  * @param {Api.SupervisorStatus[]} statuses
  */
 export function supervisorsByUrgency(statuses) {
   /** @param {Api.SupervisorStatus} status */
   const rank = (status) => {
-    const at = ORDER.indexOf(standingOf(status));
+    const at = ORDER.indexOf(displayStateOf(status));
     return at < 0 ? ORDER.length : at;
   };
   return [...statuses].sort(
@@ -109,25 +109,31 @@ export function supervisorsByUrgency(statuses) {
 }
 
 /**
- * Return what else a person should look at, each in a sentence.
+ * Return the warnings of a supervisor: each says what it means and what to do, and where the manual says more.
  *
  * @param {Api.SupervisorStatus} status
- * @returns {string[]}
+ * @returns {{text: string, topic: string}[]}
  */
 export function warningsOf(status) {
   const vanished = status.jobs.filter((job) => job.state === "VANISHED").length;
   const works = status.jobs.some((job) => job.state === "RUNNING" || job.state === "ENDING");
-  const isMeantToWork = standingOf(status) === "RUNNING" && (status.task_count.wanted ?? 0) > 0;
+  const isMeantToWork = displayStateOf(status) === "RUNNING" && (status.task_count.wanted ?? 0) > 0;
   const bad = badOf(status.stats.rates["5m"]);
   return [
-    vanished > 0 && `${plural(vanished, "job gives", "jobs give")} no sign of life`,
-    isMeantToWork && !works && vanished === 0 && "No job reads the source yet",
-    bad > 0 && `Bad records arrive: ${bad < 0.1 ? "less than 0.1" : bad.toFixed(1)} a second over 5 minutes`,
-  ].filter((text) => text !== false);
+    vanished > 0 && {
+      text: `${plural(vanished, "job shows", "jobs show")} no sign of life. Check ${vanished === 1 ? "its log" : "their logs"}; the supervisor starts new jobs`,
+      topic: "job",
+    },
+    isMeantToWork && !works && vanished === 0 && { text: "No job reads the source yet. If this lasts, check the cluster", topic: "job" },
+    bad > 0 && {
+      text: `Bad records: ${bad < 0.1 ? "less than 0.1" : bad.toFixed(1)}/s over 5 min. Read their errors below`,
+      topic: "bad-records",
+    },
+  ].filter((warning) => warning !== false);
 }
 
 /**
- * Return how many records a second were bad: the transform raised, or they do not fit the schema.
+ * Return the bad records per second: the transform failed on them, or they do not match the schema.
  *
  * @param {Record<string, number>|undefined} rates
  */
@@ -136,8 +142,8 @@ function badOf(rates) {
 }
 
 /**
- * Return the partitions of a lag, the one first that is furthest behind; those of which it is unknown come after those
- * that are behind.
+ * Return the partitions of a lag, the one first that is furthest behind. Partitions with an unknown lag come after those
+ * with a lag.
  *
  * @param {Record<string, number|null>} partitions lag in milliseconds, by key
  * @returns {{key: string, lag: number|null}[]}
@@ -150,7 +156,7 @@ export function byLag(partitions) {
 }
 
 /**
- * Return the verbs that make sense for a supervisor in its state; suspending and resuming belong to its source.
+ * Return the actions that apply to a supervisor in its state. Suspending and resuming are actions on its source.
  *
  * @param {Api.SupervisorStatus} status
  * @returns {SupervisorVerb[]}

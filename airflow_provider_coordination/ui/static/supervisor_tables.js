@@ -1,11 +1,11 @@
-/** What a supervisor has now: its jobs, the lag of each shard, and what went wrong. */
+/** The tables of a supervisor: its jobs, the lag of each partition, and its errors. */
 
 import { C, Fragment, h } from "./host.js";
 import { useLive } from "./live.js";
-import { Ago, Chip, Copy, Instant, Part, Shortened, To } from "./widgets.js";
+import { RelativeTime, Chip, CopyButton, Instant, Section, Shortened, PageLink } from "./widgets.js";
 import { pathOf, sourceApi, withParameters } from "./urls.js";
-import { Shown } from "./problems.js";
-import { SmallTable, TELEPHONE } from "./small_table.js";
+import { LiveContent } from "./problems.js";
+import { SmallTable, PHONE_WIDTH } from "./small_table.js";
 import { byLag, SUPERVISED_JOB_STATES } from "./supervisor_states.js";
 import { countText, plural } from "./text.js";
 import { duration, lagText } from "./time.js";
@@ -16,7 +16,7 @@ export function lagOf(milliseconds) {
 }
 
 /**
- * The jobs that have not ended, those first that need a look.
+ * The jobs that have not ended, those with problems first.
  *
  * @param {{status: Api.SupervisorStatus, place: Place}} props
  */
@@ -24,10 +24,10 @@ export function SupervisedJobs({ status, place }) {
   const order = Object.keys(SUPERVISED_JOB_STATES);
   const jobs = [...status.jobs].sort((a, b) => order.indexOf(a.state) - order.indexOf(b.state));
   return h(
-    Part,
+    Section,
     { title: "Jobs" },
     jobs.length === 0
-      ? h(C.Text, { fontSize: "sm", color: "fg.muted" }, "No job works on it now.")
+      ? h(C.Text, { fontSize: "sm", color: "fg.muted" }, "No job is running.")
       : h(SmallTable, {
           label: "Jobs of the supervisor",
           rows: jobs,
@@ -41,7 +41,7 @@ export function SupervisedJobs({ status, place }) {
                   C.Flex,
                   { gap: 1, align: "center", minW: 0 },
                   h(
-                    To,
+                    PageLink,
                     {
                       to: {
                         pathname: pathOf({ ...place, page: "partitions" }),
@@ -52,7 +52,7 @@ export function SupervisedJobs({ status, place }) {
                     },
                     h(Shortened, { text: job.owner, tail: 20 }),
                   ),
-                  h(Copy, { text: job.owner, label: `Copy the owner ${job.owner}` }),
+                  h(CopyButton, { text: job.owner, label: `Copy the owner ${job.owner}` }),
                 ),
             },
             {
@@ -78,7 +78,7 @@ export function SupervisedJobs({ status, place }) {
                   job.is_outdated &&
                     h(
                       C.Badge,
-                      { size: "xs", colorPalette: "orange", variant: "subtle", title: "It hands over to one of the new spec" },
+                      { size: "xs", colorPalette: "orange", variant: "subtle", title: "It hands over to a job of the new spec" },
                       "outdated",
                     ),
                 ),
@@ -87,8 +87,8 @@ export function SupervisedJobs({ status, place }) {
             { name: "lag", title: "Lag", align: "end", cell: (job) => lagOf(job.lag_ms) },
             {
               name: "since",
-              title: "Runs since",
-              cell: (job) => (job.started_at === null ? h(C.Text, { color: "fg.muted" }, "planned ", h(Ago, { instant: job.planned_at })) : h(Ago, { instant: job.started_at })),
+              title: "Started",
+              cell: (job) => (job.started_at === null ? h(C.Text, { color: "fg.muted" }, "planned ", h(RelativeTime, { instant: job.planned_at })) : h(RelativeTime, { instant: job.started_at })),
             },
             {
               name: "remaining",
@@ -108,7 +108,7 @@ export function SupervisedJobs({ status, place }) {
 }
 
 /**
- * The lag of each shard, or other partition, the worst first.
+ * The lag of each partition, the worst first.
  *
  * @param {{status: Api.SupervisorStatus, search: string}} props
  */
@@ -117,36 +117,36 @@ export function LagOfShards({ status, search }) {
   const rows = byLag(lag.partitions);
   const most = Math.max(1, ...rows.map((row) => row.lag ?? 0));
   return h(
-    Part,
+    Section,
     {
       title: "Lag of each partition",
       aside:
-        lag.at !== null && h(C.Text, { fontSize: "xs", color: "fg.muted" }, "as of ", h(Ago, { instant: lag.at })),
+        lag.at !== null && h(C.Text, { fontSize: "xs", color: "fg.muted" }, "as of ", h(RelativeTime, { instant: lag.at })),
     },
     rows.length === 0
-      ? h(C.Text, { fontSize: "sm", color: "fg.muted" }, "Nobody has reported a lag yet.")
+      ? h(C.Text, { fontSize: "sm", color: "fg.muted" }, "No job has reported a lag yet.")
       : h(
           Fragment,
           null,
           h(
             C.Text,
             { fontSize: "sm", color: "fg.muted", mb: 2 },
-            `Oldest ${lagOf(lag.oldest_ms)}, average ${lagOf(lag.average_ms)}, sum ${lagOf(lag.sum_ms)}`,
-            lag.unknown > 0 && `; unknown of ${plural(lag.unknown, "partition")}`,
+            `Longest ${lagOf(lag.oldest_ms)}, average ${lagOf(lag.average_ms)}, sum ${lagOf(lag.sum_ms)}`,
+            lag.unknown > 0 && `; unknown for ${plural(lag.unknown, "partition")}`,
             ".",
           ),
           h(SmallTable, {
             label: "Lag of each partition",
             rows,
             keyOf: (row) => row.key,
-            narrowBelow: TELEPHONE,
+            narrowBelow: PHONE_WIDTH,
             columns: [
               {
                 name: "partition",
                 title: "Partition",
                 cell: (row) =>
                   h(
-                    To,
+                    PageLink,
                     {
                       to: { search: withParameters(search, { partition: row.key }) },
                       display: "flex",
@@ -182,16 +182,16 @@ export function LagOfShards({ status, search }) {
 }
 
 /**
- * What went wrong lately, the latest first.
+ * The latest errors, the latest first.
  *
  * @param {{errors: Api.SupervisorErrorFacts[], search: string}} props
  */
 export function Errors({ errors, search }) {
   return h(
-    Part,
+    Section,
     { title: "Errors" },
     errors.length === 0
-      ? h(C.Text, { fontSize: "sm", color: "fg.muted" }, "None.")
+      ? h(C.Text, { fontSize: "sm", color: "fg.muted" }, "No errors.")
       : h(SmallTable, {
           label: "Errors",
           rows: errors,
@@ -211,7 +211,7 @@ export function Errors({ errors, search }) {
                     { gap: 2, align: "center", wrap: "wrap" },
                     h(C.Strong, null, error.error_class),
                     error.is_stream_error &&
-                      h(C.Badge, { size: "xs", colorPalette: "orange", variant: "subtle" }, "the source"),
+                      h(C.Badge, { size: "xs", colorPalette: "orange", variant: "subtle" }, "source error"),
                   ),
                   h(C.Text, { color: "fg.muted", overflowWrap: "anywhere", whiteSpace: "pre-wrap" }, error.message),
                 ),
@@ -226,7 +226,7 @@ export function Errors({ errors, search }) {
                   { gap: 0.5, minW: 0 },
                   error.partition &&
                     h(
-                      To,
+                      PageLink,
                       {
                         to: { search: withParameters(search, { partition: error.partition }) },
                         minW: 0,
@@ -244,16 +244,16 @@ export function Errors({ errors, search }) {
 }
 
 /**
- * The bad records that jobs reported last.
+ * The bad records that the jobs reported last.
  *
  * @param {{place: Place}} props
  */
 export function ParseErrors({ place }) {
   const live = useLive(sourceApi(place.connection, place.source, "supervisor/parse-errors"), { every: 10 });
   return h(
-    Part,
+    Section,
     { title: "Bad records" },
-    h(Shown, {
+    h(LiveContent, {
       live,
       what: "bad records",
       connection: place.connection,
@@ -261,7 +261,7 @@ export function ParseErrors({ place }) {
       rows: 2,
       children: ({ errors }) =>
         errors.length === 0
-          ? h(C.Text, { key: "none", fontSize: "sm", color: "fg.muted" }, "None in the last day.")
+          ? h(C.Text, { key: "none", fontSize: "sm", color: "fg.muted" }, "None in the last 24 h.")
           : h(SmallTable, {
               key: "errors",
               label: "Bad records",
@@ -289,7 +289,7 @@ export function ParseErrors({ place }) {
 }
 
 /**
- * Return what says which record an error is about.
+ * Return the fields that identify the record of an error.
  *
  * @param {Record<string, any>} error
  */

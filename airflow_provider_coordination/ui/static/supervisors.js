@@ -1,12 +1,12 @@
-/** The supervisors of a connection as a list, those first that need a person. */
+/** The supervisors of a connection as a list, those first that need an operator. */
 
 import { C, Fragment, h } from "./host.js";
-import { Chip, To } from "./widgets.js";
+import { Chip, PageLink } from "./widgets.js";
 import { dagPath, pathOf } from "./urls.js";
-import { Nothing } from "./problems.js";
+import { EmptyState } from "./problems.js";
 import { SmallTable } from "./small_table.js";
 import { VerbsForAll } from "./supervisor_actions.js";
-import { isUnhealthy, standingOf, supervisorsByUrgency, SUPERVISOR_STATES, warningsOf } from "./supervisor_states.js";
+import { isUnhealthy, displayStateOf, supervisorsByUrgency, SUPERVISOR_STATES, warningsOf } from "./supervisor_states.js";
 import { lagOf } from "./supervisor_tables.js";
 import { countText, plural, rateText, roughText } from "./text.js";
 
@@ -17,9 +17,9 @@ import { countText, plural, rateText, roughText } from "./text.js";
  */
 export function Supervisors({ connection, statuses, search, refresh }) {
   if (statuses.length === 0) {
-    return h(Nothing, {
+    return h(EmptyState, {
       title: "No supervisors yet",
-      text: "A supervisor appears here when a DAG with supervised_ingestion has run, or a spec was submitted.",
+      text: "Run a DAG with supervised_ingestion, or submit a spec.",
       icon: "plug",
       kind: "empty",
     }, h(VerbsForAll, { connection, count: 0, refresh }));
@@ -36,13 +36,13 @@ export function Supervisors({ connection, statuses, search, refresh }) {
         C.Text,
         { fontSize: "sm", color: unhealthy > 0 ? "red.fg" : "fg.muted", "data-unhealthy": unhealthy },
         unhealthy > 0
-          ? `${unhealthy} of ${plural(statuses.length, "supervisor")} ${unhealthy === 1 ? "needs" : "need"} a person.`
-          : `${plural(statuses.length, "supervisor")}. None needs a person.`,
+          ? `${unhealthy} of ${plural(statuses.length, "supervisor")} ${unhealthy === 1 ? "is" : "are"} unhealthy.`
+          : `${plural(statuses.length, "supervisor")}, none unhealthy.`,
       ),
       h(VerbsForAll, { connection, count: statuses.length, refresh }),
     ),
     found.length === 0
-      ? h(Nothing, { title: "No supervisor has this in its name", text: search, kind: "empty" })
+      ? h(EmptyState, { title: "No supervisor matches", text: `No name of a source contains “${search}”.`, kind: "empty" })
       : h(List, { connection: connection.connection_id, statuses: supervisorsByUrgency(found) }),
   );
 }
@@ -63,7 +63,7 @@ function List({ connection, statuses }) {
             C.Box,
             { minW: 0 },
             h(
-              To,
+              PageLink,
               { to: pathOf({ connection, source: status.source, page: "supervisor" }), fontWeight: "semibold", dir: "auto" },
               status.source,
             ),
@@ -71,7 +71,7 @@ function List({ connection, statuses }) {
               h(
                 C.Text,
                 { fontSize: "xs", color: "fg.muted" },
-                h(To, { to: dagPath(status.dag_id), color: "fg.muted", "aria-label": `DAG ${status.dag_id}` }, status.dag_id),
+                h(PageLink, { to: dagPath(status.dag_id), color: "fg.muted", "aria-label": `DAG ${status.dag_id}` }, status.dag_id),
               ),
           ),
       },
@@ -79,7 +79,7 @@ function List({ connection, statuses }) {
         name: "state",
         title: "State",
         maxW: "440px",
-        cell: (status) => h(Standing, { status }),
+        cell: (status) => h(StateCell, { status }),
       },
       {
         name: "jobs",
@@ -110,27 +110,27 @@ function List({ connection, statuses }) {
 }
 
 /** @param {{status: Api.SupervisorStatus}} props */
-function Standing({ status }) {
-  const standing = standingOf(status);
+function StateCell({ status }) {
+  const state = displayStateOf(status);
   const [error] = status.errors;
   const text =
-    standing === "DAG_PAUSED"
+    state === "DAG_PAUSED"
       ? "its DAG is paused"
-      : standing === "SUSPENDED"
+      : state === "SUSPENDED"
         ? status.suspended?.reason
         : isUnhealthy(status)
           ? error && `${error.error_class}: ${error.message}`
-          : warningsOf(status)[0];
+          : warningsOf(status)[0]?.text;
   return h(
     C.Stack,
     { gap: 0.5, minW: 0 },
-    h(Chip, { state: standing, states: SUPERVISOR_STATES, alignSelf: "flex-start" }),
+    h(Chip, { state, states: SUPERVISOR_STATES, alignSelf: "flex-start" }),
     text &&
       h(
         C.Text,
         {
           fontSize: "xs",
-          color: isUnhealthy(status) ? "red.fg" : standing === "RUNNING" ? "orange.fg" : "fg.muted",
+          color: isUnhealthy(status) ? "red.fg" : state === "RUNNING" ? "orange.fg" : "fg.muted",
           overflowWrap: "anywhere",
           lineClamp: 2,
         },

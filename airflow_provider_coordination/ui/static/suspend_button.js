@@ -1,23 +1,23 @@
-/** Suspending a source, and letting it go on. */
+/** The actions that suspend and resume a source. */
 
-import { ask } from "./api.js";
+import { request } from "./api.js";
 import { C, Fragment, h, useState } from "./host.js";
-import { OrderButtons, useOrder } from "./action_widgets.js";
+import { ActionButtons, useAction } from "./action_widgets.js";
 import { sourceApi } from "./urls.js";
 import { ReasonDialog } from "./reason_dialog.js";
-import { lookOnly } from "./permissions.js";
-import { useTell } from "./messages.js";
+import { readOnlyText } from "./permissions.js";
+import { useMessage } from "./messages.js";
 
 const SUSPEND = {
   name: "suspend",
   verb: "Suspend",
-  text: "No partition is taken and no work is looked for until somebody resumes it. Jobs deliver what they have in hand, give their leases back and end; sensors go on waiting.",
-  risk: "A stream that stands still for longer than its retention loses data.",
+  text: "Stops all work until a user resumes the source. Running jobs deliver what they have read, give their leases back and end. Sensors keep waiting.",
+  risk: "A stream that is not read for longer than its retention loses data.",
 };
 const RESUME = {
   name: "resume",
   verb: "Resume",
-  text: "Partitions are taken again, and work is looked for again.",
+  text: "Jobs take partitions again, and new work is discovered again.",
   risk: "None.",
 };
 
@@ -27,13 +27,13 @@ function verbOf(suspended) {
 }
 
 /**
- * Suspends or resumes a source; where one may only look, it says so.
+ * Suspends or resumes a source. Users with read-only access see a note instead.
  *
  * @param {{place: Place, card: Api.SourceCard, connection: Api.ConnectionRow|null, refresh: () => void}} props
  */
 export function SuspendButton({ place, card, connection, refresh }) {
-  // What the dialog is about is settled when it opens, whatever somebody else does then: `{suspended}`.
-  const [asked, setAsked] = useState(/** @type {{suspended: Api.SuspensionFacts|null}|null} */ (null));
+  // The suspension is fixed when the dialog opens, whatever another user does then.
+  const [opened, setOpened] = useState(/** @type {{suspended: Api.SuspensionFacts|null}|null} */ (null));
   return h(
     Fragment,
     null,
@@ -41,15 +41,15 @@ export function SuspendButton({ place, card, connection, refresh }) {
       !connection.may_change &&
       h(
         C.Badge,
-        { size: "sm", variant: "surface", colorPalette: "gray", title: lookOnly(connection.connection_id) },
-        "look only",
+        { size: "sm", variant: "surface", colorPalette: "gray", title: readOnlyText(connection.connection_id) },
+        "read only",
       ),
-    h(OrderButtons, {
-      orders: [verbOf(card.suspended)],
+    h(ActionButtons, {
+      actions: [verbOf(card.suspended)],
       connection,
-      onPick: () => setAsked({ suspended: card.suspended }),
+      onPick: () => setOpened({ suspended: card.suspended }),
     }),
-    asked !== null && h(SuspensionDialog, { place, ...asked, refresh, onClose: () => setAsked(null) }),
+    opened !== null && h(SuspensionDialog, { place, ...opened, refresh, onClose: () => setOpened(null) }),
   );
 }
 
@@ -58,17 +58,17 @@ export function SuspendButton({ place, card, connection, refresh }) {
  */
 function SuspensionDialog({ place, suspended, refresh, onClose }) {
   const { name, verb, text, risk } = verbOf(suspended);
-  const { give, ...order } = useOrder();
-  const tell = useTell();
+  const { run, ...attempt } = useAction();
+  const showMessage = useMessage();
   /** @param {string} reason */
   const onConfirm = async (reason) => {
-    await give(async () => {
+    await run(async () => {
       const body = suspended === null ? { reason } : { reason, since: suspended.since };
-      await ask(sourceApi(place.connection, place.source, name), { body });
-      tell(suspended === null ? `${place.source} is suspended.` : `${place.source} goes on.`);
+      await request(sourceApi(place.connection, place.source, name), { body });
+      showMessage(suspended === null ? `${place.source} is suspended.` : `${place.source} is resumed.`);
       onClose();
     });
     refresh();
   };
-  return h(ReasonDialog, { title: `${verb} ${place.source}?`, text, risk, verb, onConfirm, onClose, ...order });
+  return h(ReasonDialog, { title: `${verb} ${place.source}?`, text, risk, verb, onConfirm, onClose, ...attempt });
 }

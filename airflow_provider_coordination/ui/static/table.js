@@ -1,9 +1,9 @@
 /**
- * A table of thousands of rows, of which only those in sight are drawn. All rows have the same height; where there is
- * little room a row takes three lines, and the head keeps what sorts and selects.
+ * A table of thousands of rows that draws only the visible ones. All rows have the same height. On narrow screens a row
+ * takes three lines, and the head keeps only sorting and selection.
  *
- * Its parts are what a table's are to a screen reader. The arrow keys go from row to row, and the row in which the focus
- * is stays drawn wherever one scrolls, so that the focus is never lost.
+ * Screen readers see a table. The arrow keys move from row to row. The row with the focus stays drawn while scrolling, so
+ * that the focus is never lost.
  */
 
 import { C, h, memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./host.js";
@@ -11,10 +11,10 @@ import { useSize } from "./element_size.js";
 import { anchoredTop, topToShow, visibleRows } from "./virtual_rows.js";
 
 const HEAD = 36;
-/** All columns at their narrowest, with what lies between them: below it the table scrolls sideways. */
+/** The width of all columns at their narrowest, with gaps. Below it the table scrolls sideways. */
 const NARROWEST = "1020px";
 
-/** How rows look: once for all of them, since each style of a row's own would cost as much as the row. */
+/** The style of all rows: a style for each row would cost as much as the row itself. */
 const ROWS = {
   "& [data-key]": {
     position: "absolute",
@@ -48,10 +48,10 @@ const ROWS = {
  *   narrowBelow: number, narrowHeight: number, narrowRow: (row: Row, isSelected: boolean) => Content, openKey: string|null,
  *   onSight: (first: number, end: number) => void, onStill: (still: boolean) => void, onOpen: (key: string) => void,
  *   isBusy: boolean, end: Content,
- * }} props `name` tells one list from another, which is shown from its beginning, and `isBusy` that what is shown is still
- *     the one before. `total` is -1 where it is not known; columns with a head can be seen where there is little room as
- *     well. What changes above columns is in `heads`, by their names. `onSight` is told which rows are in sight, `onStill` whether no row may
- *     move because somebody points at one
+ * }} props `name` identifies a list: another list is shown from its start. `isBusy` is whether the rows are still those of the
+ *     list before. `total` is -1 if it is not known. `heads` has the changing headers by the names of columns; these
+ *     columns are visible on narrow screens too. `onSight` gets the visible rows, `onStill` whether no row may move
+ *     because the user points at one
  */
 export function RowsTable({
   name,
@@ -90,7 +90,7 @@ export function RowsTable({
     const was = before.current;
     before.current = { keys, rowHeight };
     const element = scroller.current;
-    // `top`, since to ask the element would lay out everything, before the first rows are painted.
+    // `top`, as reading it from the element would force a layout before the first rows are painted.
     if (element === null || top === 0 || was.rowHeight !== rowHeight || was.keys[0] === undefined) return;
     const wanted = anchoredTop({ top: element.scrollTop, rowHeight, before: was.keys, after: keys });
     if (wanted !== element.scrollTop) element.scrollTop = wanted;
@@ -135,9 +135,9 @@ export function RowsTable({
   /** @param {ReactKeyEvent} event */
   const onKeyDown = (event) => {
     if (event.target.closest("input:not([type=checkbox]), select, textarea") !== null) return;
-    // Who comes into the table goes on from the first row that can be seen.
-    const seen = Math.ceil(top / rowHeight);
-    const [at, down] = focusedAt < 0 ? [seen, seen] : [focusedAt, focusedAt + 1];
+    // Keyboard users start at the first visible row.
+    const topRow = Math.ceil(top / rowHeight);
+    const [at, down] = focusedAt < 0 ? [topRow, topRow] : [focusedAt, focusedAt + 1];
     const page = Math.max(1, Math.floor(height / rowHeight) - 1);
     /** @type {Record<string, number>} */
     const steps = {
@@ -288,7 +288,7 @@ export function RowsTable({
 const DrawnRow = memo(function DrawnRow(/** @type {DrawnRow} */ { at, row, columns, template, height, narrowRow, isSelected, isOpen, onOpen }) {
   /** @param {ReactMouseEvent} event */
   const open = (event) => {
-    // A click on the row opens it; one that selects text, or is meant for something in it, does not.
+    // A click on the row opens it, unless it selects text or hits a control in the row.
     if (event.target.closest("a, button, label, input") !== null || String(document.getSelection()) !== "") return;
     onOpen(row.partition_key);
   };

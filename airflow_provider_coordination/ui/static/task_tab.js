@@ -1,17 +1,17 @@
-/** The tab on a DAG run and on a task instance: the partitions that it holds, or held. */
+/** The tab of a DAG run and of a task instance: the partitions that it holds or held. */
 
 import { Freshness } from "./frame.js";
 import { C, Fragment, h } from "./host.js";
 import { useLive } from "./live.js";
 import { Progress, Time } from "./partition_cells.js";
-import { Chip, Owner, Shortened, To } from "./widgets.js";
+import { Chip, ManualLink, Owner, Shortened, PageLink } from "./widgets.js";
 import { pathOf, runApi, withParameters } from "./urls.js";
-import { Nothing, Shown } from "./problems.js";
+import { EmptyState, LiveContent } from "./problems.js";
 import { SmallTable } from "./small_table.js";
 import { plural } from "./text.js";
 import { lagText } from "./time.js";
 
-/** A history of many pages is read for each answer. */
+/** Each response may read many pages of history. */
 const EVERY_SECONDS = 5;
 
 /** The tab. @param {{dagId: string, runId: string, taskId?: string, mapIndex?: string}} props as Airflow gives them */
@@ -27,7 +27,7 @@ export function TaskTab(props) {
       h(C.Heading, { as: "h2", size: "md" }, "Leases"),
       h(Freshness, { live }),
     ),
-    h(Shown, {
+    h(LiveContent, {
       live,
       what: "partitions",
       rows: 4,
@@ -40,12 +40,13 @@ export function TaskTab(props) {
             h(
               C.Text,
               { fontSize: "sm", color: "orange.fg", mb: 2, role: "alert", overflowWrap: "anywhere" },
-              `The store does not answer: ${unreachable.join(", ")}. What it knows is missing here.`,
+              `The store is unavailable: ${unreachable.join(", ")}. Its partitions are missing here. Restore it; this page retries automatically. `,
+              h(ManualLink, { topic: "store" }),
             ),
           rows.length === 0
-            ? h(Nothing, {
+            ? h(EmptyState, {
                 title: `This ${what} holds no partition`,
-                text: `Nor did it, as far as the history goes. Leases appear here while a job of this ${what} works.`,
+                text: `The history has none either. Leases appear here while a job of this ${what} runs.`,
                 icon: "tree",
                 kind: "empty",
               })
@@ -55,9 +56,9 @@ export function TaskTab(props) {
                 h(
                   C.Text,
                   { fontSize: "sm", color: "fg.muted", mb: 2 },
-                  `Holds ${plural(held, "partition")} now, and held ${plural(rows.length - held, "other")}.`,
-                  // Of a store that does not answer that is said already.
-                  !complete && unreachable.length === 0 && " There are more than were looked at.",
+                  `Holds ${plural(held, "partition")} now, and held ${plural(rows.length - held, "other")} before.`,
+                  // The note about an unavailable store is shown already.
+                  !complete && unreachable.length === 0 && " There are more than this page reads.",
                 ),
                 h(SmallTable, {
                   label: `Partitions of this ${what}`,
@@ -72,7 +73,7 @@ export function TaskTab(props) {
                           C.Box,
                           { minW: 0 },
                           h(
-                            To,
+                            PageLink,
                             {
                               to: {
                                 pathname: pathOf({ connection: row.connection_id, source: row.source }),
@@ -88,7 +89,7 @@ export function TaskTab(props) {
                             C.Flex,
                             { fontSize: "xs", color: "fg.muted", minW: 0 },
                             h(
-                              To,
+                              PageLink,
                               {
                                 to: pathOf({ connection: row.connection_id, source: row.source }),
                                 color: "fg.muted",
@@ -102,7 +103,7 @@ export function TaskTab(props) {
                     },
                     {
                       name: "held",
-                      title: "Here",
+                      title: "Lease",
                       cell: (row) =>
                         h(
                           C.Badge,
@@ -110,7 +111,7 @@ export function TaskTab(props) {
                             variant: row.is_held_now ? "subtle" : "outline",
                             colorPalette: row.is_held_now ? "cyan" : "gray",
                           },
-                          row.is_held_now ? "holds it" : "held it",
+                          row.is_held_now ? "held now" : "held before",
                         ),
                     },
                     { name: "state", title: "State now", cell: (row) => h(Chip, { state: row.state }) },

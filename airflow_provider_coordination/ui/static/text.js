@@ -1,4 +1,4 @@
-/** Numbers and names as a person reads them. */
+/** Numbers and names as text. */
 
 const counts = new Intl.NumberFormat("en");
 const rough = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -6,7 +6,7 @@ const graphemes = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 const PLAIN = /^[\x20-\x7e]*$/;
 
 /**
- * Return a number with its thousands set apart: `10,000`.
+ * Return a number with thousands separators: `10,000`.
  *
  * @param {number} number
  */
@@ -15,7 +15,7 @@ export function countText(number) {
 }
 
 /**
- * Return a large number roughly, `1.2M`; a small one as it is.
+ * Return a large number rounded, as `1.2M`; a small one exactly.
  *
  * @param {number} number
  */
@@ -24,7 +24,7 @@ export function roughText(number) {
 }
 
 /**
- * Return a text with its first letter a capital one: how a line begins.
+ * Return a text with a capital first letter.
  *
  * @param {string} text
  */
@@ -60,12 +60,12 @@ export function rateText(bytesPerSecond) {
 }
 
 /**
- * Return where the end of a long name begins, which stays in sight where there is no room for all of it: keys differ at
- * their ends. Whole characters are kept, also where one is made of several, as flags and most emoji are.
+ * Return the start of the part of a long name that stays visible if there is no room for all of it: keys differ at their
+ * ends. Characters of several code points, such as flags and most emoji, stay whole.
  *
  * @param {string} name
  * @param {number} tail how many characters belong to the end
- * @returns {number} an index; the name's length where it is short
+ * @returns {number} an index; the length of a short name
  */
 export function endOf(name, tail) {
   if (name.length <= tail + 4) return name.length;
@@ -75,7 +75,7 @@ export function endOf(name, tail) {
 }
 
 /**
- * Return a shard's name without what all have in common: `shardId-000000000012` is `12`.
+ * Return the name of a shard without the common prefix: `shardId-000000000012` is `12`.
  *
  * @param {string} shardId
  */
@@ -85,7 +85,7 @@ export function shardLabel(shardId) {
 }
 
 /**
- * Return an owner in few words: the task and its try, or the name where it is of another form.
+ * Return a short label of an owner: the task and its try, or the name if it is not a task.
  *
  * @param {Api.Owner|null} owner
  */

@@ -1,7 +1,7 @@
 /**
- * Time as a person reads it: durations, ages, and instants in the zone that was chosen in Airflow's UI.
+ * Time as text: durations, ages, and instants in the time zone that is selected in Airflow's UI.
  *
- * Ages are told by the server's clock, as each answer says it, since that of the browser may be wrong.
+ * Ages use the server's clock from its responses, as the browser's clock may be wrong.
  */
 
 const KEY = "timezone";
@@ -11,13 +11,13 @@ const formats = new Map();
 const zones = new Map();
 
 /**
- * Return the zone that was chosen in Airflow's UI, which keeps it as JSON; the browser's where none was.
+ * Return the time zone that is selected in Airflow's UI, which stores it as JSON; otherwise the browser's.
  *
  * @param {Storage} storage
  */
 export function chosenZone(storage) {
   const chosen = storage?.getItem(KEY) ?? "null";
-  // Every instant on a page asks for it each second.
+  // Every instant on a page needs it each second.
   if (!zones.has(chosen)) zones.set(chosen, zoneOf(chosen));
   return zones.get(chosen) ?? "UTC";
 }
@@ -58,7 +58,7 @@ function partsOf(milliseconds, zone) {
 }
 
 /**
- * Return an instant as Airflow writes it: `2026-01-31 14:05:09`.
+ * Return an instant in the format of Airflow: `2026-01-31 14:05:09`.
  *
  * @param {string} instant
  * @param {string} zone
@@ -71,7 +71,7 @@ export function formatInstant(instant, zone) {
 }
 
 /**
- * Return how far a zone is ahead of UTC at an instant, in milliseconds.
+ * Return the offset of a time zone from UTC at an instant, in milliseconds.
  *
  * @param {number} milliseconds
  * @param {string} zone
@@ -91,7 +91,7 @@ const UNITS = [
 ];
 
 /**
- * Return a duration by its two largest units: `3 h 5 min`, `42 s`; one unit where `short`.
+ * Return a duration in its two largest units: `3 h 5 min`, `42 s`; in one unit if `short`.
  *
  * @param {number} seconds
  * @param {{short?: boolean}} [options]
@@ -110,7 +110,7 @@ export function duration(seconds, { short = false } = {}) {
 }
 
 /**
- * Return how long ago, or in how long, an instant is: `5 min ago`, `in 40 s`, `now`.
+ * Return an instant relative to now: `5 min ago`, `in 40 s`, `now`.
  *
  * @param {string} instant
  * @param {number} now
@@ -124,7 +124,7 @@ export function relative(instant, now) {
 }
 
 /**
- * Return the seconds from now until an instant; negative where it has passed.
+ * Return the seconds from now until an instant; negative if it has passed.
  *
  * @param {string|null} instant
  * @param {number} now
@@ -134,8 +134,8 @@ export function secondsUntil(instant, now) {
 }
 
 /**
- * Return for how many seconds its owner has held a partition, or did until its lease ran out; null where nobody holds it,
- * or its lease does not say since when.
+ * Return for how many seconds the owner has held a partition, or did until its lease expired; null if it has no owner, or
+ * its lease has no start time.
  *
  * @param {Api.PartitionRow} row
  * @param {number} now
@@ -147,7 +147,7 @@ export function secondsHeld(row, now) {
 }
 
 /**
- * Return how long the longest lease is held; where another may be held for longer, that it is at least that.
+ * Return how long the longest lease is held, or “at least” that if another lease may be older.
  *
  * @param {Api.OldestLease|null} lease
  */
@@ -157,7 +157,7 @@ export function longestLeaseText(lease) {
 }
 
 /**
- * Return how far behind something is; what is less than a second is no lag that a person could act on.
+ * Return a lag as text. A lag below one second is shown as 0.
  *
  * @param {number|null} seconds
  */
@@ -167,21 +167,21 @@ export function lagText(seconds) {
 }
 
 /**
- * The server's clock, as far as its answers told it.
+ * The server's clock, from the times in its responses.
  *
- * An answer is a moment old when it arrives, so a small difference is no reason to let all ages jump.
+ * A response is a moment old when it arrives. So a small difference is ignored, or all ages would jump.
  */
 export class ServerClock {
   /** @type {number|null} */
   #offset = null;
 
-  /** @param {() => number} local tells the browser's time in milliseconds */
+  /** @param {() => number} local returns the browser's time in milliseconds */
   constructor(local = Date.now) {
     this.local = local;
   }
 
   /** @param {string} asOf */
-  heard(asOf) {
+  update(asOf) {
     const offset = Date.parse(asOf) - this.local();
     if (Number.isNaN(offset)) return;
     if (this.#offset === null || Math.abs(offset - this.#offset) > 2000) this.#offset = offset;

@@ -1,13 +1,13 @@
-/** The timeline: who held which partition when, where a lease ran out, and who took over. */
+/** The timeline: which owner held which partition and when, expired leases, and takeovers. */
 
-import { ask, clock } from "./api.js";
+import { request, clock } from "./api.js";
 import { C, Fragment, h, useCallback } from "./host.js";
 import { Icon } from "./icons.js";
-import { useLoop } from "./live.js";
-import { AsChoice, Choice, Legend } from "./chart_controls.js";
-import { Chip, Instant, Owner, Shortened, To } from "./widgets.js";
+import { usePolling } from "./live.js";
+import { ViewChoice, Choice, Legend } from "./chart_controls.js";
+import { Chip, Instant, Owner, Shortened, PageLink } from "./widgets.js";
 import { sourceApi, withParameters } from "./urls.js";
-import { Nothing, Shown } from "./problems.js";
+import { EmptyState, LiveContent } from "./problems.js";
 import { SmallTable } from "./small_table.js";
 import { ENDS } from "./states.js";
 import { plural } from "./text.js";
@@ -15,18 +15,18 @@ import { useZone } from "./clock.js";
 import { formatInstant } from "./time.js";
 import { Chart } from "./timeline_chart.js";
 import { windowOf, WINDOWS } from "./timeline_layout.js";
-import { useTyped } from "./typing.js";
+import { useTypedText } from "./typing.js";
 
 const LIMIT = 200;
 const REMEMBERED = 6;
-/** What is over changes little: a worker may tell a moment later what it did. */
+/** The past changes little: a worker may write its history a moment later. */
 const PAST_EVERY_SECONDS = 30;
-/** Windows as they were last seen: Airflow makes the page anew when one comes back to it. */
+/** The latest state of windows: Airflow creates the page again when the user returns to it. */
 /** @type {Map<string, Api.Timeline>} */
-const seen = new Map();
+const latest = new Map();
 
 /**
- * Keep a window fresh: one that ends now moves on with the time.
+ * Keep a window fresh: one that ends now moves with the time.
  *
  * @param {Place} place
  * @param {URLSearchParams} parameters
@@ -35,28 +35,28 @@ const seen = new Map();
 function useWindow(place, parameters, isLive) {
   const [name, until, text] = ["window", "until", "search"].map((each) => parameters.get(each) ?? "");
   const key = JSON.stringify([place.connection, place.source, name, until, text]);
-  const look = useCallback(
+  const poll = useCallback(
     /** @param {AbortSignal} signal */
     async (signal) => {
       const window = windowOf(new URLSearchParams({ window: name, until }), clock.now());
-      const asked = new URLSearchParams({
+      const query = new URLSearchParams({
         since: new Date(window.since).toISOString(),
         until: new Date(window.until).toISOString(),
         limit: String(LIMIT),
       });
-      if (text !== "") asked.set("search", text);
-      const answer = await ask(sourceApi(place.connection, place.source, `timeline?${asked}`), { signal });
-      seen.delete(key);
-      seen.set(key, answer);
-      if (seen.size > REMEMBERED) seen.delete(seen.keys().next().value ?? "");
+      if (text !== "") query.set("search", text);
+      const answer = await request(sourceApi(place.connection, place.source, `timeline?${query}`), { signal });
+      latest.delete(key);
+      latest.set(key, answer);
+      if (latest.size > REMEMBERED) latest.delete(latest.keys().next().value ?? "");
     },
     [key],
   );
-  return { ...useLoop(look, isLive ? {} : { every: PAST_EVERY_SECONDS }), answer: seen.get(key) ?? null };
+  return { ...usePolling(poll, isLive ? {} : { every: PAST_EVERY_SECONDS }), answer: latest.get(key) ?? null };
 }
 
 /** @param {{answer: Api.Timeline, search: string}} props */
-function AsList({ answer, search }) {
+function ListView({ answer, search }) {
   const rows = answer.partitions
     .flatMap((line) =>
       line.holdings.map((holding, index) => ({
@@ -70,7 +70,7 @@ function AsList({ answer, search }) {
     C.Box,
     { overflow: "auto", flex: 1, minH: 0 },
     h(SmallTable, {
-      label: "Who held which partition when",
+      label: "Owners of partitions over time",
       rows,
       keyOf: (row) => row.key,
       columns: [
@@ -79,7 +79,7 @@ function AsList({ answer, search }) {
           title: "Partition",
           cell: (row) =>
             h(
-              To,
+              PageLink,
               {
                 to: { search: withParameters(search, { partition: row.partition }) },
                 minW: 0,
@@ -100,7 +100,7 @@ function AsList({ answer, search }) {
         { name: "end", title: "Ended", cell: ({ holding }) => h(Chip, { state: holding.end, states: ENDS }) },
         {
           name: "reason",
-          title: "Why",
+          title: "Reason",
           cell: ({ holding }) =>
             h(
               C.Text,
@@ -124,8 +124,8 @@ export function TimelinePage({ place, parameters, change, search }) {
   const window = windowOf(parameters, clock.now());
   const live = useWindow(place, parameters, window.isLive);
   const isList = parameters.get("as") === "list";
-  const given = parameters.get("search") ?? "";
-  const [text, setText] = useTyped(given, (typed) => change({ search: typed }));
+  const searched = parameters.get("search") ?? "";
+  const [text, setText] = useTypedText(searched, (typed) => change({ search: typed }));
   const onOpen = useCallback((/** @type {string} */ key) => change({ partition: key }, { keep: true }), [change]);
   /** @param {number} share */
   const move = (share) => {
@@ -148,7 +148,7 @@ export function TimelinePage({ place, parameters, change, search }) {
         onChange: (event) => setText(event.target.value),
       }),
       h(Choice, {
-        label: "How long",
+        label: "Time range",
         value: window.name,
         options: Object.keys(WINDOWS).map((name) => /** @type {[string, string]} */ ([name, name])),
         onChange: (name) => change({ window: name === "1h" ? null : name }),
@@ -165,17 +165,17 @@ export function TimelinePage({ place, parameters, change, search }) {
         ),
         h(C.Button, { onClick: () => change({ until: null }), "aria-pressed": window.isLive }, "Now"),
       ),
-      h(AsChoice, { value: isList ? "list" : "picture", onChange: (value) => change({ as: value }) }),
+      h(ViewChoice, { value: isList ? "list" : "picture", onChange: (value) => change({ as: value }) }),
       h(
         C.Text,
         { fontSize: "xs", color: "fg.muted", ms: { xl: "auto" } },
         window.isLive
-          ? `the last ${window.name}`
+          ? `last ${window.name}`
           : `${formatInstant(new Date(window.since).toISOString(), zone)} to ${formatInstant(new Date(window.until).toISOString(), zone)}`,
         ` · ${zone}`,
       ),
     ),
-    h(Shown, {
+    h(LiveContent, {
       live,
       what: "the timeline",
       connection: place.connection,
@@ -184,29 +184,29 @@ export function TimelinePage({ place, parameters, change, search }) {
         h(
           Fragment,
           { key: "answer" },
-          !answer.history &&
+          !answer.has_history &&
             h(
               C.Flex,
               { gap: 2, align: "center", fontSize: "sm", color: "fg.muted" },
               h(Icon, { name: "alert" }),
-              "No history is kept (history_days of the connection is 0): only what is held now is shown.",
+              "No history is kept: only current leases are shown. Set history_days of the connection above 0.",
             ),
           !answer.complete &&
             h(
               C.Text,
               { fontSize: "sm", color: "fg.muted" },
-              `Not all of it: ${plural(answer.partitions.length, "partition")} of more. Search, or choose a shorter time.`,
+              `Incomplete: only ${plural(answer.partitions.length, "partition")} shown. Search, or choose a shorter time range.`,
             ),
           answer.partitions.length === 0
-            ? h(Nothing, {
-                title: "Nobody held anything in this time",
-                text: given
-                  ? `No partition with “${given}” in its key changed hands.`
-                  : "Choose a longer or an earlier time.",
+            ? h(EmptyState, {
+                title: "No leases in this time range",
+                text: searched
+                  ? `No partition with “${searched}” in its key had an owner.`
+                  : "Choose a longer or an earlier time range.",
                 kind: "empty",
               })
             : isList
-              ? h(AsList, { answer, search })
+              ? h(ListView, { answer, search })
               : h(
                   Fragment,
                   null,
@@ -231,8 +231,8 @@ export function TimelinePage({ place, parameters, change, search }) {
                           ),
                         ),
                       },
-                      { label: `${ENDS.expired.label}, or ${ENDS["taken over"].label}`, palette: ENDS.expired.palette },
-                      { label: `${ENDS.failed.label}, or ${ENDS.parked.label}`, palette: ENDS.failed.palette },
+                      { label: `${ENDS.expired.label} or ${ENDS["taken over"].label}`, palette: ENDS.expired.palette },
+                      { label: `${ENDS.failed.label} or ${ENDS.parked.label}`, palette: ENDS.failed.palette },
                       ENDS.completed,
                       ENDS.released,
                     ],

@@ -1,20 +1,20 @@
-/** The timeline as a picture: a lane for each partition, a bar for each time that somebody held it. */
+/** The timeline as a chart: a lane for each partition, a bar for each time that an owner held it. */
 
 import { C, Fragment, h, memo, useCallback, useMemo, useRef, useState } from "./host.js";
-import { fitting, Pointed } from "./chart_controls.js";
+import { fittingText, PointerDetails } from "./chart_controls.js";
 import { Instant, Shortened } from "./widgets.js";
 import { useSize } from "./element_size.js";
 import { areaOf, ENDS, fillOf, stateOf } from "./states.js";
 import { ownerLabel } from "./text.js";
 import { useNow, useZone } from "./clock.js";
 import { duration, formatInstant } from "./time.js";
-import { barsOf, isTrouble, ownerPalette, ticksOf } from "./timeline_layout.js";
+import { barsOf, isProblem, ownerPalette, ticksOf } from "./timeline_layout.js";
 import { topToShow, visibleRows } from "./virtual_rows.js";
 
 const HEAD = 26;
 const LABEL = 230;
 const BAR = 18;
-/** As a style: Airflow's own styles say more than an attribute. */
+/** A style, as Airflow's own styles override attributes. */
 const TEXT = { fontSize: "11px", pointerEvents: "none" };
 
 /**
@@ -22,10 +22,10 @@ const TEXT = { fontSize: "11px", pointerEvents: "none" };
  * @param {{holding: Api.HoldingFacts}} props
  * @param {string} zone
  */
-function spoken(partitionKey, { holding }, zone) {
+function ariaLabelOf(partitionKey, { holding }, zone) {
   const began = holding.began_at === null ? "an unknown time" : formatInstant(holding.began_at, zone);
   const ended = holding.ended_at === null ? "now" : formatInstant(holding.ended_at, zone);
-  return `${partitionKey}, held by ${ownerLabel(holding.owner) || "nobody known"} from ${began} to ${ended}, ${stateOf(holding.end, ENDS).label}`;
+  return `${partitionKey}, held by ${ownerLabel(holding.owner) || "an unknown owner"} from ${began} to ${ended}, ${stateOf(holding.end, ENDS).label}`;
 }
 
 /**
@@ -39,14 +39,14 @@ const BarShape = memo(function BarShape(/** @type {DrawnBar} */ { partitionKey, 
   const { holding, x, width } = bar;
   const colours = areaOf(ownerPalette(holding.owner?.name ?? ""));
   const end = stateOf(holding.end, ENDS);
-  const text = fitting(ownerLabel(holding.owner), width - 12, 6.2);
+  const text = fittingText(ownerLabel(holding.owner), width - 12, 6.2);
   const cap = Math.min(4, width);
   const shape = h(
     "g",
     {
       role: "button",
       tabIndex: isActive ? 0 : -1,
-      "aria-label": spoken(partitionKey, bar, zone),
+      "aria-label": ariaLabelOf(partitionKey, bar, zone),
       "data-bar": name,
       "data-end": holding.end,
       className: "coordination-shape",
@@ -68,7 +68,7 @@ const BarShape = memo(function BarShape(/** @type {DrawnBar} */ { partitionKey, 
     !bar.endsAfter &&
       holding.ended_at !== null &&
       h("rect", { x: x + width - cap, y, width: cap, height: BAR, fill: fillOf(end.palette) }),
-    isTrouble(holding.end) &&
+    isProblem(holding.end) &&
       !bar.endsAfter &&
       h("path", {
         d: `M${x + width - 5} ${y - 3} l5 -0 l5 0 l-5 6 z`,
@@ -77,7 +77,7 @@ const BarShape = memo(function BarShape(/** @type {DrawnBar} */ { partitionKey, 
         strokeWidth: 1,
       }),
   );
-  // Beside the button, not in it: the button has a name that says all of it.
+  // Beside the button, not in it: the label of the button contains it.
   return h(
     Fragment,
     null,
@@ -193,7 +193,7 @@ const Lane = memo(function Lane(/** @type {DrawnLane} */ {
 /**
  * @param {{
  *   answer: Api.Timeline, onOpen: (key: string) => void,
- * }} props the API's answer to the question for a timeline
+ * }} props the API's response for the timeline
  */
 export function Chart({ answer, onOpen }) {
   const zone = useZone();
@@ -210,7 +210,7 @@ export function Chart({ answer, onOpen }) {
   const laneHeight = isNarrow ? 46 : 28;
   const labelWidth = isNarrow ? 0 : LABEL;
   const chart = Math.max(100, size.width - labelWidth);
-  // Lanes are drawn again with each answer, and not with each step that one scrolls or points.
+  // Lanes are drawn again with each response, and not while scrolling or pointing.
   const span = useMemo(
     () => ({ since: Date.parse(answer.since), until: Date.parse(answer.until), now: Date.parse(answer.as_of) }),
     [answer],
@@ -357,8 +357,8 @@ export function Chart({ answer, onOpen }) {
       ),
     ),
     h(
-      Pointed,
-      { hint: "Point at a bar, or go through them with the arrow keys. Enter opens the partition." },
+      PointerDetails,
+      { hint: "Point at a bar, or use the arrow keys. Press Enter to open the partition." },
       shown && h(About, { line: shown.line, bar: shown.bar }),
     ),
   );
@@ -411,7 +411,7 @@ function nextBar(key, lane, index, count, barsAt) {
 }
 
 /**
- * How long somebody held it, and how that began and ended.
+ * The details of a holding: its owner, its duration, its start and its end.
  *
  * @param {{line: Api.PartitionLine, bar: Bar}} props
  */
@@ -442,7 +442,7 @@ function About({ line, bar }) {
       C.Flex,
       { gap: 1, fontSize: "xs", color: "fg.muted", wrap: "wrap" },
       holding.began_at === null
-        ? "held since before the history begins"
+        ? "held since before the start of the history"
         : h(
             Fragment,
             null,

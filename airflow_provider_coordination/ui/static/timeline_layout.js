@@ -1,4 +1,4 @@
-/** The timeline as a picture: instants to pixels, the ticks of its axis, and the bars of each partition. */
+/** The layout of the timeline: instants as pixels, the ticks of its axis, and the bars of each partition. */
 
 import { zoneOffset } from "./time.js";
 
@@ -26,7 +26,7 @@ const STEPS = [
 ];
 const THINNEST = 3;
 
-/** The lengths of the window that can be chosen, as the address names them, in seconds. */
+/** The time ranges that can be chosen, by their names in the URL, in seconds. */
 export const WINDOWS = /** @type {Record<string, number>} */ ({ "15m": 900, "1h": 3600, "6h": 21600, "1d": 86400, "7d": 604800 });
 export const OWNER_PALETTES = [
   "blue",
@@ -42,7 +42,7 @@ export const OWNER_PALETTES = [
 ];
 
 /**
- * Return the window that an address asks for.
+ * Return the window of a URL.
  *
  * @param {URLSearchParams} parameters `window`, a length, and `until`, an instant; without it the window ends now
  * @param {number} now
@@ -56,7 +56,7 @@ export function windowOf(parameters, now) {
 }
 
 /**
- * Return what makes a position, in pixels, of an instant.
+ * Return the function that converts an instant to a position in pixels.
  *
  * @param {number} since
  * @param {number} until
@@ -67,7 +67,7 @@ function scaleOf(since, until, width) {
 }
 
 /**
- * Return the ticks of the axis, at whole times of the zone.
+ * Return the ticks of the axis, at round times in the time zone.
  *
  * @param {number} since
  * @param {number} until
@@ -104,7 +104,7 @@ function nextWhole(at, step, zone) {
 }
 
 /**
- * Return the palette of an owner: the same whenever and wherever it is drawn.
+ * Return the palette of an owner, which is always the same.
  *
  * @param {string} name
  */
@@ -115,9 +115,9 @@ export function ownerPalette(name) {
 }
 
 /**
- * Return the bars of a partition that lie in the window.
+ * Return the bars of a partition in the window.
  *
- * @param {Api.HoldingFacts[]} holdings as the API tells them
+ * @param {Api.HoldingFacts[]} holdings from the API
  * @param {{since: number, until: number, now: number, width: number}} window
  * @returns {Bar[]} by their begin
  */
@@ -138,10 +138,10 @@ export function barsOf(holdings, { since, until, now, width }) {
 }
 
 /**
- * Return whether the end of a holding is one that somebody has to see.
+ * Return whether the end of a holding is a problem.
  *
  * @param {string} end
  */
-export function isTrouble(end) {
+export function isProblem(end) {
   return end === "failed" || end === "expired" || end === "taken over" || end === "parked";
 }

@@ -1,27 +1,27 @@
-/** Text that somebody types and that the address keeps: sent when they pause, and taken from there when it changes. */
+/** Typed text that the URL keeps: it is written there after a pause, and read from there when it changes. */
 
 import { useEffect, useRef, useState } from "./host.js";
 
 const PAUSE_MILLISECONDS = 250;
 
 /**
- * Return the text as it is typed, and what sets it. The address follows a moment later, as Airflow's router would
- * otherwise take characters back from those who type fast.
+ * Return the text as it is typed, and its setter. The URL follows a moment later: otherwise Airflow's router would undo
+ * characters of fast typists.
  *
- * @param {string} given what the address says
- * @param {(text: string) => void} send puts it into the address; only its latest form is called
- * @returns {[string, (text: string) => void]} the text, and what sets it
+ * @param {string} initial the text in the URL
+ * @param {(text: string) => void} send writes the text to the URL; only the latest function is called
+ * @returns {[string, (text: string) => void]} the text, and its setter
  */
-export function useTyped(given, send) {
-  const [text, setText] = useState(given);
-  const sent = useRef(given);
+export function useTypedText(initial, send) {
+  const [text, setText] = useState(initial);
+  const sent = useRef(initial);
   const latest = useRef(send);
   latest.current = send;
   useEffect(() => {
-    if (given === sent.current) return;
-    sent.current = given;
-    setText(given);
-  }, [given]);
+    if (initial === sent.current) return;
+    sent.current = initial;
+    setText(initial);
+  }, [initial]);
   useEffect(() => {
     if (text === sent.current) return undefined;
     const timer = setTimeout(() => {

@@ -1,13 +1,13 @@
 /**
- * Places: the addresses of our pages, of the API, and of Airflow's own pages that we lead to.
+ * The URLs of these pages, of the API, and of pages of Airflow that are linked.
  *
- * The address of a page says all of it: `/plugin/coordination/<connection>/<source>/<page>?filters`. Names come from
- * the store and may hold anything, so each is encoded as one segment.
+ * The URL of a page contains its whole state: `/plugin/coordination/<connection>/<source>/<page>?filters`. Names come from
+ * the store and may contain anything, so each is encoded as one segment.
  */
 
 export const ROUTE = "/plugin/coordination";
 
-/** The pages of a source. One that is added here gets its tab and its address; some sources alone have those `isOptional`. */
+/** The pages of a source. Each entry gets a tab and a URL; only some sources have pages with `isOptional`. */
 export const PAGES = [
   { name: "partitions", title: "Partitions" },
   { name: "shards", title: "Shards", isOptional: true },
@@ -20,7 +20,7 @@ export const PAGES = [
 const NAMES = new Set(PAGES.map((page) => page.name));
 
 /**
- * Return what a segment of a path says; as it is where it is no encoded text.
+ * Return a decoded segment of a path; unchanged if it is not encoded.
  *
  * @param {string} segment
  */
@@ -33,15 +33,15 @@ function decoded(segment) {
 }
 
 /**
- * Return which page a path means: the overview where it names no source.
+ * Return the page of a path: the overview if it names no source.
  *
  * A proxy may have decoded the slashes of a source's name, so whatever lies between connection and page is the name.
  *
- * @param {string} pathname of the browser's address, without the part that the deployment puts in front
+ * @param {string} pathname of the browser's URL
  * @returns {{connection: string|null, source: string|null, page: string|null}}
  */
 export function readPlace(pathname) {
-  // What a deployment puts in front is no part of ours; a tab's address goes on after our word, as in `coordination-run`.
+  // A deployment may add a prefix. The URL of a tab continues after the route, as in `coordination-run`.
   const at = `${pathname}/`.indexOf(`${ROUTE}/`);
   const rest = at < 0 ? "" : pathname.slice(at + ROUTE.length);
   const [connection, ...names] = rest.split("/").filter((segment) => segment !== "");
@@ -64,10 +64,10 @@ export function pathOf({ connection, source, page } = {}) {
 }
 
 /**
- * Return the part of an address after the path, with some parameters changed.
+ * Return the query of a URL with some parameters changed.
  *
  * @param {string} search as it is, with or without `?`
- * @param {Record<string, Parameter>} changes null, false and "" take a parameter away
+ * @param {Record<string, Parameter>} changes null, false and "" remove a parameter
  */
 export function withParameters(search, changes) {
   const parameters = new URLSearchParams(search);
@@ -82,11 +82,11 @@ export function withParameters(search, changes) {
 }
 
 /**
- * Where each sort of alarm can be looked into: a page of the source, and the filters that leave what it is about.
+ * The page that shows the subject of each kind of alarm, and the filters for it.
  *
  * @type {Record<Api.Alarm["about"], [string, Record<string, Parameter>]>}
  */
-const ALARMED = {
+const ALARM_TARGETS = {
   parked: ["partitions", { parked: true }],
   expired: ["partitions", { expired: true }],
   failing: ["partitions", { failing: true }],
@@ -99,20 +99,19 @@ const ALARMED = {
 };
 
 /**
- * Return where one looks into an alarm of a source.
+ * Return the page and filters that show the subject of an alarm.
  *
  * @param {{connection: string, source: string}} place
  * @param {Api.Alarm["about"]} about
  * @returns {{pathname: string, search: string}}
  */
-export function alarmPlace(place, about) {
-  const [page, filters] = ALARMED[about] ?? ["partitions", {}];
+export function alarmTarget(place, about) {
+  const [page, filters] = ALARM_TARGETS[about] ?? ["partitions", {}];
   return { pathname: pathOf({ ...place, page }), search: withParameters("", filters) };
 }
 
 /**
- * Return the path of Airflow's page of the task try that an owner stands for, which shows its log; null where the owner
- * is of another form.
+ * Return the path of Airflow's page of the owner's task try, which shows its log; null if the owner is not a task.
  *
  * @param {Api.Owner|null} owner
  */
@@ -145,12 +144,12 @@ export function sourceApi(connection, source, rest) {
 }
 
 /**
- * Return the path of the API for what a run, a task instance of it, or one of a mapped task's, holds and held.
+ * Return the path of the API for the partitions that a run, or one of its task instances, holds or held.
  *
  * @param {{
  *   dagId: string, runId: string, taskId?: string, mapIndex?: string,
- * }} route what Airflow's address names: no index
- *     on a task that is not mapped
+ * }} route the names in Airflow's URL; without an
+ *     index for a task that is not mapped
  */
 export function runApi({ dagId, runId, taskId, mapIndex }) {
   const asked = new URLSearchParams({ dag_id: dagId, run_id: runId });
@@ -160,7 +159,7 @@ export function runApi({ dagId, runId, taskId, mapIndex }) {
 }
 
 /**
- * Return where one logs in again and then comes back to this page.
+ * Return the path of the login page, which leads back to this page.
  *
  * @param {{pathname: string, search: string, hash: string}} location
  */

@@ -1,11 +1,11 @@
 /**
- * Windowing: which rows of a long list have to be drawn, and where it scrolls to when rows come and go.
+ * Windowing: which rows of a long list are drawn, and how it scrolls when rows are added or removed.
  *
- * All rows have the same height, so nothing has to be measured.
+ * All rows have the same height, so no row is measured.
  */
 
 /**
- * Return the rows that have to be drawn: those in sight, and some around them.
+ * Return the rows to draw: the visible ones, and some around them.
  *
  * @param {{top: number, height: number, rowHeight: number, count: number, around?: number}} props
  * @returns {{first: number, end: number}} from the first one to before the end
@@ -17,7 +17,7 @@ export function visibleRows({ top, height, rowHeight, count, around = 6 }) {
 }
 
 /**
- * Return where to scroll so that the row on top stays where it is, when rows before it came or went.
+ * Return the scroll position at which the top row stays in place after rows before it were added or removed.
  *
  * @param {{
  *   top: number, rowHeight: number, before: string[], after: string[],
@@ -28,7 +28,7 @@ export function anchoredTop({ top, rowHeight, before, after }) {
   const index = Math.floor(top / rowHeight);
   const within = top - index * rowHeight;
   const places = new Map(after.map((key, at) => [key, at]));
-  // The row on top may be gone: the next one that is still there keeps its place instead.
+  // The top row may be gone: then the next one that still exists stays in place.
   for (let at = index; at < before.length; at += 1) {
     const now = places.get(before[at]);
     if (now !== undefined) return Math.max(0, (now - (at - index)) * rowHeight + within);
@@ -37,7 +37,7 @@ export function anchoredTop({ top, rowHeight, before, after }) {
 }
 
 /**
- * Return where to scroll so that a row is in sight; null where it is.
+ * Return the scroll position at which a row is visible; null if it is visible already.
  *
  * @param {{index: number, top: number, height: number, rowHeight: number}} props
  */

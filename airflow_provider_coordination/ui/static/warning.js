@@ -1,12 +1,14 @@
-/** A line that somebody should read: its level is a word as well as a colour. */
+/** A warning or an error on one line. A word shows its level as well as a colour. */
 
 import { C, h } from "./host.js";
 import { Icon } from "./icons.js";
+import { ManualLink } from "./widgets.js";
 
 /**
- * @param {{level: "error"|"warning", children?: Content} & Styles} props
+ * @param {{level: "error"|"warning", topic?: string, children?: Content} & Styles} props `topic` is where the manual
+ *     says more
  */
-export function Warning({ level, children, ...rest }) {
+export function Warning({ level, topic, children, ...rest }) {
   const isError = level === "error";
   return h(
     C.Flex,
@@ -24,7 +26,8 @@ export function Warning({ level, children, ...rest }) {
       ...rest,
     },
     h(C.Box, { as: "span", pt: "2px", display: "flex" }, h(Icon, { name: "alert" })),
-    h(C.VisuallyHidden, null, isError ? "Alarm: " : "Warning: "),
+    h(C.VisuallyHidden, null, isError ? "Error: " : "Warning: "),
     h(C.Box, { as: "span", flex: 1, minW: 0, overflowWrap: "anywhere" }, children),
+    topic && h(ManualLink, { topic }),
   );
 }

@@ -1,6 +1,7 @@
-/** The small pieces that all pages are made of: state chips, keys, owners, instants, figures, copy buttons. */
+/** The small components of all pages: state chips, keys, owners, instants, statistics, copy buttons, links. */
 
 import { C, Fragment, h, RouterLink, useEffect, useState } from "./host.js";
+import { addressOf } from "./api.js";
 import { Icon } from "./icons.js";
 import { taskPath } from "./urls.js";
 import { fillOf, STATES, stateOf } from "./states.js";
@@ -8,13 +9,13 @@ import { endOf, ownerLabel } from "./text.js";
 import { useNow, useZone } from "./clock.js";
 import { formatInstant, relative } from "./time.js";
 
-/** Of what is drawn in each row of a long table: plain styles cost less than the theme's. */
+/** Styles of the rows of long tables: plain styles cost less than those of the theme. */
 const DOT = { display: "inline-block", borderRadius: "50%", flexShrink: 0 };
 const HEAD = { overflow: "hidden", textOverflow: "ellipsis", whiteSpace: "pre", minWidth: 0 };
 const TAIL = { flexShrink: 0, whiteSpace: "pre" };
 
 /**
- * A state's name on its colour.
+ * The label of a state on its colour.
  *
  * @param {{state: string, states?: Record<string, State>} & Styles} props
  */
@@ -39,7 +40,7 @@ export function Dot({ palette, size = "8px" }) {
 }
 
 /**
- * Text that gives up its middle where there is no room; copied, it is whole.
+ * A text that is shortened in its middle if there is no room. Copying gives the whole text.
  *
  * @param {{text: string, tail?: number} & Styles} props
  */
@@ -54,16 +55,43 @@ export function Shortened({ text, tail = 14, ...rest }) {
 }
 
 /**
- * A link to a page of Airflow or of ours.
+ * A link to a page of Airflow or of this plugin.
  *
  * @param {{to: To, children?: Content} & Styles} props
  */
-export function To({ to, children, ...rest }) {
+export function PageLink({ to, children, ...rest }) {
   return h(C.Link, { asChild: true, color: "blue.fg", ...rest }, h(RouterLink, { to }, children));
 }
 
 /**
- * Whoever holds a lease: a link to the task try and its log, where it is one.
+ * A link to the place in the manual that says what to do; it opens in a new tab.
+ *
+ * @param {{manual?: string, topic?: string} & Styles} props `page#anchor`, or a topic that the API knows
+ */
+export function ManualLink({ manual, topic, ...rest }) {
+  const path = manual === undefined ? `coordination/manual?topic=${topic}` : `coordination/manual/${manual}`;
+  return h(
+    C.Link,
+    {
+      href: addressOf(path),
+      target: "_blank",
+      rel: "noopener noreferrer",
+      color: "inherit",
+      textDecoration: "underline",
+      fontSize: "xs",
+      flexShrink: 0,
+      whiteSpace: "nowrap",
+      "data-manual": manual ?? topic,
+      ...rest,
+    },
+    "What to do",
+    h(C.VisuallyHidden, null, " (opens the manual in a new tab)"),
+    h(Icon, { name: "link", size: 3 }),
+  );
+}
+
+/**
+ * The owner of a lease: a link to its task try and log, if it is a task.
  *
  * @param {{owner: Api.Owner|null, withHost?: boolean} & Styles} props
  */
@@ -75,7 +103,7 @@ export function Owner({ owner, withHost = false, ...rest }) {
   const name =
     path === null
       ? shown
-      : h(To, { to: path, title: owner.name, minW: 0, "aria-label": `${label}: log of ${owner.name}` }, shown);
+      : h(PageLink, { to: path, title: owner.name, minW: 0, "aria-label": `${label}: log of ${owner.name}` }, shown);
   if (!withHost || !owner.host) return name;
   return h(
     C.Box,
@@ -90,11 +118,11 @@ export function Owner({ owner, withHost = false, ...rest }) {
 }
 
 /**
- * How long ago an instant was, or in how long it comes; it ticks.
+ * An instant relative to now, which is updated each second.
  *
  * @param {{instant: string|null} & Styles} props
  */
-export function Ago({ instant, ...rest }) {
+export function RelativeTime({ instant, ...rest }) {
   const now = useNow();
   const zone = useZone();
   if (!instant) return h(C.Text, { as: "span", color: "fg.muted", ...rest }, "–");
@@ -112,7 +140,7 @@ export function Ago({ instant, ...rest }) {
 }
 
 /**
- * An instant in the chosen zone, and how long ago that was.
+ * An instant in the selected time zone, and its age.
  *
  * @param {{instant: string|null, withAge?: boolean} & Styles} props
  */
@@ -133,7 +161,7 @@ export function Instant({ instant, withAge = true, ...rest }) {
  *
  * @param {{text: string, label: string} & Styles} props
  */
-export function Copy({ text, label, ...rest }) {
+export function CopyButton({ text, label, ...rest }) {
   const [copied, setCopied] = useState(/** @type {string|null} */ (null));
   useEffect(() => {
     if (copied === null) return undefined;
@@ -152,7 +180,7 @@ export function Copy({ text, label, ...rest }) {
         title: copied ?? label,
         onClick: async (event) => {
           event.stopPropagation();
-          setCopied((await copy(text)) ? "Copied" : "The browser does not allow it");
+          setCopied((await copy(text)) ? "Copied" : "The browser does not allow copying");
         },
         ...rest,
       },
@@ -168,7 +196,7 @@ async function copy(text) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // Browsers have no clipboard where the page comes without TLS; this older way works there.
+    // Browsers have no clipboard without TLS; this older way works there.
     const area = document.createElement("textarea");
     area.value = text;
     area.style.position = "fixed";
@@ -185,11 +213,11 @@ async function copy(text) {
 }
 
 /**
- * A figure with its name.
+ * A statistic with its name.
  *
  * @param {{name: string, children?: Content, note?: Content} & Styles} props
  */
-export function Figure({ name, children, note, ...rest }) {
+export function Statistic({ name, children, note, ...rest }) {
   return h(
     C.Box,
     { minW: 0, ...rest },
@@ -204,11 +232,11 @@ export function Figure({ name, children, note, ...rest }) {
 }
 
 /**
- * A heading of a part of a page.
+ * A part of a page with a heading.
  *
  * @param {{title: string, aside?: Content, children?: Content} & Styles} props
  */
-export function Part({ title, aside, children, ...rest }) {
+export function Section({ title, aside, children, ...rest }) {
   return h(
     C.Box,
     { as: "section", "aria-label": title, ...rest },
@@ -223,11 +251,11 @@ export function Part({ title, aside, children, ...rest }) {
 }
 
 /**
- * A list of names and values, in two columns where there is room.
+ * A list of names and values, in two columns if there is room.
  *
  * @param {{facts: (false|null|""|[string, Content])[]}} props
  */
-export function Facts({ facts }) {
+export function FactList({ facts }) {
   return h(
     C.Grid,
     {

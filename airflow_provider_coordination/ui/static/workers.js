@@ -1,12 +1,12 @@
-/** The workers of a source: which jobs hold leases, how many, and whether they live. */
+/** The workers of a source: their leases, their signs of life, and their Spark jobs. */
 
 import { C, Fragment, h } from "./host.js";
 import { addressOf } from "./api.js";
 import { Icon } from "./icons.js";
 import { useLive } from "./live.js";
-import { Ago, Chip, Copy, Owner, To } from "./widgets.js";
+import { RelativeTime, Chip, CopyButton, Owner, PageLink } from "./widgets.js";
 import { pathOf, sourceApi, withParameters } from "./urls.js";
-import { Nothing, Shown } from "./problems.js";
+import { EmptyState, LiveContent } from "./problems.js";
 import { SmallTable } from "./small_table.js";
 import { JOB_STATES } from "./states.js";
 import { countText, plural } from "./text.js";
@@ -14,7 +14,7 @@ import { useNow } from "./clock.js";
 import { duration, secondsUntil } from "./time.js";
 
 /** @param {{worker: Api.WorkerRow}} props */
-function Alive({ worker }) {
+function LifeStatus({ worker }) {
   const now = useNow();
   const left = worker.registered_until === null ? null : secondsUntil(worker.registered_until, now);
   return h(
@@ -36,8 +36,8 @@ function Alive({ worker }) {
       left === null
         ? "not registered"
         : left >= 0
-          ? `registered for ${duration(left)}`
-          : `silent, ${duration(left)} over`,
+          ? `registered for ${duration(left)} more`
+          : `registration expired ${duration(left)} ago`,
     ),
   );
 }
@@ -71,15 +71,15 @@ function Job({ job }) {
         C.Flex,
         { align: "center", fontSize: "xs", color: "fg.muted", minW: 0 },
         h(C.Text, { truncate: true, minW: 0, title: job.application_id }, job.application_id),
-        h(Copy, { text: job.application_id, label: "Copy the application’s id" }),
+        h(CopyButton, { text: job.application_id, label: "Copy the id of the application" }),
       ),
-    job.stop &&
-      h(C.Text, { fontSize: "xs", color: "orange.fg", overflowWrap: "anywhere" }, `told to stop: ${job.stop}`),
+    job.stop_reason &&
+      h(C.Text, { fontSize: "xs", color: "orange.fg", overflowWrap: "anywhere" }, `stop requested: ${job.stop_reason}`),
   );
 }
 
 /**
- * How many leases a worker has, and of how many where it may have no more.
+ * The number of leases of a worker, and its limit if it has one.
  *
  * @param {{leases: number, max_leases: number|null}} props
  */
@@ -97,16 +97,16 @@ export function WorkersPage({ place }) {
   return h(
     C.Box,
     { minW: 0 },
-    h(Shown, {
+    h(LiveContent, {
       live,
       what: "workers",
       connection: place.connection,
       children: ({ workers, complete }) =>
         workers.length === 0
-          ? h(Nothing, {
+          ? h(EmptyState, {
               key: "none",
               title: "No job works on this source now",
-              text: "What waits is taken by the next run. Is the DAG paused, the pool full, or the cluster away?",
+              text: "The next run takes the waiting partitions. If none starts, check whether the DAG is paused, the pool is full, or the cluster is down.",
               icon: "plug",
               kind: "empty",
             })
@@ -120,7 +120,7 @@ export function WorkersPage({ place }) {
                   workers.reduce((/** @type {number} */ sum, /** @type {Api.WorkerRow} */ each) => sum + each.leases, 0),
                   "lease",
                 )}.`,
-                !complete && " There are more leases than were counted.",
+                !complete && " There are more leases than this page reads.",
               ),
               h(SmallTable, {
                 label: "Workers",
@@ -135,17 +135,17 @@ export function WorkersPage({ place }) {
                         C.Flex,
                         { gap: 1, align: "flex-start", minW: 0 },
                         h(Owner, { owner: worker.owner, withHost: true }),
-                        h(Copy, { text: worker.owner.name, label: `Copy the owner ${worker.owner.name}` }),
+                        h(CopyButton, { text: worker.owner.name, label: `Copy the owner ${worker.owner.name}` }),
                       ),
                   },
-                  { name: "alive", title: "Life", cell: (worker) => h(Alive, { worker }) },
+                  { name: "alive", title: "Status", cell: (worker) => h(LifeStatus, { worker }) },
                   {
                     name: "leases",
                     title: "Leases",
                     align: "end",
                     cell: (worker) =>
                       h(
-                        To,
+                        PageLink,
                         {
                           to: {
                             pathname: pathOf({ ...place, page: "partitions" }),
@@ -156,7 +156,7 @@ export function WorkersPage({ place }) {
                         leasesOf(worker),
                       ),
                   },
-                  { name: "started", title: "Started", cell: (worker) => h(Ago, { instant: worker.started_at }) },
+                  { name: "started", title: "Started", cell: (worker) => h(RelativeTime, { instant: worker.started_at }) },
                   { name: "job", title: "Spark job", cell: (worker) => h(Job, { job: worker.job }) },
                 ],
               }),

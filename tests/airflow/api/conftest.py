@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def api() -> Any:
-    """Airflow's API server, made once: it takes longer than all that is asked of it."""
+    """Airflow's API server, made once, as that takes longer than all requests together."""
     from airflow.api_fastapi.app import create_app
     from airflow.utils.db import initdb
 
@@ -19,29 +19,29 @@ def api() -> Any:
 
 
 @pytest.fixture
-def desk(api: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Where the routes of the provider ask; it forgets everything afterwards."""
+def queries(api: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The query scheduler of the provider's routes, which is closed afterwards."""
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")  # as the API server does: it reads its own database
     [mounted] = [route.app for route in api.routes if getattr(route, "path", None) == "/coordination"]
-    yield mounted.state.desk
-    mounted.state.desk.close()
+    yield mounted.state.queries
+    mounted.state.queries.close()
 
 
 @pytest.fixture
-def viewers_may_look(api: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The API of a deployment whose viewers may look; it reads the option when it begins."""
+def viewers_may_read(api: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The API of a deployment with `viewers_may_read`; it reads the option when it starts."""
     from airflow_provider_coordination.ui.application import application
 
-    monkeypatch.setenv("AIRFLOW__COORDINATION__VIEWERS_MAY_LOOK", "True")
+    monkeypatch.setenv("AIRFLOW__COORDINATION__VIEWERS_MAY_READ", "True")
     [mounted] = [route.app for route in api.routes if getattr(route, "path", None) == "/coordination"]
-    before, mounted.state.viewers_may_look = mounted.state.viewers_may_look, application().state.viewers_may_look
+    before, mounted.state.viewers_may_read = mounted.state.viewers_may_read, application().state.viewers_may_read
     yield
-    mounted.state.viewers_may_look = before
+    mounted.state.viewers_may_read = before
 
 
 @pytest.fixture
-def as_role(api: Any, desk: Any) -> Callable[..., Any]:
-    """Return the API as somebody of a role sees it; as nobody if it is None."""
+def as_role(api: Any, queries: Any) -> Callable[..., Any]:
+    """Return the API as a user of a role calls it; without a login if the role is None."""
 
     def client(role: str | None, name: str = "x", **options: Any) -> Any:
         from airflow.api_fastapi.app import get_auth_manager

@@ -53,7 +53,7 @@ def test_a_call_that_is_repeated_counts_once(coordination: SourceCoordinator, op
     assert effects == ["released", "duplicate", "released", "duplicate"]
 
 
-def test_a_late_release_is_told_apart(coordination: SourceCoordinator, op: TestClient) -> None:
+def test_a_late_release_is_reported_as_late(coordination: SourceCoordinator, op: TestClient) -> None:
     [waiting] = delivered(coordination, "a")
     AcknowledgmentSets(coordination).cancel(waiting, "the sink was emptied")
     answer = op.post(f"{SETS}/{waiting}/release", json={"positive": True})
@@ -128,9 +128,9 @@ def test_there_is_nothing_else(coordination: SourceCoordinator, as_role: Any, pa
 @pytest.mark.parametrize(
     ("body", "status_code", "detail"),
     [
-        ({"positive": False}, 409, "a negative release of 'downstream' needs a reason; say why"),
-        ({"positive": True, "handle": "nope"}, 409, "it has no handle 'nope'; its handles are 'main', 'downstream'"),
-        ({"positive": True, "handle": "main"}, 409, "handle 'main' is released by the job that delivers"),
+        ({"positive": False}, 409, "a negative release of 'downstream' needs a reason; give one"),
+        ({"positive": True, "handle": "nope"}, 409, "has no handle 'nope'; its handles are 'main', 'downstream'"),
+        ({"positive": True, "handle": "main"}, 409, "handle 'main' is released by the delivering job"),
         ({"positive": True, "release_id": "x" * 129}, 409, "give 1 to 128 printable characters"),
         ({}, 422, "body.positive: Field required"),
         ({"positive": "yes"}, 422, "body.positive: Input should be a valid boolean"),
@@ -166,7 +166,7 @@ def test_a_release_of_a_set_that_has_changed_since_it_was_seen_is_refused(
     body = {"positive": True, "version": seen}
     assert op.post(f"{SETS}/{waiting}/release", json={**body, "handle": "check"}).json()["effect"] == "released"
     answer = op.post(f"{SETS}/{waiting}/release", json={**body, "handle": "load"})
-    assert (answer.status_code, "has changed since it was looked at" in answer.json()["detail"]) == (409, True)
+    assert (answer.status_code, "has changed since it was read" in answer.json()["detail"]) == (409, True)
     assert the_set(coordination, waiting).owed == 1
 
 
@@ -190,7 +190,7 @@ def test_a_connection_that_is_not_usable_is_named(
     assert answer.json()["detail"] == "connection 'lake' is of type 'aws'; name one of type 'coordination'"
 
 
-def test_a_store_that_cannot_be_used_tells_nothing_of_itself(
+def test_an_error_of_an_unusable_store_shows_no_details_of_it(
     coordination: SourceCoordinator, op: TestClient, connect: Any, tmp_path: Path
 ) -> None:
     store = tmp_path / "secret.db"
@@ -198,7 +198,7 @@ def test_a_store_that_cannot_be_used_tells_nothing_of_itself(
     connect("lake", "coordination", extra={"url": f"sqlite:///{store}"})
     answer = op.get(SETS.replace("coordination_default", "lake"))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
-    assert answer.json() == {"detail": "the store does not answer; try again"}
+    assert answer.json() == {"detail": "the store is unavailable; try again"}
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds

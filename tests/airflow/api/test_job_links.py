@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
-from airflow_provider_coordination.links.jobs import JobLogLink, JobPlaces, SparkUiLink, place_of, running_job_ui
+from airflow_provider_coordination.links.jobs import JobLogLink, JobUrls, SparkUiLink, application_url, running_job_ui
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
@@ -28,7 +28,7 @@ def job(coordination: SourceCoordinator) -> JobRecord:
     owner.initialize()
     record = JobRecord(owner)
     record.begin()
-    record.reads()
+    record.note_reading()
     return record
 
 
@@ -45,21 +45,21 @@ def test_the_links_are_what_the_operator_knows() -> None:
     links = [SparkUiLink(), JobLogLink()]
     assert {type(link) for link in links} <= {type(link) for link in operator.operator_extra_links}
     assert [link.get_link(operator, ti_key=None) for link in links] == ["", ""]
-    operator.job_places = JobPlaces(spark_ui="http://ui", log="http://log")
+    operator.job_urls = JobUrls(spark_ui="http://ui", log="http://log")
     assert [link.get_link(operator, ti_key=None) for link in links] == ["http://ui", "http://log"]
     assert SparkUiLink().get_link(object(), ti_key=None) == ""
 
 
 def test_a_template_gives_an_address_once_the_application_is_known() -> None:
     template = "https://history/{application_id}/jobs/"
-    assert place_of(template, "app-1/2") == "https://history/app-1%2F2/jobs/"
-    assert place_of(template, None) == place_of(None, "app-1") == ""
+    assert application_url(template, "app-1/2") == "https://history/app-1%2F2/jobs/"
+    assert application_url(template, None) == application_url(None, "app-1") == ""
 
 
 def test_the_application_is_found_in_the_output_of_a_job_that_is_waited_for() -> None:
     output = JobOutput()
     line = f"2026-01-31 12:00:00,000 INFO x: {APPLICATION_MARK}local-1769860800000 ui=http://driver:4040\n"
-    assert list(output.watched([line])) == [line]
+    assert list(output.observe([line])) == [line]
     assert output.application_id == "local-1769860800000"
 
 
@@ -67,7 +67,7 @@ def test_the_application_is_found_in_the_output_of_a_job_that_is_waited_for() ->
 def test_the_link_of_a_running_job_leads_on_to_its_spark_ui_until_it_ends(job: JobRecord, op: TestClient) -> None:
     place = running_job_ui("coordination_default", "clicks", OWNER)
     path = place[place.index("/coordination/") :]
-    assert op.get(path).json()["detail"].endswith("has no Spark UI, or none yet")
+    assert op.get(path).json()["detail"].endswith("has no Spark UI yet")
     job.note(ui_url="http://driver:4040")
     answer: Any = op.get(path)
     assert (answer.status_code, answer.headers["location"]) == (307, "http://driver:4040")
@@ -76,7 +76,7 @@ def test_the_link_of_a_running_job_leads_on_to_its_spark_ui_until_it_ends(job: J
     job.end({"exit_code": 0})
     assert (op.get(path).status_code, op.get(path).json()["detail"]) == (
         404,
-        f"job {OWNER!r} has ended, and its Spark UI with it",
+        f"job {OWNER!r} has ended, so its Spark UI is gone",
     )
     op.headers.pop("Authorization")
     assert op.get(path).status_code == 401

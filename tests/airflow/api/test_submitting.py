@@ -156,7 +156,7 @@ def supervise(**settings: Any) -> dict[str, Any]:
         ),
         pytest.param(
             {"writes": [{"parquet": {"path": "/lake/a"}}, {"parquet": {"path": "/lake/a/", "name": "copy"}}]},
-            "are in one place, '/lake/a",
+            "have the same location, '/lake/a",
             id="two sinks in one place",
         ),
     ],

@@ -1,4 +1,4 @@
-"""What the overview says of a source's supervisor, and that one whose DAG is paused is suspended."""
+"""The alarms of a supervisor on the overview. A supervisor whose DAG is paused is suspended."""
 
 from __future__ import annotations
 
@@ -82,7 +82,10 @@ def test_a_supervisor_that_is_unhealthy_is_an_alarm_with_its_last_error(
     [(level, text)] = of_supervisor(card(as_role))
 
     assert level == "error"
-    assert text.startswith("its supervisor is in state LOST_CONTACT_WITH_STREAM: SourceError: stream 'clicks'")
+    assert text.startswith(
+        "the supervisor is in state LOST_CONTACT_WITH_STREAM. Fix the cause; it recovers automatically. "
+        "Last error: SourceError: stream 'clicks'"
+    )
 
 
 def test_a_supervisor_that_nobody_has_run_for_minutes_is_an_alarm(
@@ -91,7 +94,7 @@ def test_a_supervisor_that_nobody_has_run_for_minutes_is_an_alarm(
     supervise(minutes=2 + int((UNSUPERVISED_AFTER + LEASE) / timedelta(minutes=1)) + 1)
 
     assert of_supervisor(card(as_role)) == [
-        ("error", "nobody supervises it any more: does DAG 'supervise_clicks' have a run?")
+        ("error", "the supervisor has stopped running. Check that DAG 'supervise_clicks' has a run")
     ]
 
 
@@ -101,7 +104,7 @@ def test_a_supervisor_whose_dag_is_paused_is_suspended_and_no_alarm_of_its_state
     supervise(minutes=60)
 
     assert of_supervisor(card(as_role)) == [
-        ("warning", "its supervisor is suspended: DAG 'supervise_clicks' is paused")
+        ("warning", "the supervisor's DAG 'supervise_clicks' is paused. Unpause it to continue")
     ]
     op = as_role("op")
     assert op.get(f"{SOURCES}/clicks/supervisor").json()["dag_is_paused"] is True

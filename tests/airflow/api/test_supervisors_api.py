@@ -135,7 +135,7 @@ def test_health_is_an_answer_that_needs_no_reading(scenery: Scenery, op: TestCli
     assert stored is not None
     health = replace(stored.supervision.health, state=DetailedState.UNHEALTHY_TASKS)
     kept.save(stored, replace(stored.supervision, health=health))
-    op.post(f"{CONNECTION}/supervisors/resume", json={"reason": "what was asked a moment ago is asked anew"})
+    op.post(f"{CONNECTION}/supervisors/resume", json={"reason": "results from before the action are dropped"})
     answer = op.get(at("orders", "supervisor/health"))
     assert answer.status_code == 503
     assert answer.json() == {
@@ -170,7 +170,7 @@ def test_what_is_asked_of_all_says_what_it_came_to_for_each(scenery: Scenery, op
         assert "is already suspended by olga" in results["orders"]["detail"]
 
 
-def test_all_hand_over_and_all_are_read_anew(scenery: Scenery, op: TestClient) -> None:
+def test_all_hand_over_and_all_are_reset(scenery: Scenery, op: TestClient) -> None:
     scenery.supervised("payments")
     scenery.worker("payments").create_partitions({"a": {}})
     results = {}
@@ -192,7 +192,7 @@ def test_a_paused_dag_shows_in_the_status(scenery: Scenery, op: TestClient) -> N
         session.flush()
         session.add(DagModel(dag_id="supervise_orders", is_paused=True, bundle_name="of-the-test"))
     try:
-        found(post(op, "/handover"))  # what was asked a moment ago is asked anew
+        found(post(op, "/handover"))  # results from before the action are dropped
         assert found(op.get(at("orders", "supervisor")))["dag_is_paused"] is True
     finally:
         with create_session() as session:

@@ -20,16 +20,16 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.browsing import Place
+from airflow_provider_coordination.coordination.browsing import BrowsePosition
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.coordination.source_statistics import Bounds
+from airflow_provider_coordination.coordination.source_statistics import ScanLimits
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.ui import actions, cards, pages, timeline, urls
 from airflow_provider_coordination.ui.listing import Cursor, ListOrder
-from airflow_provider_coordination.ui.models.actions import ActionBody, PartitionSeen
+from airflow_provider_coordination.ui.models.actions import ActionBody, PartitionVersion
 from tests.coordination.unreliable_store import Fault, UnreliableStore
 from tests.support.scenery import DOWN, EPOCH, HOUR, MINUTE, ODD_KEYS, ODD_SOURCE, RUN, STREAM, Scenery, owner, soon
 
@@ -101,11 +101,11 @@ def test_the_connections_are_those_that_one_may_see_with_what_is_wrong(
 
 
 def test_a_viewer_who_may_look_learns_nothing_of_what_a_connection_says(
-    scenery: Scenery, as_role: Any, connect: Any, viewers_may_look: None
+    scenery: Scenery, as_role: Any, connect: Any, viewers_may_read: None
 ) -> None:
     connect("broken", "coordination", extra={"store": "tape"})
     broken, default = found(as_role("viewer").get("/coordination/connections"))["connections"]
-    unusable = "it cannot be used; whoever manages Airflow's connections sees why"
+    unusable = "only users who may read the connection see why"
     assert broken == {"connection_id": "broken", "may_change": False, "problem": unusable}
     assert default == {"connection_id": "coordination_default", "may_change": False, "problem": None}
 
@@ -125,29 +125,32 @@ def test_a_connection_in_airflows_database_is_one_of_them(scenery: Scenery, op: 
             session.execute(sa.delete(Connection).where(Connection.conn_id == "stored"))
 
 
-def test_a_card_tells_how_a_source_stands(scenery: Scenery, op: TestClient) -> None:
+def test_a_card_has_the_status_of_a_source(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
     [card] = found(op.get(f"{CONNECTION}/sources"))["sources"]
     assert card["counts"] == {"UNASSIGNED": 4, "ASSIGNED": 4, "CLOSED": 3, "COMPLETED": 1}
     assert (card["kind"], card["parked"], card["failing"], card["expired_leases"]) == ("s3", 1, 3, 1)
-    assert card["errors"][0]["partition_key"] == "state/parked.json.gz"
+    assert card["failing_partitions"][0]["partition_key"] == "state/parked.json.gz"
     assert (card["pending_sets"], card["suspended"], card["is_complete"]) == (2, None, True)
     assert sum(card["completed"]) == 1 and len(card["completed"]) == 12 and card["completed"][-1] == 1
     assert card["oldest_lease"]["owner"]["dag_id"] == "nightly_orders"
     alarms = [(alarm["level"], alarm["about"]) for alarm in card["alarms"]]
     assert alarms == [("error", "parked"), ("warning", "expired"), ("warning", "failing")]
-    assert card == found(op.get(at("orders", "summary"))) | {"oldest_waiting": card["oldest_waiting"]}
+    assert card == found(op.get(at("orders", "summary"))) | {"oldest_waiting_seconds": card["oldest_waiting_seconds"]}
 
 
-def test_a_sink_that_takes_nothing_is_an_alarm_by_its_name(scenery: Scenery, op: TestClient) -> None:
+def test_an_unavailable_sink_is_an_alarm_with_its_name(scenery: Scenery, op: TestClient) -> None:
     scenery.without_sink("orders")
     card = found(op.get(at("orders", "summary")))
-    sinks = {sink["name"]: (sink["kind"], sink["is_exactly_once"], sink["held"]) for sink in card["sinks"]}
+    sinks = {sink["name"]: (sink["kind"], sink["is_exactly_once"], sink["waiting_batches"]) for sink in card["sinks"]}
     assert sinks == {"warehouse": ("sql", True, 3), "lake": ("delta", True, 0), "calls": ("foreach_batch", False, 0)}
-    since = {sink["name"] for sink in card["sinks"] if sink["away_since"] is not None}
+    since = {sink["name"] for sink in card["sinks"] if sink["unavailable_since"] is not None}
     assert since == {"warehouse"}
     [text] = [alarm["text"] for alarm in card["alarms"] if alarm["about"] == "sink"]
-    assert text == f"sink 'warehouse' (sql) has taken nothing for 7 min, 3 batches wait: {DOWN}"
+    assert text == (
+        "sink 'warehouse' (sql) has been unavailable for 7 min, 3 batches wait. "
+        f"Restore the sink; delivery then resumes automatically. Last error: {DOWN}"
+    )
 
 
 def test_a_sink_stays_known_once_its_job_has_ended(scenery: Scenery, op: TestClient) -> None:
@@ -156,10 +159,10 @@ def test_a_sink_stays_known_once_its_job_has_ended(scenery: Scenery, op: TestCli
     [job] = jobs.unfinished()
     assert jobs.end(job.owner, {"ok": True})
     [sink, *_] = found(op.get(at("orders", "summary")))["sinks"]
-    assert sink["name"] == "warehouse" and sink["away_since"] is not None
+    assert sink["name"] == "warehouse" and sink["unavailable_since"] is not None
 
 
-def test_the_longest_lease_is_told_however_much_has_happened_since(scenery: Scenery, op: TestClient) -> None:
+def test_the_longest_lease_is_reported_after_any_number_of_later_changes(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", dict.fromkeys(("stuck", "busy"), lambda p: p))
     since = soon(-13 * MINUTE)
     scenery.change("orders", "stuck", lambda p: p.acquired(owner(0), soon(HOUR), since))
@@ -191,7 +194,7 @@ def test_of_more_leases_than_are_looked_at_another_may_be_the_longest(
     scenery: Scenery, op: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for source, looked_at in (("all", 20_000), ("some", 1)):
-        monkeypatch.setattr(cards, "BOUNDS", Bounds(partitions=looked_at, seconds=3600))
+        monkeypatch.setattr(cards, "BOUNDS", ScanLimits(partitions=looked_at, seconds=3600))
         scenery.many(source, 5100)  # of which 510 are held, ten more than the store gives at once
         lease = found(op.get(at(source, "summary")))["oldest_lease"]
         assert lease["is_longest"] is (source == "all")
@@ -238,7 +241,7 @@ def test_in_the_order_of_trouble_what_needs_a_person_comes_first_and_each_partit
 ) -> None:
     scenery.trouble("orders")
     scenery.change("orders", "state/unreadable.json.gz", lambda p: p.acquired(owner(2), soon(-MINUTE), soon(-HOUR)))
-    rows = [each for page in all_pages(op, "orders", order="trouble", limit=limit) for each in page]
+    rows = [each for page in all_pages(op, "orders", order="urgency", limit=limit) for each in page]
     assert [each["state"] for each in rows] == [
         "parked", "expired", "expired", "resting", "due", "awaiting", "awaiting", "held", "waiting", "waiting",
         "delayed", "completed",
@@ -248,7 +251,7 @@ def test_in_the_order_of_trouble_what_needs_a_person_comes_first_and_each_partit
 
 def test_in_the_order_of_trouble_filters_hold(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
-    rows = [each for page in all_pages(op, "orders", order="trouble", failing=True, limit=1) for each in page]
+    rows = [each for page in all_pages(op, "orders", order="urgency", failing=True, limit=1) for each in page]
     assert [each["state"] for each in rows] == ["parked", "resting", "waiting"]
 
 
@@ -284,13 +287,13 @@ def test_partitions_are_found_by_what_is_the_matter(
         {"after": "bnVsbA"},
         {"after": "\u00fc"},
         {"after": "W1tbW1tbXV1dXV1d"},
-        {"order": "key", "after": Cursor(place=Place("", "\ud800")).write(ListOrder.KEY)},
+        {"order": "key", "after": Cursor(position=BrowsePosition("", "\ud800")).write(ListOrder.KEY)},
         {"limit": "0"},
         {"limit": "501"},
         {"status": "LOST"},
         {"order": "owner"},
-        {"order": "trouble", "descending": "true"},
-        {"order": "trouble", "after": Cursor(stretch=6).write(ListOrder.TROUBLE)},
+        {"order": "urgency", "descending": "true"},
+        {"order": "urgency", "after": Cursor(segment=6).write(ListOrder.URGENCY)},
         {"search": "\0"},
     ],
 )
@@ -312,21 +315,26 @@ def test_the_place_of_one_order_is_none_of_another(scenery: Scenery, op: TestCli
     assert op.get(at("orders", "partitions"), params={"after": following, "order": "key"}).status_code == 422
 
 
-def test_a_row_tells_who_holds_it_and_how_far_it_is(scenery: Scenery, op: TestClient) -> None:
+def test_a_row_has_the_owner_and_the_progress(scenery: Scenery, op: TestClient) -> None:
     waiting = scenery.awaiting("orders", "a", "warehouse")
-    [told] = found(op.get(at("orders", "partitions")))["partitions"]
-    owner = told["owner"]
+    [answer_json] = found(op.get(at("orders", "partitions")))["partitions"]
+    owner = answer_json["owner"]
     assert owner["name"].endswith(":acknowledgment")
     assert (owner["dag_id"], owner["run_id"], owner["task_id"], owner["map_index"]) == (
         "nightly_orders", RUN, "ingest", 0,
     )  # fmt: skip
-    assert (told["kind"], told["items_done"], told["items"], told["landed_batches"]) == ("s3", 0, 8, 1)
-    assert told["landed_records"] == 48_213
+    assert (answer_json["kind"], answer_json["items_done"], answer_json["items"], answer_json["landed_batches"]) == (
+        "s3",
+        0,
+        8,
+        1,
+    )
+    assert answer_json["landed_records"] == 48_213
     whole = row(op, "orders", "a")
     assert whole["landed"][0]["acknowledgment_set"] == waiting.set_id
     assert (whole["landed"][0]["state"], whole["landed"][0]["file"]) == ("waiting", "s3://lake/landing/part-0.parquet")
     assert [each["set_id"] for each in whole["acknowledgment_sets"]] == [waiting.set_id]
-    assert (whole["progress"]["kind"], whole["details"], whole["history"]) == ("s3", {}, True)
+    assert (whole["progress"]["kind"], whole["details"], whole["has_history"]) == ("s3", {}, True)
 
 
 def test_what_cannot_be_read_is_shown_as_it_is(scenery: Scenery, op: TestClient) -> None:
@@ -344,7 +352,7 @@ def test_what_no_text_can_hold_hides_nothing_else(scenery: Scenery, op: TestClie
     assert [each["source"] for each in found(op.get(f"{CONNECTION}/sources"))["sources"]] == ["orders"]
 
 
-def test_the_transitions_of_a_partition_are_told_the_latest_first(scenery: Scenery, op: TestClient) -> None:
+def test_the_transitions_of_a_partition_are_listed_latest_first(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"a": lambda p: p})
     worker = scenery.worker("orders")
     worker.leases.acquire(1)
@@ -409,26 +417,26 @@ def test_a_source_without_shards_has_no_tree(scenery: Scenery, op: TestClient) -
     assert found(op.get(at("orders", "shards")))["streams"] == []
 
 
-def test_the_timeline_tells_who_held_what_and_that_a_worker_died(
+def test_the_timeline_has_the_owners_and_a_dead_worker(
     scenery: Scenery, op: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenery.night("orders")
     since = (datetime.now(UTC) - timedelta(hours=4)).isoformat()
-    told = found(op.get(at("orders", "timeline"), params={"since": since}))
-    assert (told["history"], told["complete"]) == (True, True)
-    ends = {each["end"] for line in told["partitions"] for each in line["holdings"]}
+    answer_json = found(op.get(at("orders", "timeline"), params={"since": since}))
+    assert (answer_json["has_history"], answer_json["complete"]) == (True, True)
+    ends = {each["end"] for line in answer_json["partitions"] for each in line["holdings"]}
     assert {"completed", "failed", "expired", "released"} <= ends
-    for line in told["partitions"]:
+    for line in answer_json["partitions"]:
         for former, latter in zip(line["holdings"], line["holdings"][1:], strict=False):
             assert former["ended_at"] <= latter["began_at"]
-    one = told["partitions"][0]["partition_key"]
-    told = found(op.get(at("orders", "timeline"), params={"since": since, "search": one}))
-    assert [line["partition_key"] for line in told["partitions"]] == [one]
-    told = found(op.get(at("orders", "timeline"), params={"since": since, "limit": 3}))
-    assert (len(told["partitions"]), told["complete"]) == (3, False)
+    one = answer_json["partitions"][0]["partition_key"]
+    answer_json = found(op.get(at("orders", "timeline"), params={"since": since, "search": one}))
+    assert [line["partition_key"] for line in answer_json["partitions"]] == [one]
+    answer_json = found(op.get(at("orders", "timeline"), params={"since": since, "limit": 3}))
+    assert (len(answer_json["partitions"]), answer_json["complete"]) == (3, False)
     monkeypatch.setattr(timeline, "MAX_HOLDINGS", 4)
-    told = found(op.get(at("orders", "timeline"), params={"since": since, "limit": 99}))
-    assert 0 < sum(len(line["holdings"]) for line in told["partitions"]) <= 4 and not told["complete"]
+    answer_json = found(op.get(at("orders", "timeline"), params={"since": since, "limit": 99}))
+    assert 0 < sum(len(line["holdings"]) for line in answer_json["partitions"]) <= 4 and not answer_json["complete"]
 
 
 def test_who_asks_for_a_time_a_moment_later_asks_the_same(scenery: Scenery, op: TestClient) -> None:
@@ -439,17 +447,15 @@ def test_who_asks_for_a_time_a_moment_later_asks_the_same(scenery: Scenery, op: 
         op.get(at("orders", "timeline"), params={"since": f"{day}T{since}", "until": f"{day}T{until}"}).text
         for since, until in asked
     }
-    [told] = map(json.loads, answers)
-    assert (told["since"], told["until"]) == (f"{day}T00:00:00Z", f"{day}T00:01:00Z")
+    [answer_json] = map(json.loads, answers)
+    assert (answer_json["since"], answer_json["until"]) == (f"{day}T00:00:00Z", f"{day}T00:01:00Z")
 
 
-def test_who_holds_a_partition_now_is_on_the_timeline_before_its_worker_has_told(
-    scenery: Scenery, op: TestClient
-) -> None:
+def test_the_timeline_has_the_current_owner_before_its_worker_writes_history(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"state/held.json.gz": lambda p: p})
     scenery.worker("orders").leases.acquire(1)
-    told = found(op.get(at("orders", "timeline")))
-    [holding] = told["partitions"][0]["holdings"]
+    answer_json = found(op.get(at("orders", "timeline")))
+    [holding] = answer_json["partitions"][0]["holdings"]
     assert (holding["ended_at"], holding["end"], holding["owner"]["task_id"]) == (None, "held", "ingest")
 
 
@@ -457,10 +463,10 @@ def test_a_lease_that_ran_out_ends_there_on_the_timeline_although_nobody_took_it
     scenery: Scenery, op: TestClient
 ) -> None:
     scenery.died("orders", "dead")
-    told = found(op.get(at("orders", "timeline")))
-    [holding] = told["partitions"][0]["holdings"]
+    answer_json = found(op.get(at("orders", "timeline")))
+    [holding] = answer_json["partitions"][0]["holdings"]
     assert (holding["end"], holding["ended_at"]) == ("expired", row(op, "orders", "dead")["leased_until"])
-    assert holding["ended_at"] < told["as_of"]
+    assert holding["ended_at"] < answer_json["as_of"]
 
 
 @pytest.mark.parametrize(
@@ -468,11 +474,11 @@ def test_a_lease_that_ran_out_ends_there_on_the_timeline_although_nobody_took_it
     [
         ({"since": "yesterday"}, "query.since: Input should be a valid datetime"),
         ({"since": "2026-01-01T00:00:00"}, "query.since: Input should have timezone info"),
-        ({"since": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z"}, "query.since: it is not before 'until'"),
-        ({"since": "2999-01-01T00:00:00Z"}, "query.since: it is not before now"),
-        ({"since": "9999-12-31T23:59:59-14:00"}, "query.since: it is not before now"),
-        ({"until": "0001-01-01T00:00:00Z"}, "query.until: it is over 365 days ago"),
-        ({"until": "0001-01-01T00:00:00+14:00"}, "query.until: it is over 365 days ago"),
+        ({"since": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z"}, "query.since: must be before 'until'"),
+        ({"since": "2999-01-01T00:00:00Z"}, "query.since: must be before now"),
+        ({"since": "9999-12-31T23:59:59-14:00"}, "query.since: must be before now"),
+        ({"until": "0001-01-01T00:00:00Z"}, "query.until: more than 365 days ago"),
+        ({"until": "0001-01-01T00:00:00+14:00"}, "query.until: more than 365 days ago"),
     ],
 )
 def test_a_senseless_time_is_refused(scenery: Scenery, op: TestClient, query: Any, detail: str) -> None:
@@ -485,8 +491,8 @@ def test_a_senseless_time_is_refused(scenery: Scenery, op: TestClient, query: An
 )
 def test_a_time_that_reaches_beyond_what_is_kept_is_cut(scenery: Scenery, op: TestClient, query: Any) -> None:
     scenery.make("orders", {"a": lambda p: p})
-    told = found(op.get(at("orders", "timeline"), params=query))
-    assert "2020" < told["since"] < told["until"] <= told["as_of"]
+    answer_json = found(op.get(at("orders", "timeline"), params=query))
+    assert "2020" < answer_json["since"] < answer_json["until"] <= answer_json["as_of"]
 
 
 def test_workers_are_those_that_have_registered_and_those_that_hold_something(scenery: Scenery, op: TestClient) -> None:
@@ -540,7 +546,7 @@ def test_each_action_does_what_it_says_in_the_name_of_who_pressed_it(scenery: Sc
     assert (reset["outcome"], reset["partition"]["status"]) == ("done", "UNASSIGNED")
 
 
-def test_a_stale_click_changes_nothing_and_is_told_what_it_is_now(scenery: Scenery, op: TestClient) -> None:
+def test_a_stale_click_changes_nothing_and_gets_the_current_state(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
     key = "state/held.json.gz"
     seen = row(op, "orders", key)["version"]
@@ -550,11 +556,11 @@ def test_a_stale_click_changes_nothing_and_is_told_what_it_is_now(scenery: Scene
         body = {"partitions": [{"key": key, "version": seen}], "reason": "x", **more}
         [result] = found(op.post(at("orders", f"partitions/{action}"), json=body))["results"]
         assert (result["outcome"], result["partition"]["version"]) == ("stale", now.version)
-        assert "has changed since it was looked at" in result["detail"]
+        assert "has changed: you saw version" in result["detail"]
     assert scenery.found("orders", key) == now
 
 
-def test_many_are_acted_on_at_once_and_each_is_told(scenery: Scenery, op: TestClient) -> None:
+def test_many_partitions_are_acted_on_at_once_and_each_has_an_outcome(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
     keys = ["state/resting.json.gz", "state/completed.json.gz", "state/due.json.gz"]
     seen = [{"key": key, "version": row(op, "orders", key)["version"]} for key in keys]
@@ -571,7 +577,7 @@ def test_many_are_acted_on_at_once_and_each_is_told(scenery: Scenery, op: TestCl
 
 
 @pytest.mark.parametrize("to", ["earliest", "latest", "2026-01-01T00:00:00Z", "12345678901234567890"])
-def test_a_shard_is_read_anew_from_where_one_says(scenery: Scenery, op: TestClient, to: str) -> None:
+def test_a_shard_is_reset_to_the_requested_position(scenery: Scenery, op: TestClient, to: str) -> None:
     scenery.tree("telemetry", 10)
     [held, *_] = found(op.get(at("telemetry", "partitions"), params={"status": "ASSIGNED"}))["partitions"]
     [result] = act(op, "telemetry", "reset", held["partition_key"], to=to)
@@ -632,13 +638,13 @@ def test_what_is_no_position_of_a_shard_is_refused_whole(scenery: Scenery, op: T
 def test_our_own_words_stand_alone_in_what_is_refused(scenery: Scenery, op: TestClient) -> None:
     body = {"partitions": [{"key": "a", "version": 1}] * 2, "reason": "x"}
     answer = op.post(at("orders", "partitions/park"), json=body)
-    assert answer.json() == {"detail": "body.partitions: a key is named twice; name each partition once"}
+    assert answer.json() == {"detail": "body.partitions: a key occurs twice; send each partition once"}
     answer = op.get(at("orders", "partition"), params={"key": "a\0"})
     assert answer.json()["detail"].startswith("query.key: partition key 'a\\x00' is not usable: give text")
 
 
 @pytest.mark.parametrize("content", ["", " ", "{", "[" * 30_000])
-def test_an_action_without_a_body_is_told_what_to_send(scenery: Scenery, op: TestClient, content: str) -> None:
+def test_an_action_without_a_body_says_what_to_send(scenery: Scenery, op: TestClient, content: str) -> None:
     answer = op.post(at("orders", "suspend"), content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)
     assert "body" in answer.json()["detail"]
@@ -649,7 +655,7 @@ def test_an_action_takes_nothing_in_the_query(scenery: Scenery, op: TestClient) 
     answer = op.post(at("orders", "suspend"), params={"new_source": "true"}, json={"reason": "x"})
     assert (answer.status_code, answer.json()["detail"]) == (
         422,
-        "query.new_source: an action takes nothing in the query; send it in the body",
+        "query.new_source: an action accepts no query parameters; send it in the body",
     )
 
 
@@ -667,20 +673,22 @@ def audited() -> int:
         return session.scalar(sa.select(sa.func.count()).select_from(Log)) or 0
 
 
-def test_once_the_store_is_away_nothing_more_is_tried_and_what_was_done_is_told(api: Any) -> None:
+def test_once_the_store_is_unavailable_nothing_more_is_tried_and_what_was_done_is_reported(api: Any) -> None:
     store = UnreliableStore(InMemoryStore())
     coordinator = SourceCoordinator(store, "orders", "http")
     coordinator.initialize()
     coordinator.create_partitions({key: {} for key in "abc"})
     seen = [
-        PartitionSeen(key=key, version=partition.version) for key in "abc" if (partition := coordinator.view.get(key))
+        PartitionVersion(key=key, version=partition.version)
+        for key in "abc"
+        if (partition := coordinator.view.get(key))
     ]
     store.fault = Fault(after=lambda: setattr(store, "away", True))
     store.calls.clear()
     results = actions.ACTIONS["park"](coordinator, ActionBody(partitions=seen, reason="x"), "olga")
     assert [(each.outcome, each.detail) for each in results] == [
         ("done", ""),
-        ("refused", actions.PERHAPS_DONE),
+        ("refused", actions.OUTCOME_UNKNOWN),
         ("refused", actions.NOT_TRIED),
     ]
     assert store.calls == ["get", "transact", "get"]
@@ -696,15 +704,13 @@ def test_a_source_is_suspended_and_goes_on(scenery: Scenery, op: TestClient) -> 
     assert len(scenery.worker("orders").leases.acquire(1)) == 1
 
 
-def test_a_misspelt_source_is_not_suspended_and_those_with_like_names_are_told(
-    scenery: Scenery, op: TestClient
-) -> None:
+def test_a_misspelt_source_is_not_suspended_and_similar_names_are_listed(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"a": lambda p: p})
     scenery.make("returns", {"a": lambda p: p})
     answer = op.post(at("ordesr", "suspend"), json={"reason": "the sink is full"})
     assert answer.status_code == 404
     assert answer.json()["detail"] == (
-        "the store holds nothing of source 'ordesr'; did you mean 'orders'? Check the name, or send "
+        "the store has no data of source 'ordesr'; did you mean 'orders'? Check the name, or send "
         '"new_source": true to suspend it before it begins'
     )
     assert [card["source"] for card in found(op.get(f"{CONNECTION}/sources"))["sources"]] == ["orders", "returns"]
@@ -764,8 +770,8 @@ def test_what_was_done_is_seen_at_once(scenery: Scenery, op: TestClient) -> None
     scenery.make("orders", {"a": lambda p: p})
     for action, state in (("park", "parked"), ("reopen", "waiting")) * 3:
         act(op, "orders", action, "a")
-        [told] = found(op.get(at("orders", "partitions")))["partitions"]
-        assert told["state"] == state
+        [answer_json] = found(op.get(at("orders", "partitions")))["partitions"]
+        assert answer_json["state"] == state
 
 
 # What goes wrong
@@ -784,7 +790,7 @@ def test_an_action_that_airflow_cannot_note_is_refused_and_not_done(scenery: Sce
         answer = op.post(at("orders", "partitions/park"), json=body)
         other.rollback()
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
-    assert answer.json() == {"detail": "Airflow's database does not answer; try again"}
+    assert answer.json() == {"detail": "Airflow's database is unavailable; try again"}
     assert row(op, "orders", "a")["state"] == "waiting"
     assert found(op.post(at("orders", "partitions/park"), json=body))["results"][0]["outcome"] == "done"
 
@@ -798,7 +804,7 @@ def test_a_store_that_is_down_harms_nobody_else(
     for path in everything(away):
         answer = admin.get(path)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
-        assert answer.json() == {"detail": "the store does not answer; try again"}
+        assert answer.json() == {"detail": "the store is unavailable; try again"}
     body = {"partitions": [{"key": "a", "version": 1}], "reason": "x"}
     assert admin.post(at("orders", "partitions/park", away), json=body).status_code == 503
     assert [admin.get(path).status_code for path in everything()] == [200] * len(everything())
@@ -845,7 +851,7 @@ def test_fifty_tabs_ask_the_store_about_once(scenery: Scenery, op: TestClient) -
 
 
 def test_a_connection_that_is_changed_leads_to_the_other_store(
-    scenery: Scenery, op: TestClient, connect: Any, desk: Any, tmp_path: Path, monkeypatch: Any
+    scenery: Scenery, op: TestClient, connect: Any, queries: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     scenery.make("orders", {"a": lambda p: p})
     assert len(found(op.get(f"{CONNECTION}/sources"))["sources"]) == 1
@@ -869,7 +875,7 @@ def test_nothing_of_the_login_of_a_store_is_in_any_answer(
 # The pages' modules
 
 
-def test_a_module_of_the_pages_is_served_anew_only_if_it_has_changed(as_role: Any) -> None:
+def test_a_module_of_the_pages_is_sent_again_only_if_it_has_changed(as_role: Any) -> None:
     viewer = as_role("viewer")
     answer = viewer.get("/coordination/static/coordination.js")
     assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
@@ -918,8 +924,8 @@ def test_every_file_of_the_pages_is_of_a_kind_that_is_served() -> None:
     assert kinds and kinds <= set(pages.MEDIA_TYPES)
 
 
-def test_a_set_that_ends_meanwhile_is_no_part_of_a_partition_any_more(scenery: Scenery, op: TestClient) -> None:
+def test_a_set_that_ends_during_the_request_is_left_out_of_the_partition(scenery: Scenery, op: TestClient) -> None:
     waiting = scenery.awaiting("orders", "a", "warehouse")
     AcknowledgmentSets(scenery.worker("orders"), SourceBatches()).cancel(waiting.set_id, "the sink was emptied")
-    told = row(op, "orders", "a")
-    assert told["status"] == PartitionStatus.UNASSIGNED
+    answer_json = row(op, "orders", "a")
+    assert answer_json["status"] == PartitionStatus.UNASSIGNED

@@ -1,7 +1,7 @@
-"""Whatever anybody asks of the HTTP API, no route fails: it answers, or says what is wrong with the question.
+"""No request makes a route of the HTTP API fail: it responds, or says what is wrong with the request.
 
-What is asked comes from the application's own schema, anew each day: `FUZZ_SEED` repeats a day's. Beside it stands what
-has to be asked every day, the values at which programs are known to fail, in each place that takes one.
+The requests are generated from the application's schema, with a new seed each day: `FUZZ_SEED` repeats a day's. Fixed
+requests use values at which programs often fail, in each place that accepts a value.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.integration
 
 SEED = int(os.environ.get("FUZZ_SEED") or f"{datetime.now(UTC):%Y%m%d}")
 EXAMPLES = examples(4)
-"""So many questions are made up for each route, in each mode and place."""
+"""How many requests are generated for each route, in each mode and place."""
 ROUTES = sorted(TABLE)
 ACTIONS = [route for route in ROUTES if route[0] == "POST"]
 NAMES = [f"{method} {path.replace(SOURCE, '…')}" for method, path in ROUTES]

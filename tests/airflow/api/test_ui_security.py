@@ -1,4 +1,4 @@
-"""Who may do what over HTTP: one table of every route there is, and what everybody gets there."""
+"""Access control over HTTP: a table of every route, and the response for each role."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 CONNECTION, NAME = "coordination_default", "shop/orders"
 PREFIX = "/coordination"
 READERS = {"anonymous": 401, "viewer": 403, "user": 403, "op": 200, "admin": 200, "foreign": 200}
-"""A page of another site may ask what its user may see: its browser does not show it the answer."""
+"""A page of another site may send requests that its user may send: the browser does not show it the response."""
 ACTORS = {**READERS, "foreign": 403}
 ONCE = {**ACTORS, "admin": 409}
-"""Whoever asks the second time is refused: a suspended supervisor is not suspended once more."""
+"""The second request is refused: a suspended supervisor is not suspended again."""
 ANYBODY = dict.fromkeys(READERS, 200) | {"anonymous": 401}
 FOREIGN: list[dict[str, str]] = [
     {"Origin": "https://evil.example"},
@@ -52,13 +52,13 @@ FOREIGN: list[dict[str, str]] = [
 
 @dataclass(frozen=True)
 class Route:
-    """What is asked, and what everybody gets.
+    """A request to a route, and the expected responses.
 
-    :param expected: the answer's status by who asks.
-    :param query: of the address.
-    :param body: made from the version of what it is about, for what acts.
-    :param about: the key of the partition that it acts on.
-    :param stale: the answer's status where something was written since; None where that does not matter.
+    :param expected: the status of the response by role.
+    :param query: the query of the URL.
+    :param body: makes the body of an action from the version of its item.
+    :param about: the key of the partition that the action changes.
+    :param stale: the status of the response if the item was written since; None if that does not matter.
     """
 
     expected: dict[str, int]
@@ -96,6 +96,8 @@ TABLE = {
     ("GET", SOURCE + "/supervisor/parse-errors"): Route(READERS),
     ("GET", "/runs"): Route(ANYBODY, "?dag_id=nightly_orders&run_id=any"),
     ("GET", "/static/{path:path}"): Route(ANYBODY),
+    ("GET", "/manual"): Route(ANYBODY, "?topic=store"),
+    ("GET", "/manual/{page}"): Route(ANYBODY),
     ("POST", SOURCE + "/partitions/release"): on("state/held.json.gz"),
     ("POST", SOURCE + "/partitions/reopen"): on("state/parked.json.gz"),
     ("POST", SOURCE + "/partitions/park"): on("state/waiting.json.gz"),
@@ -150,6 +152,7 @@ class World:
             "{set_id:path}": quote(self.set_id, safe=""),
             "{owner:path}": "nobody",
             "{path:path}": "coordination.js",
+            "{page}": "operations",
         }
         for placeholder, name in names.items():
             path = path.replace(placeholder, name)
@@ -238,7 +241,7 @@ def test_every_field_is_in_the_manual(heading: str, model: type[BaseModel]) -> N
 
 
 @pytest.mark.parametrize(("method", "path"), TABLE)
-def test_everybody_gets_what_the_table_says(world: World, as_role: Any, method: str, path: str) -> None:
+def test_every_role_gets_what_the_table_says(world: World, as_role: Any, method: str, path: str) -> None:
     route = TABLE[method, path]
     address = world.address(path, route)
 
@@ -262,13 +265,13 @@ def test_everybody_gets_what_the_table_says(world: World, as_role: Any, method: 
     answers |= {"op": ask("op"), "admin": ask("admin"), "foreign": next(iter(foreign))}
     assert answers == route.expected
     if method == "POST":
-        # A partition of this source is unreadable, so that the source is not read anew as a whole.
+        # A partition of this source is unreadable, so that the source as a whole is not reset.
         assert (world.everything() == before) == path.endswith("/supervisors/reset")
 
 
 @pytest.mark.parametrize(("method", "path"), TABLE)
-def test_where_viewers_may_look_they_look_and_act_on_nothing(
-    world: World, as_role: Any, viewers_may_look: None, method: str, path: str
+def test_where_viewers_may_read_they_view_and_act_on_nothing(
+    world: World, as_role: Any, viewers_may_read: None, method: str, path: str
 ) -> None:
     route = TABLE[method, path]
     address = world.address(path, route)
@@ -323,7 +326,7 @@ def test_there_is_nothing_else(as_role: Any, path: str) -> None:
     assert as_role("admin").get(f"{PREFIX}{path}").status_code == 404
 
 
-def test_a_session_that_has_run_out_is_told_so(world: World, as_role: Any) -> None:
+def test_an_expired_session_is_an_error_of_its_token(world: World, as_role: Any) -> None:
     answer = as_role(None).get(f"{PREFIX}/connections", headers={"Authorization": "Bearer nonsense"})
     assert answer.status_code in (401, 403)
     assert "token" in answer.json()["detail"].lower()

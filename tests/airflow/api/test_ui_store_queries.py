@@ -1,4 +1,4 @@
-"""Questions to stores: many ask, the store is asked once, and what hangs or is away holds up nobody else."""
+"""Queries to stores: identical ones run once, and a store that hangs or is unavailable blocks no other one."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import pytest
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.ui import store_queries
-from airflow_provider_coordination.ui.store_queries import Desk, Stores
+from airflow_provider_coordination.ui.store_queries import QueryScheduler, Stores
 
 
 @pytest.fixture
-def desk(connect: Any, store_url: str) -> Iterator[Desk]:
+def queries(connect: Any, store_url: str) -> Iterator[QueryScheduler]:
     for name in ("a", "b"):
         connect(name, "coordination", extra={"url": store_url, "table": name})
-    made = Desk(Stores())
+    made = QueryScheduler(Stores())
     yield made
     made.close()
 
 
 class Question:
-    """A question that notes how often it is asked, and is answered when it may be."""
+    """A query that counts its runs, and returns when it may."""
 
     def __init__(self, lasts: float = 0.0) -> None:
         self.asked = 0
@@ -41,11 +41,11 @@ class Question:
         return self.asked
 
 
-def test_what_many_ask_at_once_is_asked_once(desk: Desk) -> None:
+def test_identical_queries_at_once_run_once(queries: QueryScheduler) -> None:
     question = Question()
 
     async def all_of_them() -> list[int]:
-        tabs = [asyncio.create_task(desk.look("a", "rows", question)) for _ in range(50)]
+        tabs = [asyncio.create_task(queries.read("a", "rows", question)) for _ in range(50)]
         await asyncio.sleep(0)
         question.may_end.set()
         return await asyncio.gather(*tabs)
@@ -53,21 +53,23 @@ def test_what_many_ask_at_once_is_asked_once(desk: Desk) -> None:
     assert set(asyncio.run(all_of_them())) == {1}
 
 
-def test_whoever_asks_from_another_event_loop_shares_the_answer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_from_another_event_loop_shares_the_result(
+    queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store_queries, "FRESH_SECONDS", 60.0)
     question = Question()
     question.may_end.set()
     with ThreadPoolExecutor(8) as loops:
-        found = list(loops.map(lambda _: asyncio.run(desk.look("a", "rows", question)), range(8)))
+        found = list(loops.map(lambda _: asyncio.run(queries.read("a", "rows", question)), range(8)))
     assert set(found) == {1}
 
 
-def test_who_goes_away_takes_the_answer_from_nobody(desk: Desk) -> None:
+def test_a_cancelled_request_takes_the_result_from_no_other(queries: QueryScheduler) -> None:
     question = Question()
 
     async def two_of_them() -> int:
-        first = asyncio.create_task(desk.look("a", "rows", question))
-        second = asyncio.create_task(desk.look("a", "rows", question))
+        first = asyncio.create_task(queries.read("a", "rows", question))
+        second = asyncio.create_task(queries.read("a", "rows", question))
         while not question.asked:
             await asyncio.sleep(0.001)
         first.cancel()
@@ -78,8 +80,8 @@ def test_who_goes_away_takes_the_answer_from_nobody(desk: Desk) -> None:
     assert asyncio.run(two_of_them()) == 1
 
 
-def test_an_action_makes_everything_about_its_connection_be_asked_anew(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+def test_after_an_action_every_query_of_its_connection_runs_again(
+    queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_queries, "FRESH_SECONDS", 60.0)
     question, lasting, other = Question(), Question(), Question()
@@ -89,17 +91,17 @@ def test_an_action_makes_everything_about_its_connection_be_asked_anew(
     async def one_after_the_other() -> list[int]:
         for _ in range(2):
             found = [
-                await desk.look("a", "rows", question),
-                await desk.look("a", "names", lasting, is_lasting=True),
-                await desk.look("b", "rows", other),
+                await queries.read("a", "rows", question),
+                await queries.read("a", "names", lasting, survives_actions=True),
+                await queries.read("b", "rows", other),
             ]
-            await desk.act("a", lambda: None)
+            await queries.run_action("a", lambda: None)
         return found
 
     assert asyncio.run(one_after_the_other()) == [2, 1, 1]
 
 
-def test_what_takes_long_is_asked_the_less_often(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_query_runs_less_often(queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_queries, "FRESH_SECONDS", 0.0)
     slow, quick = Question(lasts=0.1), Question()
     for each in (slow, quick):
@@ -107,15 +109,17 @@ def test_what_takes_long_is_asked_the_less_often(desk: Desk, monkeypatch: pytest
 
     async def three_times() -> None:
         for _ in range(3):
-            await desk.look("a", "slow", slow, rest=1000)
-            await desk.look("a", "quick", quick, rest=0)
+            await queries.read("a", "slow", slow, cooldown=1000)
+            await queries.read("a", "quick", quick, cooldown=0)
             await asyncio.sleep(0.01)
 
     asyncio.run(three_times())
     assert (slow.asked, quick.asked) == (1, 3)
 
 
-def test_what_is_asked_among_many_is_asked_the_less_often(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_among_many_similar_ones_runs_less_often(
+    queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store_queries, "FRESH_SECONDS", 0.001)
     card, alone = Question(), Question()
     for each in (card, alone):
@@ -123,25 +127,25 @@ def test_what_is_asked_among_many_is_asked_the_less_often(desk: Desk, monkeypatc
 
     async def three_times() -> None:
         for _ in range(3):
-            await desk.look("a", "card", card, rest=0, among=10_000_000)
-            await desk.look("a", "alone", alone, rest=0)
+            await queries.read("a", "card", card, cooldown=0, similar=10_000_000)
+            await queries.read("a", "alone", alone, cooldown=0)
             await asyncio.sleep(0.01)
 
     asyncio.run(three_times())
     assert (card.asked, alone.asked) == (1, 3)
-    asyncio.run(desk.look("a", "card", card, rest=0))
+    asyncio.run(queries.read("a", "card", card, cooldown=0))
     assert card.asked == 2, "who asks for one alone gets it fresh"
 
 
-def test_a_connection_that_hangs_holds_up_no_other_one(desk: Desk) -> None:
+def test_a_connection_that_hangs_holds_up_no_other_one(queries: QueryScheduler) -> None:
     hanging, quick = Question(), Question()
     quick.may_end.set()
 
     async def beside() -> int:
-        stuck = [asyncio.create_task(desk.look("a", number, hanging)) for number in range(20)]
+        stuck = [asyncio.create_task(queries.read("a", number, hanging)) for number in range(20)]
         while hanging.asked < store_queries.THREADS:
             await asyncio.sleep(0.001)
-        found = await desk.look("b", "rows", quick)
+        found = await queries.read("b", "rows", quick)
         hanging.may_end.set()
         await asyncio.gather(*stuck)
         return found
@@ -149,25 +153,25 @@ def test_a_connection_that_hangs_holds_up_no_other_one(desk: Desk) -> None:
     assert asyncio.run(beside()) == 1
 
 
-def test_nobody_waits_for_ever(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_does_not_wait_for_ever(queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_queries, "ANSWER_SECONDS", 0.05)
     question = Question()
 
     async def impatient() -> int:
         with pytest.raises(StoreUnavailableError, match=r"no answer within 0\.05 s"):
-            await desk.look("a", "rows", question)
+            await queries.read("a", "rows", question)
         question.may_end.set()
         while True:  # the answer is there for who asks later
             await asyncio.sleep(0.01)
             try:
-                return await desk.look("a", "rows", question)
+                return await queries.read("a", "rows", question)
             except StoreUnavailableError:
                 continue
 
     assert asyncio.run(impatient()) == 1
 
 
-def test_a_store_that_did_not_answer_is_not_asked_again_for_some_seconds(store_url: str) -> None:
+def test_an_unavailable_store_is_not_queried_again_for_some_seconds(store_url: str) -> None:
     stores, asked = Stores(), []
 
     def away(store: Any) -> None:
@@ -176,17 +180,17 @@ def test_a_store_that_did_not_answer_is_not_asked_again_for_some_seconds(store_u
 
     for _ in range(3):
         with pytest.raises(StoreUnavailableError):
-            stores.ask(StoreSettings.from_url(store_url), away)
+            stores.query(StoreSettings.from_url(store_url), away)
     assert len(asked) == 1
-    assert stores.ask(StoreSettings.from_url(store_url, "other"), lambda store: store.kind) == "sqlite"
+    assert stores.query(StoreSettings.from_url(store_url, "other"), lambda store: store.kind) == "sqlite"
     stores.close()
 
 
-def test_a_connection_that_is_not_defined_gets_no_threads(desk: Desk) -> None:
+def test_a_connection_that_is_not_defined_gets_no_threads(queries: QueryScheduler) -> None:
     async def undefined() -> None:
         for number in range(5):
             with pytest.raises(Exception, match="is not defined"):
-                await desk.look(f"nope{number}", "rows", lambda: 1)
+                await queries.read(f"nope{number}", "rows", lambda: 1)
 
     before = threading.active_count()
     asyncio.run(undefined())

@@ -104,16 +104,14 @@ def test_what_a_person_ordered_is_not_drawn_as_a_failure_whatever_the_reason_say
     expect(entries.filter(has_text=DAMAGED)).to_have_attribute("data-palette", "red")
 
 
-def test_several_are_done_at_once_and_what_did_not_work_is_told(
-    site: Site, see: See, source: Callable[..., str]
-) -> None:
+def test_several_are_done_at_once_and_failures_are_listed(site: Site, see: See, source: Callable[..., str]) -> None:
     name = source(a=waiting, b=held, c=waiting, d=waiting)
     page = see(site.at(name))
     for key in "abc":
         page.get_by_role("checkbox", name=f"Select {key}", exact=True).check()
     page.get_by_role("toolbar").get_by_role("button", name="Park…").click()
     dialog = page.get_by_role("alertdialog")
-    expect(dialog.get_by_role("list", name="What it is done to").get_by_role("listitem")).to_have_count(3)
+    expect(dialog.get_by_role("list", name="Affected partitions").get_by_role("listitem")).to_have_count(3)
     site.scenery.change(name, "b", lambda p: p.completed(soon(-HOUR)))
 
     confirm(page, "Park")
@@ -139,7 +137,7 @@ def test_a_click_on_what_has_changed_changes_nothing_and_says_so(
 
     expect(dialog).to_contain_text("Has changed since you looked: nothing was done")
     assert site.scenery.found(name, "a") == taken
-    dialog.get_by_role("button", name="Do it to it as it is now…").click()
+    dialog.get_by_role("button", name="Try again with its current state…").click()
     confirm(page, "Release")
     expect(page.get_by_role("alertdialog")).to_have_count(0)
     assert site.scenery.found(name, "a").owner is None

@@ -36,7 +36,7 @@ def test_thousands_of_partitions_scroll_to_the_last_one_and_few_are_drawn(site: 
     assert page.get_by_role("table").get_attribute("aria-rowcount") == str(PARTITIONS + 1)
 
 
-def test_fifty_tabs_are_answered_and_so_is_airflow_meanwhile(site: Site, see: See) -> None:
+def test_fifty_tabs_are_answered_and_airflow_stays_responsive(site: Site, see: See) -> None:
     asked: list[str] = []
     page = see("/")
     page.on(

@@ -16,26 +16,26 @@ from tests.system.airflow.browser.conftest import See
 from tests.system.airflow.browser.test_partitions import keys, row
 
 
-def test_a_store_that_is_away_is_told_and_comes_back_by_itself(site: Site, see: See, visits: Visits) -> None:
+def test_an_unavailable_store_is_shown_and_recovers_automatically(site: Site, see: See, visits: Visits) -> None:
     visits.excuse(r"^503 GET .*/coordination/")
     page = see(site.at("remote", connection=AWAY))
     expect(row(page, "a")).to_be_visible()
     site.cable.cut()
     try:
-        expect(page.get_by_role("alert")).to_contain_text("The store does not answer")
+        expect(page.get_by_role("alert")).to_contain_text("The store is unavailable")
         expect(row(page, "a")).to_be_visible()  # what was known stays
         airflow = see("/dags")
         expect(airflow.get_by_role("link", name="live_ingestion").first).to_be_visible()
         elsewhere = see(site.at("orders"))
         expect(keys(elsewhere).first).to_be_visible()
     finally:
-        site.cable.mend()
+        site.cable.restore()
 
     expect(page.get_by_role("alert")).to_have_count(0, timeout=40_000)
     expect(page.locator("[data-freshness=live]")).to_be_visible()
 
 
-def test_a_session_that_ends_is_told_and_leads_to_the_login(site: Site, see: See, visits: Visits) -> None:
+def test_a_session_that_ends_leads_to_the_login(site: Site, see: See, visits: Visits) -> None:
     visits.excuse(r"^401 GET ")
     page = see(site.at("orders"), alone=True)
     expect(keys(page).first).to_be_visible()
@@ -62,7 +62,7 @@ def test_a_partition_that_is_deleted_while_its_drawer_is_open_says_so(
 
     Administration(site.scenery.store, source_identifier(name)).delete("a")
 
-    expect(drawer.get_by_role("heading", name="This partition is not there any more")).to_be_visible()
+    expect(drawer.get_by_role("heading", name="This partition no longer exists")).to_be_visible()
     expect(drawer.get_by_role("button", name="Park…")).to_have_count(0)
     # Not after it: a row that gets the focus back stays, marked, until one leaves it.
     expect(keys(page)).to_have_count(1)
@@ -70,7 +70,7 @@ def test_a_partition_that_is_deleted_while_its_drawer_is_open_says_so(
     expect(drawer).to_have_count(0)
 
 
-def test_what_is_no_coordination_connection_is_told_so(site: Site, see: See, visits: Visits) -> None:
+def test_a_connection_of_another_type_is_an_error(site: Site, see: See, visits: Visits) -> None:
     visits.excuse(r"^4\d\d GET .*/coordination/")
     site.airflow.connect("warehouse", "http", host="127.0.0.1")
 

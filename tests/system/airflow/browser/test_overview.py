@@ -39,7 +39,7 @@ def test_an_alarm_on_a_card_and_above_a_table_leads_to_the_partitions_that_it_is
     assert filters(page) == {"parked": ["true"]}
 
     page.get_by_role("button", name=re.compile("and [0-9]+ more")).click()
-    page.get_by_role("link", name="1 lease has run out, and nobody has taken over").click()
+    page.get_by_role("link", name="1 lease has expired, and no worker has taken over").click()
     expect(keys(page)).to_have_attribute("data-key", "state/expired.json.gz")
     assert filters(page) == {"expired": ["true"]}
 

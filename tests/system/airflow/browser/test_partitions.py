@@ -18,7 +18,7 @@ STATES = {
     "state/completed.json.gz": "Completed",
     "state/delayed.json.gz": "Delayed",
     "state/due.json.gz": "Due",
-    "state/expired.json.gz": "Lease over",
+    "state/expired.json.gz": "Lease expired",
     "state/failing.json.gz": "Waiting",
     "state/held.json.gz": "Held",
     "state/parked.json.gz": "Parked",
@@ -39,7 +39,7 @@ def filters(page: Page) -> dict[str, list[str]]:
     return parse_qs(urlsplit(page.url).query)
 
 
-def test_each_partition_tells_its_state_by_a_word(site: Site, see: See) -> None:
+def test_each_partition_shows_its_state_as_a_word(site: Site, see: See) -> None:
     page = see(site.at("orders"))
 
     for key, state in STATES.items():
@@ -81,7 +81,7 @@ def test_a_partition_says_how_long_it_is_held_or_was_until_its_lease_ran_out(sit
 
 def test_filters_order_and_search_are_in_the_address_and_come_back_with_it(site: Site, see: See) -> None:
     page = see(site.at("orders"))
-    page.get_by_role("button", name=re.compile("^Put aside")).click()
+    page.get_by_role("button", name=re.compile("^Closed")).click()
     expect(keys(page)).to_have_count(3)
     page.get_by_role("button", name="Time", exact=True).click()
     expect(page.get_by_role("columnheader", name="Time")).to_have_attribute("aria-sort", "ascending")
@@ -94,7 +94,7 @@ def test_filters_order_and_search_are_in_the_address_and_come_back_with_it(site:
     expect(keys(page)).to_have_count(1)
     page.get_by_label("Search text").fill("no such key")
     expect(page.get_by_role("heading", name="No partition matches")).to_be_visible()
-    page.get_by_role("button", name="Clear", exact=True).click()
+    page.get_by_role("button", name="Clear filters", exact=True).click()
     expect(row(page, "state/waiting.json.gz")).to_be_visible()
     assert filters(page) == {}
 

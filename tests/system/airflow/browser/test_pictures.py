@@ -21,7 +21,7 @@ def test_a_thousand_shards_are_a_tree_in_which_each_is_found_and_holes_are_marke
     summary = tree.get_attribute("aria-label") or ""
     assert f"{SHARDS - 1:,} shards" in summary or f"{SHARDS:,} shards" in summary
     assert re.search(r"[1-9]\d* splits?, [1-9]\d* merges?", summary)
-    expect(page.get_by_text(re.compile("^1 hole: nobody reads"))).to_be_visible()
+    expect(page.get_by_text(re.compile("^1 hole: no shard lease covers"))).to_be_visible()
     expect(page.locator("[data-hole]")).to_be_in_viewport()
     assert page.locator("[data-shard]").count() < 500, "only what is in sight is drawn"
 
@@ -52,12 +52,12 @@ def test_the_timeline_shows_who_held_what_and_where_a_lease_ran_out(site: Site, 
     assert {"completed", "failed", "expired"} <= ends
     expired = page.locator("[data-bar][data-end='expired']").first
     expired.hover()
-    expect(page.locator("[data-pointed]")).to_contain_text("ran out")
+    expect(page.locator("[data-pointed]")).to_contain_text("expired")
     expired.click()
     expect(page.get_by_role("dialog").get_by_role("region", name="History")).to_contain_text("taken over")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="List", exact=True).click()
-    expect(page.get_by_role("table", name="Who held which partition when")).to_contain_text("given up: its task ended")
+    expect(page.get_by_role("table", name="Owners of partitions over time")).to_contain_text("given up: its task ended")
     assert filters(page) == {"window": ["6h"], "as": ["list"]}
 
 
@@ -70,16 +70,18 @@ def test_a_lease_that_nobody_took_over_ends_orange_where_it_ran_out(site: Site, 
     assert bar.locator("[fill*='orange']").count() == 2, "its end, and the mark above it"
     drawn, lane = bar.locator("rect").first.bounding_box(), page.locator("[data-lane] svg").bounding_box()
     assert drawn is not None and lane is not None
-    # 15 minutes of an hour, which ended 5 minutes ago; Airflow's clock goes on meanwhile.
+    # 15 minutes of an hour, which ended 5 minutes ago; Airflow's clock continues during the test.
     assert 0.2 < drawn["width"] / lane["width"] < 0.3
     assert 0.8 < (drawn["x"] + drawn["width"] - lane["x"]) / lane["width"] < 0.93
     bar.hover()
-    expect(page.locator("[data-pointed]")).to_contain_text(re.compile("ran out.*15 min.*nobody has taken it over yet"))
+    expect(page.locator("[data-pointed]")).to_contain_text(
+        re.compile("expired.*15 min.*no owner has taken it over yet")
+    )
     page.get_by_role("button", name="List", exact=True).click()
-    expect(page.get_by_role("table", name="Who held which partition when")).to_contain_text("ran out")
+    expect(page.get_by_role("table", name="Owners of partitions over time")).to_contain_text("expired")
 
 
-def test_what_waits_for_a_word_tells_how_long_and_whose_and_takes_it(site: Site, see: See) -> None:
+def test_pending_batches_show_time_and_handles_and_can_be_released(site: Site, see: See) -> None:
     name = f"test-{uuid.uuid4().hex[:8]}"
     site.scenery.awaiting(name, "first", "warehouse", "quality check", timeout=4 * MINUTE)
     site.scenery.awaiting(name, "second", "warehouse", timeout=90 * MINUTE)
@@ -92,7 +94,7 @@ def test_what_waits_for_a_word_tells_how_long_and_whose_and_takes_it(site: Site,
     )
 
     rows.nth(0).get_by_role("button", name="Acknowledge…").click()
-    page.get_by_role("alertdialog").get_by_label("Whose word").select_option("quality check")
+    page.get_by_role("alertdialog").get_by_label("Handle").select_option("quality check")
     confirm(page, "Acknowledge", "looked at it")
     expect(rows.nth(0)).not_to_contain_text("quality check")
     expect(rows).to_have_count(2)
@@ -101,7 +103,7 @@ def test_what_waits_for_a_word_tells_how_long_and_whose_and_takes_it(site: Site,
     expect(rows).to_have_count(1)
     rows.nth(0).get_by_role("button", name="Reject…").click()
     confirm(page, "Reject", "half of it is missing")
-    expect(page.get_by_role("heading", name="Nobody waits for a word")).to_be_visible()
+    expect(page.get_by_role("heading", name="No pending acknowledgments")).to_be_visible()
 
     assert (site.scenery.found(name, "first").progress["checkpoint"], site.scenery.found(name, "first").attempts) == (
         "4",

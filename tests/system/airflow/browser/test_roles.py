@@ -64,17 +64,17 @@ def test_a_lease_is_ended_by_request_of_those_who_may_change_the_connection_alon
 
 
 @pytest.mark.parametrize("role", MAY_NOT)
-def test_who_may_not_see_the_connection_is_told_whom_to_ask_and_nothing_else(
+def test_users_who_may_not_read_the_connection_see_whom_to_ask_and_nothing_else(
     role: str, site: Site, supervised: SupervisedSource, see: See, visits: Visits
 ) -> None:
     visits.excuse("^403 GET .*/coordination/")
 
     page = see(role=role)
-    expect(page.get_by_role("heading", name="No coordination connection that you may see")).to_be_visible()
+    expect(page.get_by_role("heading", name="No coordination connection that you may view")).to_be_visible()
     shown = page.content()
     for source, name in (("orders", "partitions"), ("supervised", "supervisor")):
         go(page, site.at(source, name))
-        expect(page.get_by_role("alert")).to_contain_text("You may not see this")
+        expect(page.get_by_role("alert")).to_contain_text("No permission to view this")
         shown += page.content()
 
     assert "state/parked" not in shown and "ExecutorLostFailure" not in shown
@@ -88,11 +88,11 @@ def test_where_viewers_may_look_they_see_every_page_and_no_button_that_acts(
     for name in PAGES:
         go(page, where(site, name))
         settled(page)
-        expect(page.get_by_text("look only").first).to_be_visible()
+        expect(page.get_by_text("read only").first).to_be_visible()
         assert page.locator("[data-action]").count() == 0, name
     go(page, site.at("supervised", "supervisor"))
     expect(page.get_by_role("table", name="Errors")).to_contain_text("ExecutorLostFailure")
-    expect(page.locator("[data-look-only]")).to_contain_text("needs the right “can edit”")
+    expect(page.locator("[data-read-only]")).to_contain_text("need the permission “can edit”")
 
     assert visits.close() == []
 

@@ -1,4 +1,4 @@
-"""The pictures of the manual: with SCREENSHOTS=1 they are made anew, in docs/images."""
+"""The pictures of the manual: with SCREENSHOTS=1 they are written to docs/images."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_pictures_of_the_manual_are_those_of_the_pages(site: Site, see: See,
     picture(page, "partition", "Task instance and log")
     go(page, site.at("orders", partition="state/parked.json.gz"))
     page.get_by_role("dialog").get_by_role("button", name="Reopen…").click()
-    page.get_by_role("alertdialog").get_by_label("Reason").fill("the file is mended")
+    page.get_by_role("alertdialog").get_by_label("Reason").fill("the file is fixed")
     picture(page, "action", "Risk:")
     go(page, site.at("clickstream", "shards", zoom="fit"))
     picture(page, "shards", "1 hole")
@@ -63,6 +63,6 @@ def test_the_pictures_of_the_manual_are_those_of_the_pages(site: Site, see: See,
         go(page, site.at("shop clicks", "supervisor"))
         picture(page, "supervisor", "Records delivered")
     go(page, f"/dags/{DAG}/runs/{site.live_run}/tasks/ingest/plugin/coordination-task")
-    picture(page, "task", "holds it")
+    picture(page, "task", "held now")
     picture(see(site.at("orders"), role="admin", theme="dark"), "dark", "state/parked.json.gz")
     picture(see(site.overview(DEFAULT), role="admin", width=390), "phone", "night")

@@ -30,7 +30,8 @@ def test_a_sink_that_is_down_is_an_alarm_on_the_overview_that_leads_to_all_sinks
     page = see(site.overview(DEFAULT))
     card = page.get_by_role("article", name=without_sink, exact=True)
     alarm = re.compile(
-        r"sink 'warehouse' \(sql\) has taken nothing for \d+ min, 3 batches wait: " + DOWN, re.IGNORECASE
+        r"sink 'warehouse' \(sql\) has been unavailable for \d+ min, 3 batches wait\. .*Last error: " + DOWN,
+        re.IGNORECASE,
     )
     card.get_by_role("link", name=alarm).click()
 
@@ -38,9 +39,9 @@ def test_a_sink_that_is_down_is_an_alarm_on_the_overview_that_leads_to_all_sinks
     sinks = page.get_by_role("region", name="Sinks").locator("[data-row]")
     expect(sinks).to_have_count(3)
     down, calls = (sinks.and_(page.locator(f"[data-row={name}]")) for name in ("warehouse", "calls"))
-    expect(down).to_contain_text(re.compile(r"sql\s*exactly once\s*Takes nothing\s*\d+ min.*ago\s*3"))
+    expect(down).to_contain_text(re.compile(r"sql\s*exactly once\s*Unavailable\s*\d+ min.*ago\s*3"))
     expect(down.get_by_title(DOWN)).to_be_visible()
-    expect(calls).to_contain_text(re.compile(r"foreach_batch\s*at least once\s*Takes batches"))
+    expect(calls).to_contain_text(re.compile(r"foreach_batch\s*at least once\s*Available"))
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -20,9 +20,19 @@ from tests.system.airflow.browser.test_partitions import row
 
 WIDTHS = [1280, 1024, 390]
 ALARMS = [
-    {"level": "error", "about": "parked", "text": "1 partition is parked. Reopen it once the cause is fixed"},
-    {"level": "error", "about": "supervisor", "text": "its supervisor is in state LOST_CONTACT: " + 40 * "no answer "},
-    {"level": "warning", "about": "failing", "text": "3 partitions are failing"},
+    {
+        "level": "error",
+        "about": "parked",
+        "manual": "operations",
+        "text": "1 partition is parked. Reopen it once the cause is fixed",
+    },
+    {
+        "level": "error",
+        "about": "supervisor",
+        "manual": "operations",
+        "text": "its supervisor is in state LOST_CONTACT: " + 40 * "no answer ",
+    },
+    {"level": "warning", "about": "failing", "manual": "operations", "text": "3 partitions are failing"},
 ]
 TROUBLE = {
     "alarms": ALARMS,

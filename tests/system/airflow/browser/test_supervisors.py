@@ -91,7 +91,7 @@ def test_the_list_begins_with_the_supervisors_that_need_a_person(
     assert filters(page)["show"] == ["supervisors"]
     row.filter(has_text=lost.source).get_by_role("link", name=lost.source).click()
     expect(page.get_by_role("heading", name=lost.source)).to_be_visible()
-    expect(page.get_by_role("link", name=re.compile("Its supervisor is in state LOST_CONTACT"))).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("The supervisor is in state LOST_CONTACT"))).to_be_visible()
 
 
 def test_a_page_has_everything_about_a_supervisor(site: Site, supervised: SupervisedSource, see: See) -> None:
@@ -141,7 +141,7 @@ def test_each_version_of_the_spec_says_who_why_and_what_changed(
     versions = spec.get_by_role("list", name="Versions").get_by_role("button")
     expect(versions.first).to_contain_text("Version 2")
     expect(versions.first).to_contain_text("so that people know")
-    changed = spec.get_by_role("table", name="What differs").locator("[data-row='context.description'] td")
+    changed = spec.get_by_role("table", name="Differences").locator("[data-row='context.description'] td")
     expect(changed).to_have_text(["context.description", '"every click"', '"every click of the new shop"'])
     versions.nth(1).click()
     expect(spec.get_by_role("region", name="Version 1 of the spec", exact=True)).to_contain_text('"start_delay": 0')
@@ -153,7 +153,7 @@ def test_a_version_is_shown_in_effect_beside_what_was_submitted(
 ) -> None:
     page = see(site.at("supervised", "supervisor"))
     written = page.get_by_role("region", name="Version 2 of the spec", exact=True)
-    effective = page.get_by_role("region", name="Version 2 of the spec, in effect")
+    effective = page.get_by_role("region", name="Version 2 of the spec, with every default")
     expect(effective).to_contain_text('"completion_timeout"')
     expect(written).to_contain_text('"task_duration": "PT2H"')
     expect(written).not_to_contain_text('"completion_timeout"')
@@ -164,7 +164,7 @@ def test_any_two_versions_are_compared_and_the_address_says_which(site: Site, su
     source.submit_spec("supervise.task_count", 3, by="ben", reason="more")
     source.submit_spec("supervise.task_count", 5, by="ben", reason="still more")
     page = see(site.at(source.source, "supervisor"))
-    row = page.get_by_role("table", name="What differs").locator("[data-row='supervise.task_count'] td")
+    row = page.get_by_role("table", name="Differences").locator("[data-row='supervise.task_count'] td")
     expect(row).to_have_text(["supervise.task_count", "3", "5"])
     page.get_by_label("Compare with version").select_option("version 1")
 
@@ -175,18 +175,18 @@ def test_any_two_versions_are_compared_and_the_address_says_which(site: Site, su
 def test_a_day_has_its_gap_and_the_reason_of_each_change_in_the_zone_of_the_reader(site: Site, see: See) -> None:
     with closing(SupervisedSource(site.scenery.url, "a day").hour().day()):
         page = see(site.at("a day", "supervisor", window="24h"), time_zone="Asia/Tokyo")
-        lag = page.get_by_role("group", name=re.compile("^Lag of the shard that is furthest behind: .* at most"))
-        expect(lag).to_have_attribute("aria-label", re.compile("nobody looked for 2 h"))
+        lag = page.get_by_role("group", name=re.compile("^Longest lag of a partition: .* at most"))
+        expect(lag).to_have_attribute("aria-label", re.compile("no measurements for 2 h"))
         expect(lag.locator("[data-gap]")).to_have_count(1)
         axis = lag.locator("text").all_text_contents()
         assert {"0 s", "10 min", "20 min"} <= set(axis)
-        bad = page.locator("[data-chart='Bad and rejected records'] path[fill=none]")
+        bad = page.locator("[data-chart='Bad and dropped records'] path[fill=none]")
         assert len({line.get_attribute("stroke-dasharray") for line in bad.all()}) == 3, "not by colour alone"
         changes = page.get_by_role("table", name="Changes of the number of jobs").locator("[data-row]")
         expect(changes.first).to_contain_text("there are no more than 2 unfinished partitions")
         lag.focus()
         page.keyboard.press("End")
-        caption = page.locator("[data-chart='Lag of the shard that is furthest behind'] figcaption")
+        caption = page.locator("[data-chart='Longest lag of a partition'] figcaption")
         expect(caption).to_contain_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: "))
         [there] = re.findall(r"\d{4}-\d\d-\d\d \d\d", caption.inner_text())
         ahead = datetime.strptime(there, "%Y-%m-%d %H").replace(tzinfo=ZoneInfo("Asia/Tokyo")) - datetime.now(UTC)
@@ -198,7 +198,7 @@ def test_a_supervisor_whose_dag_is_paused_is_suspended(site: Site, supervise: Su
     page = see(site.at(source.source, "supervisor"))
 
     expect(page.get_by_text("Unpause the DAG to resume")).to_be_visible()
-    expect(page.get_by_role("link", name=f"Its supervisor is suspended: DAG '{PAUSED_DAG}' is paused")).to_be_visible()
+    expect(page.get_by_role("link", name=f"The supervisor's DAG '{PAUSED_DAG}' is paused")).to_be_visible()
     assert state(page) == "DAG_PAUSED"
 
 
@@ -212,7 +212,7 @@ def test_a_spec_is_submitted_with_a_reason_and_rules_from_then_on(
     page.get_by_role("button", name="Submit…").click()
     dialog = page.get_by_role("alertdialog")
     text = dialog.get_by_label("Spec, as JSON")
-    dialog.get_by_label("Ask the source first").uncheck()  # there is none
+    dialog.get_by_label("Check the spec against the source first").uncheck()  # there is none
     written = json.loads(text.input_value())
     written["supervise"]["task_count"] = 0
     text.fill(json.dumps(written))
@@ -224,7 +224,7 @@ def test_a_spec_is_submitted_with_a_reason_and_rules_from_then_on(
     dialog.get_by_role("button", name="Submit").click()
 
     expect(dialog).to_have_count(0)
-    expect(page.get_by_role("status").filter(has_text=f"Version 2 of {source.source} rules")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text=f"Version 2 of {source.source} is in effect")).to_be_visible()
     newest = page.get_by_role("list", name="Versions").get_by_role("button").first
     expect(newest).to_contain_text("Version 2")
     expect(newest).to_contain_text("by op")
@@ -239,7 +239,7 @@ def test_a_spec_that_was_made_from_an_older_version_is_refused(
     page = see(site.at(source.source, "supervisor"))
     expect(page.get_by_role("list", name="Versions").get_by_role("button")).to_have_count(1)
     page.get_by_role("button", name="Submit…").click()
-    page.get_by_label("Ask the source first").uncheck()  # there is none
+    page.get_by_label("Check the spec against the source first").uncheck()  # there is none
     source.submit_spec("supervise.task_count", 4, by="ben", reason="at the same time")
     confirm(page, "Submit", "mine")
 
@@ -253,7 +253,7 @@ def test_a_handover_and_a_termination_are_asked_for_with_a_reason(site: Site, su
     page = see(site.at(source.source, "supervisor"))
     page.get_by_role("button", name="Hand over…").click()
     confirm(page, "Hand over", "new machines")
-    expect(page.get_by_role("status").filter(has_text="The jobs hand over")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="The jobs are handing over")).to_be_visible()
     assert source.supervision().handover_requested_at is not None
 
     page.get_by_role("button", name="Terminate…").click()
