@@ -1,1 +1,1 @@
-"""The sources that can be ingested, one package each; none of them knows Airflow or Spark."""
+"""The sources that can be ingested, one package each; none of them imports Airflow or Spark."""

@@ -1,4 +1,4 @@
-"""The batches of any source, for those who end acknowledgment sets without knowing what the source is."""
+"""The batches of any source, for code that ends acknowledgment sets without knowing the kind of source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_provider_coordination.sources.landed import LandedProgress, pending
 
 
 class SourceBatches:
-    """Finds by a partition's progress what kind of source it belongs to; a `BatchLedger` for all of them."""
+    """A `BatchLedger` for every kind of source; it finds the kind by the partition's progress."""
 
     def __init__(self) -> None:
         self._whole = WholePartition()
@@ -40,7 +40,7 @@ class SourceBatches:
     def pending(self, progress: Progress) -> list[str]:
         """Return the acknowledgment sets that a partition's batches wait for.
 
-        :raises SourceError: if the progress is not what its source writes.
+        :raises SourceError: if the progress is not in the format of its kind.
         """
         landed = landed_progress(progress)
         if landed is not None:
@@ -54,9 +54,9 @@ class SourceBatches:
 
 
 def landed_progress(progress: Progress) -> LandedProgress | None:
-    """Return a partition's progress as what it is by the kind of its source; None if it lands nothing.
+    """Return a partition's progress as an object of its kind; None if it names no kind.
 
-    :raises SourceError: if the progress is not what its source writes.
+    :raises SourceError: if the progress is not in the format of its kind.
     """
     kind = kind_of(progress)
     return None if kind is None else kind.progress(progress)
@@ -65,12 +65,12 @@ def landed_progress(progress: Progress) -> LandedProgress | None:
 def progress_of(partition: Partition) -> LandedProgress:
     """Return the progress of a partition that a job works on.
 
-    :raises SourceError: if it is not what a source writes.
+    :raises SourceError: if it names no kind, or is not in the format of its kind.
     """
     progress = partition.progress_as(landed_progress)
     if progress is None:
         raise SourceError(
             f"partition {partition.partition_key!r}: its stored progress names no kind of source, so no job can read "
-            "it: let a supplier create partitions, or restore what was stored"
+            "it; create partitions with a supplier, or restore the stored progress"
         )
     return progress

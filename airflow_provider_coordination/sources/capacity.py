@@ -1,4 +1,4 @@
-"""What a source gives to those who read it, and how long: what a plan of an ingestion reckons with."""
+"""How much can be read from a source and how long it keeps data: the input for planning an ingestion."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from datetime import timedelta
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What a source gives. None is unknown, or without a limit.
+    """The limits of a source. None means unknown, or no limit.
 
-    :param partitions: how many partitions take data at present.
+    :param partitions: the number of partitions that receive data at present.
     :param retention: how long it keeps its data.
-    :param read_bytes_per_second: what a partition gives to a reader at most.
-    :param is_shared: whether all readers of a partition share that.
-    :param written_bytes_per_second: what a partition takes at most.
-    :param reads_per_second: how often a job asks a partition at most; 0 if it is sent its data.
+    :param read_bytes_per_second: the most that can be read from a partition.
+    :param is_shared: whether all readers of a partition share that limit.
+    :param written_bytes_per_second: the most that can be written to a partition.
+    :param reads_per_second: the number of requests that a job sends to a partition at most; 0 if data is pushed to it.
     """
 
     partitions: int | None = None

@@ -1,6 +1,6 @@
-"""Names of datasets, as OpenLineage's naming conventions have them, for what many kinds of sources have in common.
+"""OpenLineage names of datasets that several kinds of sources share.
 
-The conventions have no name for some services: these are named by the service's host, in the manner of the others.
+The naming conventions do not cover some services: their datasets are named by the service's host, like the others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from airflow_provider_coordination.sources.kinds import DatasetName
 
 HADOOP_SCHEMES = {"s3a": "s3", "s3n": "s3"}
-"""What Hadoop calls the scheme of S3."""
+"""Hadoop's names for the scheme of S3."""
 
 
 def file_dataset(path: str) -> DatasetName:
@@ -24,10 +24,10 @@ def file_dataset(path: str) -> DatasetName:
     if not parts.scheme or parts.scheme == "file":
         return DatasetName("file", parts.path.rstrip("/") or "/")
     scheme = HADOOP_SCHEMES.get(parts.scheme, parts.scheme)
-    # The user of a URI may come with a password.
-    place = f"{scheme}://{parts.netloc.rpartition('@')[2]}"
+    # The user part of a URI may include a password.
+    namespace = f"{scheme}://{parts.netloc.rpartition('@')[2]}"
     name = parts.path.rstrip("/") if scheme in ("hdfs", "viewfs") else parts.path.strip("/")
-    return DatasetName(place, name or "/")
+    return DatasetName(namespace, name or "/")
 
 
 def host_of(url: str | None) -> str | None:
@@ -38,8 +38,8 @@ def host_of(url: str | None) -> str | None:
 def aws_host(service: str, aws: Mapping[str, Any]) -> str:
     """Return the host of an AWS service.
 
-    :param service: as its host names it.
-    :param aws: the AWS settings, as they travel.
+    :param service: the service's name in its host name.
+    :param aws: the AWS settings, as a JSON object.
     """
     region = aws.get("region")
     given = host_of(aws.get("endpoint_url"))

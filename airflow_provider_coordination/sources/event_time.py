@@ -1,4 +1,4 @@
-"""The bounds on the event time of records, outside which they are late or early, as they are recorded with a batch."""
+"""The bounds on the event time of records, as stored with a batch: records outside them are late or early."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from datetime import datetime
 class EventTimeBounds:
     """Which records of a batch are late or early.
 
-    The column's type belongs to them: who delivers the batch later, with another schema, leaves the same records out.
+    The bounds include the column's type, so that a later delivery with another schema leaves out the same records.
 
-    :param column: the field of the payload that says when something happened.
+    :param column: the field of the payload that holds the event time.
     :param type: its type, as Spark writes it.
     :param earliest: records before this instant (aware) are late; None for no such bound.
     :param latest: records after this instant (aware) are early; None for no such bound.

@@ -1,4 +1,4 @@
-"""Partitions of a source of one's own: what a supplier yields, made into pages."""
+"""Partitions of a user's own source: the values that a supplier function yields become pages of partitions."""
 
 from __future__ import annotations
 
@@ -14,40 +14,41 @@ from airflow_provider_coordination.sources.items import Item
 from airflow_provider_coordination.sources.progress import PartitionProgress
 
 PAGE_SIZE = 100
-"""So many partitions that are yielded one by one are created together."""
+"""The number of single partitions that are created together."""
 KEY = "key"
 
-Found = str | Item | Page | Iterable[str | Item]
-"""What a supplier yields: a key, an item, or a page of them; see `PartitionSupplier`."""
+Supplied = str | Item | Page | Iterable[str | Item]
+"""A value that a supplier yields: a key, an item, or a page of them; see `PartitionSupplier`."""
 
 
 class PartitionSupplier(Protocol):
-    """Finds the partitions of a source of one's own.
+    """Finds the partitions of a user's own source.
 
-    What it yields becomes partitions; those that exist already are left alone, so it may yield everything each time.
-    One process of the fleet runs it at a time, and it may be cut off between any two pages.
+    What it yields becomes partitions. Existing partitions do not change, so it may yield everything each time.
+    One process of the fleet runs it at a time. It may be interrupted between any two pages.
     """
 
-    def __call__(self, state: Mapping[str, Any], /) -> Iterable[Found]:
+    def __call__(self, state: Mapping[str, Any], /) -> Iterable[Supplied]:
         """Yield what there is to read.
 
-        - a text: the key of a partition, whose one item is `{"key": <the key>}`;
-        - a mapping: a partition's one item, for the reader. Its `key` names the partition; without one, a digest of it;
-        - a list, or any iterable, of these: a page, which is created before more is asked for;
-        - a `Page`, for partitions of several items, and to leave a state: its `partitions` are an item, or a list of
-          items, by key.
+        - a text: the key of a partition with the one item `{"key": <the key>}`;
+        - a mapping: the one item of a partition, for the reader. Its `key` names the partition; without `key`, a
+          digest of the item does;
+        - a list, or any iterable, of these: a page, which is created before the next value is requested;
+        - a `Page`, for partitions of several items, and to store a state: its `partitions` map a key to an item or a
+          list of items.
 
-        :param state: what the last `Page` that had one left, in this run or an earlier one; empty at first.
+        :param state: the state of the last `Page` that had one, in this run or an earlier one; empty at first.
         """
         ...
 
 
-def pages_of(found: Iterable[Found], kind: str | None) -> Generator[Page]:
+def pages_of(found: Iterable[Supplied], kind: str | None) -> Generator[Page]:
     """Yield pages of partitions as a coordinator creates them.
 
     :param found: what a supplier yields.
-    :param kind: the kind of source; None for partitions that no Spark job reads: an item is their progress then.
-    :raises ConfigurationError: if something is yielded that no partition can be made of.
+    :param kind: the kind of source; None for partitions that no Spark job reads: their progress is then the item.
+    :raises ConfigurationError: if a yielded value cannot become a partition.
     """
     waiting: dict[str, Mapping[str, Any]] = {}
     for each in found:
@@ -100,13 +101,15 @@ def _digest(item: Item) -> str:
     try:
         text = json.dumps(item, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"item {_shown(item)} is not JSON: {error}") from None
+        raise ConfigurationError(
+            f"item {_shown(item)} cannot be written as JSON: {error}; use JSON values only"
+        ) from None
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _not_usable(found: Any) -> ConfigurationError:
     return ConfigurationError(
-        f"a supplier yields keys, items (mappings), lists of these, or pages; got {_shown(found)} of type "
+        f"a supplier must yield keys, items (mappings), lists of these, or pages; got {_shown(found)} of type "
         f"{type(found).__name__}"
     )
 

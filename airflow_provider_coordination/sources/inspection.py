@@ -1,7 +1,7 @@
-"""What a partition's progress says for people, whatever the source: how far it is, and what is in the way.
+"""A partition's progress as users see it, for every kind of source: how far it is, and what blocks it.
 
-A look reads single fields and no more, since hundreds of partitions are looked at for one page, and since a person has
-to see a progress that nobody else can read. What cannot be understood is left out.
+One page shows hundreds of partitions, and users must also see a progress that no job can read. So these functions
+read single fields only, and leave out what they cannot understand.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinds import Inspection, SourceKind, kind_of
-from airflow_provider_coordination.sources.stored_values import objects_in, text_of, whole_of
+from airflow_provider_coordination.sources.stored_values import integer_of, objects_in, text_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class LandedFacts:
-    """A batch that is written and not delivered, as a partition's progress tells of it.
+    """A batch that is written and not delivered, as a partition's progress stores it.
 
     :param batch_id: its name.
-    :param start: the position before it.
-    :param end: the position at its end.
-    :param records: how many records it holds.
-    :param file: where it is; empty if there was nothing to write.
-    :param acknowledgment_set: what it waits for; None if its delivery has not begun.
+    :param start: the position before its first record.
+    :param end: the position of its last record.
+    :param records: the number of records.
+    :param file: the location of its file; empty if there was nothing to write.
+    :param acknowledgment_set: the acknowledgment set that it waits for; None if its delivery has not started.
     :param state: `landed`, `waiting` for its acknowledgment, `acknowledged` and waiting for those before it, or
         `rejected` and to be delivered again.
     """
@@ -40,22 +40,22 @@ class LandedFacts:
     state: str
 
 
-def inspected(partition: Partition, now: datetime) -> Inspection:
-    """Return what a partition's progress says at a glance.
+def inspect_partition(partition: Partition, now: datetime) -> Inspection:
+    """Return a summary of a partition's progress.
 
     :param now: the present instant (aware).
     """
     if partition.unreadable_progress is not None:
         return Inspection(is_readable=False)
-    kind = kind_for_people(partition)
+    kind = known_kind(partition)
     if kind is not None:
-        return kind.inspected(partition, now)
-    named = partition.progress.get("kind")
-    return Inspection(kind=text_of(named), is_readable="kind" not in partition.progress)
+        return kind.inspect(partition, now)
+    stored = partition.progress.get("kind")
+    return Inspection(kind=text_of(stored), is_readable="kind" not in partition.progress)
 
 
-def kind_for_people(partition: Partition) -> SourceKind | None:
-    """Return the kind of source of a partition; None if it says none, or one that is not known here."""
+def known_kind(partition: Partition) -> SourceKind | None:
+    """Return the kind of source of a partition; None if its progress names none, or one that is not registered."""
     try:
         return kind_of(partition.progress)
     except SourceError:
@@ -69,7 +69,7 @@ def landed_facts(partition: Partition) -> list[LandedFacts]:
             batch_id=text_of(batch.get("batch_id")) or "",
             start=text_of(batch.get("start")) or "",
             end=text_of(batch.get("end")) or "",
-            records=whole_of(batch.get("records")) or 0,
+            records=integer_of(batch.get("records")) or 0,
             file=text_of(batch.get("file")) or "",
             acknowledgment_set=text_of(batch.get("acknowledgment_set")),
             state=_state_of(batch),
@@ -79,20 +79,20 @@ def landed_facts(partition: Partition) -> list[LandedFacts]:
 
 
 def lost(partition: Partition) -> list[str]:
-    """Return the ranges of a partition that were gone before they were read, each in a sentence."""
-    kind = kind_for_people(partition)
+    """Return the ranges of a partition that were lost before they were read, each as a sentence."""
+    kind = known_kind(partition)
     return [] if kind is None else kind.lost(partition.progress)
 
 
 def unreadable_items(partition: Partition) -> list[tuple[int | None, str]]:
-    """Return the items of a partition that could not be read: the place of each, from 0, and why."""
-    kind = kind_for_people(partition)
+    """Return the items of a partition that could not be read: the index of each, from 0, and the reason."""
+    kind = known_kind(partition)
     return [] if kind is None else kind.unreadable_items(partition.progress)
 
 
 def facts(partition: Partition) -> Iterator[tuple[str, str | datetime | None]]:
-    """Yield what partitions of this kind alone have: what each fact is called, and what it is."""
-    kind = kind_for_people(partition)
+    """Yield the facts that only partitions of this kind have: a label and its value."""
+    kind = known_kind(partition)
     yield from () if kind is None else kind.facts(partition.progress)
 
 

@@ -1,4 +1,4 @@
-"""What the end of an acknowledgment set means to a partition of items."""
+"""What happens to a partition of items when an acknowledgment set ends."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from airflow_provider_coordination.sources.progress import PartitionProgress
 
 
 class ItemBatches(LandedBatches):
-    """How partitions of items keep their batches."""
+    """The batches of partitions of items."""
 
     def __init__(self) -> None:
         super().__init__(PartitionProgress)
 
-    def followed(
+    def with_followers(
         self,
         settlement: Settlement,
         partition: Partition,
@@ -25,9 +25,9 @@ class ItemBatches(LandedBatches):
         after: PartitionProgress,
         lookup: Lookup,
     ) -> Settlement:
-        """See `LandedBatches.followed`: items that could not be read follow a finished partition, each on its own."""
+        """See `LandedBatches.with_followers`: each item that could not be read becomes a partition of its own."""
         split = {key: first.to_mapping() for key, first in after.split(partition.partition_key).items()}
         if not after.will_be_reread:
             return replace(settlement, create=split)
         wait = timedelta(seconds=after.reread_seconds or 0.0)
-        return replace(settlement, progress=after.anew().to_mapping(), reopen_after=wait, create=split)
+        return replace(settlement, progress=after.for_next_read().to_mapping(), reopen_after=wait, create=split)

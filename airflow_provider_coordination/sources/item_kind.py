@@ -1,4 +1,4 @@
-"""Kinds of sources that are cut into items: the package's own, and those that bring only a reader."""
+"""Kinds of sources that are divided into items: the package's own, and those that bring only a reader."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from airflow_provider_coordination.sources.kinds import (
     ReadsSettings,
     Settings,
     SourceKind,
-    imported,
+    import_attribute,
 )
 from airflow_provider_coordination.sources.landed import LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.progress import ItemPosition, PartitionProgress
 from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
-from airflow_provider_coordination.sources.stored_values import objects_in, text_of, whole_of
+from airflow_provider_coordination.sources.stored_values import integer_of, objects_in, text_of
 
 Datasets = Callable[[Settings], Iterable[DatasetName]]
 
 
 class ItemKind(SourceKind):
-    """A kind of source that is cut into items.
+    """A kind of source that is divided into items.
 
-    :param name: what it is called.
-    :param reader: `module:class` of what reads its items; None for a kind whose settings bring it.
-    :param datasets: names what it reads, by its reader's settings.
+    :param name: its name.
+    :param reader: `module:class` of the reader of its items; None if the settings name the reader.
+    :param datasets: returns the datasets that a reader with these settings reads.
     :param reads: see `SourceKind.reads`.
-    :param claims: returns the name that its supplier claims of an item; None if it claims none.
+    :param claims: returns the name that the supplier claims for an item; None if it claims none.
     """
 
     progress_class = PartitionProgress
@@ -64,14 +64,14 @@ class ItemKind(SourceKind):
         """See `SourceKind.batches`."""
         return ItemBatches()
 
-    def remade(
+    def rebuilt(
         self, partition_key: str, progress: PartitionProgress, others: Mapping[str, LandedProgress]
     ) -> Mapping[str, LandedProgress]:
-        """See `SourceKind.remade`: items that could not be read become partitions of their own."""
+        """See `SourceKind.rebuilt`: items that could not be read become partitions of their own."""
         if not progress.is_finished:
             return {partition_key: progress}
         if progress.will_be_reread:
-            return {partition_key: progress.anew()}
+            return {partition_key: progress.for_next_read()}
         known = [
             other.items
             for other in others.values()
@@ -80,13 +80,13 @@ class ItemKind(SourceKind):
         split = progress.split(partition_key)
         return {partition_key: progress, **{key: each for key, each in split.items() if each.items not in known}}
 
-    def claimed_by(self, progress: PartitionProgress) -> Sequence[str]:
-        """See `SourceKind.claimed_by`."""
+    def claims_of(self, progress: PartitionProgress) -> Sequence[str]:
+        """See `SourceKind.claims_of`."""
         return () if self._claims is None or progress.split_of else [self._claims(item) for item in progress.items]
 
-    def inspected(self, partition: Partition, now: datetime) -> Inspection:
-        """See `SourceKind.inspected`."""
-        glance = super().inspected(partition, now)
+    def inspect(self, partition: Partition, now: datetime) -> Inspection:
+        """See `SourceKind.inspect`."""
+        glance = super().inspect(partition, now)
         items = partition.progress.get("items")
         done: int | None = None
         with suppress(ProgressFormatError):
@@ -102,7 +102,7 @@ class ItemKind(SourceKind):
     def unreadable_items(self, progress: Mapping[str, Any]) -> list[tuple[int | None, str]]:
         """See `SourceKind.unreadable_items`."""
         return [
-            (whole_of(failed.get("item")), text_of(failed.get("reason")) or "")
+            (integer_of(failed.get("item")), text_of(failed.get("reason")) or "")
             for failed in objects_in(progress, "failed")
         ]
 
@@ -121,15 +121,18 @@ class ItemKind(SourceKind):
         """See `SourceKind.restarted`: its items, in a new epoch."""
         if not target.is_earliest:
             raise ProgressError(
-                f"partition {partition.partition_key!r} is of items and has no position {target.name!r}; reset it to "
-                f"{EARLIEST!r}, or give the progress to start from"
+                f"partition {partition.partition_key!r} consists of items and has no position {target.name!r}; "
+                f"reset it to {EARLIEST!r}, or give the progress to start from"
             )
         return _progress_of(partition).restarted(max(epoch, target.epoch)).to_mapping()
 
-    def plan_some(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
-        """See `SourceKind.plan_some`. An item that was split off a partition that is reset as well is removed: it is
-        read there again."""
-        plan = super().plan_some(partitions, target, access)
+    def plan_partitions(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
+        """See `SourceKind.plan_partitions`.
+
+        If an item was split off a partition that is reset too, its own partition is removed: the item is read again
+        in the partition that it came from.
+        """
+        plan = super().plan_partitions(partitions, target, access)
         keys = {partition.partition_key for partition in partitions}
         split = {each.partition_key for each in partitions if _progress_of(each).split_of in keys}
         steps = [step for step in plan.steps if step.partition.partition_key not in split]
@@ -141,13 +144,13 @@ class ItemKind(SourceKind):
         _ = self.reader_named(settings)
 
     def ends(self, settings: Settings) -> bool:
-        """See `SourceKind.ends`: whatever is cut into items does."""
+        """See `SourceKind.ends`: partitions of items do."""
         return True
 
     def reader_named(self, settings: Settings) -> tuple[str, Settings]:
-        """Return `module:class` of what reads its items, and the settings that it is made of.
+        """Return `module:class` of the reader of its items, and the reader's settings.
 
-        :raises ConfigurationError: if nothing names it.
+        :raises ConfigurationError: if no reader is named.
         """
         if self.reader is not None:
             return self.reader, settings
@@ -169,17 +172,21 @@ def reader_of(reads: ReadsSettings) -> ItemReader | FrameReader:
 
     :raises ConfigurationError: if it cannot be imported, or its settings are wrong.
     """
-    kind = reads.found()
+    kind = reads.source_kind()
     if not isinstance(kind, ItemKind):
-        raise ConfigurationError(f"kind of source {reads.kind!r} is not cut into items")
+        raise ConfigurationError(
+            f"kind of source {reads.kind!r} is not divided into items, so it has no reader of items"
+        )
     name, settings = kind.reader_named(reads.settings)
-    made = imported(name, "reader")
+    made = import_attribute(name, "reader")
     if hasattr(made, "from_mapping"):
         return made.from_mapping(settings)  # type: ignore[no-any-return]
     try:
         return made(**settings)  # type: ignore[no-any-return]
     except TypeError as error:
-        raise ConfigurationError(f"reader {name!r}: its settings do not fit: {error}") from None
+        raise ConfigurationError(
+            f"reader {name!r} does not accept its settings: {error}; correct 'reader_settings'"
+        ) from None
 
 
 def _progress_of(partition: Partition) -> PartitionProgress:
@@ -187,6 +194,6 @@ def _progress_of(partition: Partition) -> PartitionProgress:
         return PartitionProgress.from_mapping(partition.progress)
     except ProgressFormatError as error:
         raise ProgressError(
-            f"partition {partition.partition_key!r}: its stored progress does not say what its items are; "
+            f"partition {partition.partition_key!r}: its items cannot be read from its stored progress; "
             f"give the progress to start from: {error}"
         ) from None

@@ -1,12 +1,12 @@
-"""Kinds of sources: what the rest of the package asks of each, and how a kind is found by its name.
+"""Kinds of sources: the interface that each one implements for the package, and how a kind is found by its name.
 
-The package's own kinds are the folders here that have a module `kind`. Others register theirs by an entry point of the
-group `airflow_provider_coordination.sources`; where a Spark cluster sees no entry points, the job's settings carry
+The package's own kinds are the folders here that have a module `kind`. Others are registered by an entry point of the
+group `airflow_provider_coordination.sources`. A Spark cluster may not see entry points, so a job's settings carry
 `module:attribute`. A kind that brings only a reader of items needs no registration: its partitions are those of
 `sources/item_kind.py`.
 
-A kind is light: what it needs of the network, of pyarrow or of Spark, its methods import when they are called. What is
-of Spark alone, or of the pages, it names as `module:attribute`.
+A kind is cheap to import. Its methods import what they need of the network, pyarrow or Spark when they are called. It
+names what belongs to Spark or to the UI as `module:attribute`.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.sources.capacity import Capacity
 from airflow_provider_coordination.sources.landed import LandedBatches, LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target
-from airflow_provider_coordination.sources.stored_values import objects_in, text_of, whole_of
+from airflow_provider_coordination.sources.stored_values import integer_of, objects_in, text_of
 
 Settings = Mapping[str, Any]
-"""What a kind's own settings are, a JSON object; may hold secrets."""
+"""A kind's own settings, a JSON object; it may hold secrets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What a partition's progress says at a glance.
+    """A summary of a partition's progress.
 
-    :param kind: the kind of source; None if it does not say.
-    :param position: up to where everything is delivered, as the source writes it; None if that is the beginning, or
-        unknown.
-    :param lag: for how many seconds nothing has been delivered that arrived since; None if that is unknown, the source
-        has no such thing, or everything is delivered.
-    :param items_done: how many of its items are done; None if it has none.
-    :param items: how many items it has; None if it has none.
-    :param landed_batches: how many batches are written and not delivered.
-    :param landed_records: how many records these hold.
+    :param kind: the kind of source; None if the progress does not name one.
+    :param position: the position up to which everything is delivered, as the source writes it; None if that is the
+        start, or unknown.
+    :param lag: the seconds since which no new record has been delivered; None if that is unknown, the source has no
+        such value, or everything is delivered.
+    :param items_done: the number of items that are done; None if the partition has no items.
+    :param items: the number of items; None if it has none.
+    :param landed_batches: the number of batches that are written and not delivered.
+    :param landed_records: the number of records in these batches.
     :param throughput: bytes of user data a second; None if unknown.
-    :param is_readable: whether all this was understood.
+    :param is_readable: whether the whole progress could be read.
     """
 
     kind: str | None = None
@@ -63,10 +63,10 @@ class Inspection:
 
 @dataclass(frozen=True)
 class DatasetName:
-    """The name of a dataset, as OpenLineage has it.
+    """The name of a dataset in OpenLineage's form.
 
-    :param namespace: where it is: a scheme and who serves it.
-    :param name: its name there.
+    :param namespace: its location: a scheme and the host that serves it.
+    :param name: its name in the namespace.
     """
 
     namespace: str
@@ -74,71 +74,73 @@ class DatasetName:
 
 
 class SourceKind:
-    """What the package asks of a kind of source; a kind overrides what is different.
+    """A kind of source; a subclass overrides what differs.
 
-    As it stands it fits partitions whose progress is a `LandedProgress`, and which are reset to their beginning alone.
+    The defaults fit partitions whose progress is a `LandedProgress` and which can only be reset to their start.
 
-    :param name: by which its partitions, settings and claims say that they are of it.
+    :param name: the name by which partitions, settings and claims refer to this kind.
     """
 
     progress_class: type[LandedProgress] = LandedProgress
     """The class of its partitions' progress."""
     has_positions = False
-    """Whether its partitions can be read from elsewhere than their beginning."""
+    """Whether its partitions can be read from a position other than their start."""
     reading: str = ""
-    """`module:attribute` of what reads it in a Spark job; see `spark/job_source.py`."""
+    """`module:attribute` of the class that reads it in a Spark job; see `spark/job_source.py`."""
     reads: str | None = None
-    """`module:attribute` of the class by which a DAG and a spec say what is read; None if there is none."""
+    """`module:attribute` of the class with which a DAG or a spec describes what is read; None if there is none."""
     pages: str | None = None
-    """`module:attribute` of what it adds to the pages: a `KindPages`; see `ui/kinds.py`."""
+    """`module:attribute` of its additions to the UI: a `KindPages`; see `ui/kinds.py`."""
     import_commands: str | None = None
-    """`module:attribute` of what adds its commands to the group `import`, a typer application."""
+    """`module:attribute` of the function that adds its commands to the typer application `import`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    # What its partitions remember
+    # Stored progress
 
     def progress(self, mapping: Mapping[str, Any]) -> LandedProgress:
         """Return the progress that a partition stores.
 
-        :raises ProgressFormatError: if it is not one of this kind.
+        :raises ProgressFormatError: if it is not a progress of this kind.
         """
         return self.progress_class.from_mapping(mapping)
 
     @property
     def batches(self) -> BatchLedger:
-        """How its partitions keep their batches."""
+        """The ledger of its partitions' batches."""
         return LandedBatches(self.progress_class)
 
-    # What is made anew of partitions whose store is lost, by what tables say
+    # Rebuilding partitions from tables after their store is lost
 
-    def remade(
+    def rebuilt(
         self, partition_key: str, progress: Any, others: Mapping[str, LandedProgress]
     ) -> Mapping[str, LandedProgress]:
-        """Return a partition as it goes on after what is delivered, with those that came of it and are not known.
+        """Return the progress after what is delivered, by key: this partition's, and that of partitions it created.
 
-        :param progress: as far as tables say.
-        :param others: the progress of all that tables know, by key.
+        Partitions that it created are included only if the tables do not know them.
+
+        :param progress: as far as the tables record it.
+        :param others: the progress of all partitions that the tables know, by key.
         """
         return {partition_key: progress}
 
-    def remade_state(self, known: Mapping[str, Any], starts: Collection[str]) -> Mapping[str, Any]:
-        """Return what the source's supplier is to remember; nothing if it finds that out by itself.
+    def rebuilt_state(self, known: Mapping[str, Any], starts: Collection[str]) -> Mapping[str, Any]:
+        """Return the state for the source's supplier; empty if the supplier needs none.
 
         :param known: the progress of all partitions that tables know, by key.
         :param starts: the positions at which their batches begin.
         """
         return {}
 
-    def claimed_by(self, progress: Any) -> Sequence[str]:
+    def claims_of(self, progress: Any) -> Sequence[str]:
         """Return the names that a partition's supplier claims for it."""
         return ()
 
-    # What people see; nothing here raises, whatever is stored
+    # What users see; none of these raises, whatever is stored
 
-    def inspected(self, partition: Partition, now: datetime) -> Inspection:
-        """Return what a partition's progress says at a glance.
+    def inspect(self, partition: Partition, now: datetime) -> Inspection:
+        """Return a summary of a partition's progress.
 
         :param now: the present instant (aware).
         """
@@ -149,50 +151,52 @@ class SourceKind:
             kind=self.name,
             position=checkpoint or None,
             landed_batches=len(landed),
-            landed_records=sum(whole_of(batch.get("records")) or 0 for batch in landed),
+            landed_records=sum(integer_of(batch.get("records")) or 0 for batch in landed),
             is_readable=checkpoint is not None and isinstance(progress.get("landed", []), list),
         )
 
     def lost(self, progress: Mapping[str, Any]) -> list[str]:
-        """Return the ranges of a partition that were gone before they were read, each in a sentence."""
+        """Return the ranges of a partition that were lost before they were read, each as a sentence."""
         return []
 
     def unreadable_items(self, progress: Mapping[str, Any]) -> list[tuple[int | None, str]]:
-        """Return the items of a partition that could not be read: the place of each, from 0, and why."""
+        """Return the items of a partition that could not be read: the index of each, from 0, and the reason."""
         return []
 
     def facts(self, progress: Mapping[str, Any]) -> Iterator[tuple[str, str | datetime | None]]:
-        """Yield what else a person wants to know of a partition: what it is called, and what it is."""
+        """Yield further facts about a partition for users: a label and its value."""
         epoch = progress.get("epoch")
         if isinstance(epoch, int):
             yield "epoch", str(epoch)
 
     def stream_of(self, partition_key: str) -> str | None:
-        """Return the endless stream that a partition is a part of, for what is reported of its checkpoints; None if
-        its partitions come to an end."""
+        """Return the endless stream that a partition belongs to, for reports about its checkpoints.
+
+        None if the kind's partitions end.
+        """
         return None
 
-    # Positions by hand
+    # Resetting positions
 
     def group_of(self, partition: Partition) -> str | None:
-        """Return the part of a source that can be reset as a whole, such as a stream, to which a partition belongs."""
+        """Return the partition's group: a part of the source that can be reset as a whole, such as a stream."""
         return None
 
     def short_name(self, partition: Partition) -> str | None:
-        """Return what people call a partition instead of its key, such as a shard's id; None for nothing."""
+        """Return a shorter name that users know a partition by, such as a shard's id; None if there is none."""
         return None
 
     def check_target(self, target: Target) -> None:
-        """Check that its partitions can be read from there.
+        """Check that its partitions can be read from a target.
 
-        :raises ConfigurationError: if what is given as a position of its own is none.
+        :raises ConfigurationError: if the target's position is not a position of this kind.
         """
 
     def restarted(self, partition: Partition, target: Target, *, epoch: int = 0) -> Mapping[str, Any]:
         """Return the progress with which a partition is read from a target on.
 
-        :param epoch: the least epoch.
-        :raises ProgressError: if the stored progress does not say what it is of, or has no such position.
+        :param epoch: the lowest epoch that the progress may get.
+        :raises ProgressError: if the stored progress cannot be read, or the partition has no such position.
         """
         raise ProgressError(
             f"partition {partition.partition_key!r}: kind {self.name!r} cannot be reset to {target.name!r}; give the "
@@ -200,46 +204,48 @@ class SourceKind:
         )
 
     def check_progress(self, partition: Partition, given: Mapping[str, Any]) -> None:
-        """Check that a partition can start from a progress that a person gives.
+        """Check that a partition can start from a progress that a user gives.
 
-        :raises ProgressError: if it is not one of this partition.
+        :raises ProgressError: if it is not a progress of this partition.
         """
         key = repr(partition.partition_key)
         try:
             kind = self.progress(given).kind
         except ProgressFormatError as error:
             raise ProgressError(
-                f"partition {key}: the given progress is not one of kind {self.name!r}: {error.__cause__ or error}"
+                f"partition {key}: the given progress is not a progress of kind {self.name!r}: "
+                f"{error.__cause__ or error}"
             ) from None
         if kind != self.name:
             raise ProgressError(
-                f"partition {key} is of kind {self.name!r}, and the given progress of {kind!r}; give this one's own"
+                f"partition {key} is of kind {self.name!r}, but the given progress is of kind {kind!r}; give a "
+                f"progress of kind {self.name!r}"
             )
 
     def service(self, settings: Settings) -> Any:
-        """Return what asks the source, such as a client, for positions by hand.
+        """Return the client with which the source is queried.
 
-        :param settings: how to reach it, as far as that is known.
+        :param settings: how to reach the source, as far as that is known.
         :raises ConfigurationError: if they are wrong.
         """
         return settings
 
     def sample(self, service: Any, settings: Settings) -> Sequence[bytes]:
-        """Return a few payloads of what a job with these settings would read; none where it cannot be seen beforehand.
+        """Return a few payloads that a job with these settings would read; empty if the kind has none.
 
-        :param service: what asks the source, as `service` makes it.
-        :raises ConfigurationError: if there is nothing to read under the name and at the place that they give.
-        :raises SourceError: if the source does not answer.
+        :param service: as `service` returns it.
+        :raises ConfigurationError: if the settings name a source that does not exist.
+        :raises SourceError: if the source is unavailable.
         """
         return ()
 
-    def plan_some(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
-        """Plan to reset just these partitions.
+    def plan_partitions(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
+        """Plan to reset exactly these partitions.
 
-        :param partitions: as they were seen.
-        :param access: returns what asks the source, made when it is needed; None if it is not to be asked.
+        :param partitions: as they were read.
+        :param access: returns the client of the source, made when it is needed; None to plan without the source.
         :raises ConfigurationError: if they have no such position.
-        :raises ProgressError: if a stored progress does not say what it is of, or has no such position.
+        :raises ProgressError: if a stored progress cannot be read, or a partition has no such position.
         """
 
         def progress(partition: Partition) -> Mapping[str, Any]:
@@ -256,25 +262,25 @@ class SourceKind:
     def plan_group(
         self, group: str | None, partitions: Sequence[Partition], target: Target, access: Access
     ) -> ResetPlan:
-        """Plan to read a whole group anew; None is for the partitions that are in none. See `plan_some`."""
-        return self.plan_some(partitions, target, access)
+        """Plan to read a whole group again. The group None holds the partitions without one. See `plan_partitions`."""
+        return self.plan_partitions(partitions, target, access)
 
-    # What a supervisor asks the source
+    # What a supervisor queries
 
     def open_partitions(self, service: Any, settings: Settings) -> int | None:
-        """Ask the source how many partitions it can go on in; None if the kind cannot say.
+        """Query the number of partitions that can still receive data; None if the kind does not know.
 
-        :param service: as `service` makes it.
-        :param settings: of what is read.
-        :raises ConfigurationError: if the source does not exist, or refuses to answer.
-        :raises SourceError: if it does not answer.
+        :param service: as `service` returns it.
+        :param settings: of the source.
+        :raises ConfigurationError: if the source does not exist, or denies access.
+        :raises SourceError: if the source is unavailable.
         """
         return None
 
     def unread_lag(self, service: Any, partition: Partition) -> timedelta | None:
-        """Return how long something of a partition waits that nobody reads now; None if that is not known.
+        """Return how long the oldest unread record of a partition without a reader has waited; None if unknown.
 
-        :param service: as `service` makes it.
+        :param service: as `service` returns it.
         """
         return None
 
@@ -283,45 +289,45 @@ class SourceKind:
     def permissions(
         self, what: str, access: Callable[[str], AwsSettings]
     ) -> tuple[AwsSettings, Sequence[Permission]] | None:
-        """Return the permissions of AWS that reading needs, and with which settings; None if the kind names none.
+        """Return the AWS permissions that reading needs, and the settings to check them with; None if there are none.
 
-        :param what: what is read, as a person names it on a command line.
-        :param access: returns how a service of AWS is reached, by the name that boto3 has for it.
-        :raises ConfigurationError: if `what` names nothing of this kind.
+        :param what: the source, as a user names it on the command line.
+        :param access: returns the settings for an AWS service, by boto3's name of it.
+        :raises ConfigurationError: if `what` does not name a source of this kind.
         """
         return None
 
     # What a job reads
 
     def check(self, settings: Settings) -> None:
-        """Check the settings of a job, wherever that is: nothing of the source or of Spark is asked.
+        """Check the settings of a job, without any call to the source or to Spark.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
 
     def ends(self, settings: Settings) -> bool:
-        """Return whether the partitions that a job with these settings reads come to an end some day."""
+        """Return whether the partitions that a job with these settings reads ever end."""
         return False
 
     def capacity(self, settings: Settings, *, ask: bool) -> Capacity:
-        """Return what the source gives to a job with these settings.
+        """Return how much a job with these settings can read from the source.
 
-        :param settings: those of a job; as far as they are given, where the source is not asked.
-        :param ask: ask the source for its extent.
-        :raises SourceError: if it does not answer.
-        :raises ConfigurationError: if it does not let us ask.
+        :param settings: those of a job; they may be incomplete if the source is not queried.
+        :param ask: query the source for its size.
+        :raises SourceError: if the source is unavailable.
+        :raises ConfigurationError: if it denies access.
         """
         return Capacity()
 
     def location(self, settings: Settings) -> dict[str, Any]:
-        """Return what decides which data a job with these settings reads: DAGs that differ in it cannot share a source.
+        """Return the settings that identify the data. DAGs that differ in them cannot share a source.
 
-        No secret, and nothing that may differ between two runs of a DAG.
+        They contain no secret, and nothing that may differ between two runs of a DAG.
         """
         return {}
 
     def datasets(self, settings: Settings) -> Iterable[DatasetName]:
-        """Return the datasets that a job with these settings reads, as OpenLineage names them."""
+        """Return the datasets that a job with these settings reads, under their OpenLineage names."""
         return ()
 
 
@@ -330,23 +336,23 @@ class ReadsSettings:
     """What a job reads.
 
     :param kind: the kind of source.
-    :param settings: the kind's own settings, a JSON object; may hold secrets, and is never shown.
-    :param implementation: `module:attribute` of a kind that is not this package's, as a Spark cluster sees no entry
-        points; None for one of the package's own, and for one that brings only a reader of items.
+    :param settings: the kind's own settings, a JSON object; it may hold secrets, and is never shown.
+    :param implementation: `module:attribute` of a kind from another package, since a Spark cluster may not see entry
+        points; None for the package's own kinds, and for a kind that brings only a reader of items.
     """
 
     kind: str
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
     implementation: str | None = None
 
-    def found(self) -> SourceKind:
-        """Return the kind.
+    def source_kind(self) -> SourceKind:
+        """Return the kind of source.
 
-        :raises ConfigurationError: if nobody registered it, or it cannot be imported.
+        :raises ConfigurationError: if it is not registered, or cannot be imported.
         """
         if self.implementation is None and READER in self.settings:
             return item_kind(self.kind)
-        return kind_named(self.kind, self.implementation)
+        return get_kind(self.kind, self.implementation)
 
     def check(self) -> None:
         """Check every value.
@@ -354,53 +360,55 @@ class ReadsSettings:
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         if not self.kind:
-            raise ConfigurationError("field 'kind' of what is read must not be empty; name the kind of source")
-        self.found().check(self.settings)
+            raise ConfigurationError("what is read: field 'kind' must not be empty; name the kind of source")
+        self.source_kind().check(self.settings)
 
 
 READER = "reader"
 """The setting of a kind that brings only a reader of items: `module:class`; `reader_settings` are the reader's own."""
 
 Access = Callable[[SourceKind], Any]
-"""Returns what asks a source of a kind, as `SourceKind.service` makes it."""
+"""Returns the client for a source of a kind, as `SourceKind.service` makes it."""
 
 KINDS: Registry[SourceKind] = Registry(
     what="kind of source",
     own="airflow_provider_coordination.sources.{name}.kind:KIND",
     group="airflow_provider_coordination.sources",
-    seam=SourceKind,
+    interface=SourceKind,
 )
-"""The kinds that are known by their name."""
+"""The registered kinds, by name."""
 
 _found: dict[str, SourceKind | None] = {}
 _finding = threading.Lock()
 
 
-def kind_named(name: str, implementation: str | None = None) -> SourceKind:
-    """Return a kind of source, and remember it for the partitions that say they are of it.
+def get_kind(name: str, implementation: str | None = None) -> SourceKind:
+    """Return a kind of source, and remember it for the partitions that name it.
 
-    :param implementation: `module:attribute`, where settings carry it.
-    :raises ConfigurationError: if nobody registered it, it cannot be imported, or it calls itself otherwise.
+    :param implementation: `module:attribute`, if the settings carry it.
+    :raises ConfigurationError: if it is not registered, cannot be imported, or has another name.
     """
     with _finding:
         if implementation is not None or (found := _found.get(name)) is None:
             found = KINDS.load(name, implementation)
             if found.name != name:
-                raise ConfigurationError(f"kind of source {name!r} calls itself {found.name!r}; register it as that")
+                raise ConfigurationError(
+                    f"kind of source {name!r} has the name {found.name!r}; register it under that name"
+                )
             _found[name] = found
     return found
 
 
 def kind_of(progress: Mapping[str, Any]) -> SourceKind | None:
-    """Return the kind of source of a partition by its progress; None if it says none: no job reads it.
+    """Return the kind of source that a partition's progress names; None if it names none, so that no job reads it.
 
-    :raises SourceError: if nobody registered the kind, or it cannot be imported.
+    :raises SourceError: if the kind is not registered, or cannot be imported.
     """
     if "kind" not in progress:
         return None
     name = progress["kind"]
     if not isinstance(name, str):
-        raise ProgressFormatError(f"stored progress: field 'kind' must be text; got {name!r}: restore it")
+        raise ProgressFormatError(f"stored progress: field 'kind' must be text; got {name!r}; restore the progress")
     with _finding:
         if name not in _found:
             _found[name] = _registered(name)
@@ -410,22 +418,22 @@ def kind_of(progress: Mapping[str, Any]) -> SourceKind | None:
     if "items" in progress:
         return item_kind(name)
     raise SourceError(
-        f"stored progress: kind of source {name!r} is not known here; install the distribution that registers it by an "
+        f"stored progress: kind of source {name!r} is not registered; install the distribution that registers it by an "
         f"entry point of the group {KINDS.group!r}"
     )
 
 
 def item_kind(name: str) -> SourceKind:
-    """Return a kind that brings nothing but a reader of items."""
+    """Return a kind that brings only a reader of items."""
     from airflow_provider_coordination.sources.item_kind import ItemKind
 
     return ItemKind(name)
 
 
-def imported(reference: str, what: str) -> Any:
-    """Return what `module:attribute` names.
+def import_attribute(reference: str, what: str) -> Any:
+    """Import and return what `module:attribute` names.
 
-    :param what: what it is, for the error.
+    :param what: its description, for the error.
     :raises ConfigurationError: if it cannot be imported.
     """
     module, _, attribute = reference.partition(":")

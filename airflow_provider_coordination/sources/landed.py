@@ -1,8 +1,8 @@
-"""Landed batches: ranges of a partition that were written to a file and are fixed, whatever the source.
+"""Landed batches: ranges of a partition that were written to a file and are fixed, for every kind of source.
 
-Batches of a partition follow each other without a gap. Several may be in delivery at once and end in any order; the
-checkpoint moves over those that are acknowledged without a gap, and never backwards. A batch is fixed once it is in its
-partition's progress: whoever owns the partition next delivers exactly the file that it names.
+Batches of a partition follow each other without a gap. Several may be in delivery at once and end in any order. The
+checkpoint moves over the acknowledged batches up to the first that is not, and never backwards. A batch is fixed once
+it is in its partition's progress: the next owner of the partition delivers exactly the file that the progress names.
 """
 
 from __future__ import annotations
@@ -19,41 +19,40 @@ from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
 
 START = ""
-"""The position before everything, where a kind of source has no other name for it."""
+"""The position before everything, unless a kind of source has another name for it."""
 BATCHES_PER_EPOCH = 2**20
-"""How far apart the ordinals of two epochs are, which are whole seconds where a person asks for one."""
+"""The distance between the ordinals of two epochs. A reset by a user makes an epoch of whole seconds."""
 
 
 class ProgressFormatError(SourceError):
-    """A stored progress is not what its kind of source writes, or was written by a newer version of this package."""
+    """A stored progress is not in its kind's format, or was written by a newer version of this package."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LandedBatch:
     """A range of a partition that was written to a file and is fixed.
 
-    :param batch_id: the same for the same range of the same partition, whoever lands it and when.
+    :param batch_id: the same for the same range of the same partition, for every owner and at any time.
     :param start: the position before its first record.
     :param end: the position of its last record; the same as `start` when the partition ended without further
         records.
-    :param file: the URI at which it was landed; empty when there was nothing to write. A later owner of the partition
+    :param file: the URI at which it was landed; empty if there was nothing to write. A later owner of the partition
         moves the file, see `LandedFiles`.
-    :param file_bytes: the size of that file; 0 where there is none.
-    :param records: how many user records it holds.
-    :param bytes: how many bytes of user data.
+    :param file_bytes: the size of that file; 0 if there is none.
+    :param records: the number of user records.
+    :param bytes: the number of bytes of user data.
     :param is_last: whether the partition has no record after it.
-    :param read_until: an instant (aware): every record that had arrived by then, up to here, is in this
-        batch or before.
+    :param read_until: an instant (aware): every record that arrived by then is in this batch or an earlier one.
     :param fencing_token: of the lease under which it was written.
     :param ordinal: its number among the batches of its partition, once it is in the partition's progress: one more than
-        that of the batch before it, and never used twice.
-    :param last_arrival: when its last record arrived (aware); None if it holds none, or the source does not say.
-    :param bounds: which of its records are late or early, and left out; None where no record is.
-    :param acknowledgment_set: the set that it waits for, once its delivery has begun.
+        the previous batch's, and never used twice.
+    :param last_arrival: when its last record arrived (aware); None if it has none, or the source does not report it.
+    :param bounds: which of its records are late or early, and left out; None if no record is left out.
+    :param acknowledgment_set: the set that it waits for, once its delivery has started.
     :param acknowledged: whether it is delivered, and only waits for batches before it.
-    :param redeliver: whether an earlier delivery of it was rejected, so that what lies in a sink is replaced.
-    :param shared_file: the file that holds its rows with those of other batches, in sinks that let batches share one;
-        recorded before that file can become visible. None while its files are its own.
+    :param redeliver: whether an earlier delivery was rejected, so that its data in the sinks is replaced.
+    :param shared_file: the shared file that holds its rows and those of other batches, in sinks that support this;
+        recorded before that file can become visible. None if its files are its own.
     """
 
     batch_id: str
@@ -77,20 +76,20 @@ class LandedBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class LandedProgress:
-    """What the progress of every partition that a job reads remembers; a kind of source adds what it needs.
+    """The progress of a partition that a job reads; a kind of source adds the fields that it needs.
 
-    :param kind: the kind of source, such as `s3`; also what distinguishes this progress from others.
+    :param kind: the kind of source, such as `s3`; it also distinguishes this progress from others.
     :param checkpoint: the position up to which everything is delivered, as the kind of source writes it.
-    :param landed: what is landed after the checkpoint, in order.
-    :param is_ended: whether nothing follows what is landed.
-    :param epoch: grows when the partition begins anew, because a person or its source says so; part of the names of its
-        batches: what was begun under an earlier epoch cannot undo that, nor be mistaken for what is read afterwards.
+    :param landed: the batches that are landed after the checkpoint, in order.
+    :param is_ended: whether nothing follows the landed batches.
+    :param epoch: grows when a user or the source starts the partition again. It is part of the names of the batches:
+        a batch of an earlier epoch can neither undo the restart nor be mistaken for a later one.
     """
 
-    WHAT: ClassVar[str] = "partition"
-    """What a partition of this kind is called in errors."""
-    PASSING: ClassVar[frozenset[str]] = frozenset({"checkpoint", "landed", "is_ended", "ordinal"})
-    """The fields that its batches say anew."""
+    NOUN: ClassVar[str] = "partition"
+    """The word for a partition of this kind in errors."""
+    TRANSIENT_FIELDS: ClassVar[frozenset[str]] = frozenset({"checkpoint", "landed", "is_ended", "ordinal"})
+    """The fields that can be rebuilt from the partition's batches."""
 
     kind: str
     checkpoint: str = START
@@ -101,34 +100,34 @@ class LandedProgress:
 
     @property
     def name(self) -> str:
-        """What it is the progress of, for errors."""
-        return self.WHAT
+        """The name of the partition, for errors."""
+        return self.NOUN
 
     @property
     def landed_position(self) -> str:
-        """The position up to which everything is landed, delivered or not: reading goes on after it."""
+        """The position up to which everything is landed, delivered or not: reading continues after it."""
         return self.landed[-1].end if self.landed else self.checkpoint
 
     @property
     def is_finished(self) -> bool:
-        """Whether everything that the partition will ever hold is delivered."""
+        """Whether the partition has ended and everything in it is delivered."""
         return self.is_ended and not self.landed
 
     def batch(self, batch_id: str) -> LandedBatch | None:
-        """Return a batch that is landed and not passed by the checkpoint; None if there is none of this name."""
+        """Return a landed batch after the checkpoint by its name; None if there is none."""
         return next((batch for batch in self.landed if batch.batch_id == batch_id), None)
 
     def landing(self, batch: LandedBatch) -> Self:
-        """Return it with one more landed batch, which gets its ordinal.
+        """Return the progress with one more landed batch, which gets its ordinal.
 
-        :param batch: starts where the landed ones end.
-        :raises ProgressChangedError: if the batch does not continue what is landed.
+        :param batch: starts where the landed batches end.
+        :raises ProgressChangedError: if the batch does not start there.
         """
         if self.is_ended:
-            raise ProgressChangedError(f"{self.name}: batch '{batch.batch_id}' comes after the end of the {self.WHAT}")
+            raise ProgressChangedError(f"{self.name}: batch '{batch.batch_id}' starts after the end of the {self.NOUN}")
         if batch.start != self.landed_position:
             raise ProgressChangedError(
-                f"{self.name}: batch '{batch.batch_id}' starts at {batch.start!r}, but what is landed ends at "
+                f"{self.name}: batch '{batch.batch_id}' starts at {batch.start!r}, but the landed batches end at "
                 f"{self.landed_position!r}"
             )
         ordinal = self._next_ordinal
@@ -139,70 +138,70 @@ class LandedProgress:
     def _next_ordinal(self) -> int:
         """The ordinal of the next batch.
 
-        A partition that was removed and comes back in a later epoch has forgotten its last one. So each epoch has
-        ordinals of its own.
+        A partition that was removed and is created again in a later epoch no longer knows its last ordinal. So each
+        epoch has its own range of ordinals.
         """
         return max(self.ordinal, self.epoch * BATCHES_PER_EPOCH) + 1
 
     def in_delivery(self, batch_id: str, set_id: str) -> Self:
-        """Return it with a batch waiting for this acknowledgment set.
+        """Return the progress with a batch waiting for this acknowledgment set.
 
         :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
         """
         return self._with_changed(batch_id, acknowledgment_set=set_id)
 
     def sharing(self, batch_id: str, shared_file: str) -> Self:
-        """Return it with a batch whose rows may become visible in this file, beside those of other batches.
+        """Return the progress with a batch whose rows may become visible in this shared file.
 
         :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
         """
         return self._with_changed(batch_id, shared_file=shared_file)
 
     def acknowledged(self, batch_id: str) -> Self:
-        """Return it with a batch delivered, and the checkpoint at the end of all that is without a gap.
+        """Return the progress with a batch delivered, and the checkpoint moved as far as no batch is missing.
 
         :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
         """
         marked = self._with_changed(batch_id, acknowledgment_set=None, acknowledged=True)
         count = next((n for n, batch in enumerate(marked.landed) if not batch.acknowledged), len(marked.landed))
-        return marked.passing(marked.landed[:count]) if count else marked
+        return marked.advanced_over(marked.landed[:count]) if count else marked
 
-    def passing(self, delivered: Sequence[LandedBatch]) -> Self:
-        """Return it with the checkpoint moved over its first batches.
+    def advanced_over(self, delivered: Sequence[LandedBatch]) -> Self:
+        """Return the progress with the checkpoint moved over its first batches.
 
-        :param delivered: these; at least one.
+        :param delivered: those batches; at least one.
         """
         return replace(self, checkpoint=delivered[-1].end, landed=self.landed[len(delivered) :])
 
     def rejected(self, batch_id: str) -> Self:
-        """Return it with a batch that has to be delivered again, from its file.
+        """Return the progress with a batch that must be delivered again, from its file.
 
         :raises ProgressChangedError: if no such batch is landed, or it is acknowledged.
         """
         return self._with_changed(batch_id, acknowledgment_set=None, redeliver=True)
 
     @property
-    def lasting(self) -> dict[str, Any]:
-        """What makes it anew together with its latest batch, should its store be lost; a JSON object."""
+    def durable_fields(self) -> dict[str, Any]:
+        """The fields that rebuild the progress, together with its latest batch, if the store is lost; a JSON object."""
         stored = self.to_mapping().items()
-        return {name: value for name, value in stored if value is not None and name not in self.PASSING}
+        return {name: value for name, value in stored if value is not None and name not in self.TRANSIENT_FIELDS}
 
-    def remade(self, delivered_until: datetime | None) -> Self:
-        """Return it as it is after a loss of its store.
+    def rebuilt(self, delivered_until: datetime | None) -> Self:
+        """Return the progress for a partition that is rebuilt after its store was lost.
 
         :param delivered_until: every record that arrived by this instant (aware) is delivered; None if unknown.
         """
         return self
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object, the form in which a partition stores it."""
+        """Return the progress as the JSON object that a partition stores."""
         return write_settings(self)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
         """Return the progress that a partition stores.
 
-        A field that this version does not know is refused rather than dropped: it may change what the others mean.
+        An unknown field is an error and is not dropped, since it may change the meaning of the others.
 
         :raises ProgressFormatError: if the JSON object is not a progress of this class.
         """
@@ -211,22 +210,22 @@ class LandedProgress:
         except (ConfigurationError, ValueError) as error:
             raise ProgressFormatError(
                 f"stored progress: {error}; it was written by hand, by another system or by a newer version of this "
-                "package: restore it, or upgrade"
+                "package; restore it, or upgrade"
             ) from error
 
     def _with_changed(self, batch_id: str, **changes: Any) -> Self:
         batch = self.batch(batch_id)
         if batch is None or batch.acknowledged:
             known = ", ".join(repr(b.batch_id) for b in self.landed if not b.acknowledged) or "none"
-            raise ProgressChangedError(f"{self.name}: batch '{batch_id}' is not to be delivered; to deliver: {known}")
+            raise ProgressChangedError(f"{self.name}: batch '{batch_id}' is not pending delivery; pending are: {known}")
         landed = tuple(replace(b, **changes) if b.batch_id == batch_id else b for b in self.landed)
         return replace(self, landed=landed)
 
 
 class LandedBatches:
-    """How partitions that jobs read keep their batches; a `BatchLedger`. A kind of source says what follows an end.
+    """The batches of partitions that jobs read; a `BatchLedger`. A kind of source decides what follows a finished one.
 
-    :param progress: the class of their progress.
+    :param progress: the class of the partitions' progress.
     """
 
     def __init__(self, progress: type[LandedProgress]) -> None:
@@ -235,7 +234,7 @@ class LandedBatches:
     def set_of(self, progress: Progress, batch_id: str) -> str | None:
         """See `BatchLedger.set_of`.
 
-        :raises ProgressFormatError: if the progress is not what its kind of source writes.
+        :raises ProgressFormatError: if the progress is not in the format of its kind of source.
         """
         batch = self._class.from_mapping(progress).batch(batch_id)
         return None if batch is None else batch.acknowledgment_set
@@ -254,9 +253,9 @@ class LandedBatches:
             finished=after.is_finished,
             pending=pending_sets(after.landed),
         )
-        return self.followed(settlement, partition, before, after, lookup) if after.is_finished else settlement
+        return self.with_followers(settlement, partition, before, after, lookup) if after.is_finished else settlement
 
-    def followed(
+    def with_followers(
         self,
         settlement: Settlement,
         partition: Partition,
@@ -264,12 +263,12 @@ class LandedBatches:
         after: Any,
         lookup: Lookup,
     ) -> Settlement:
-        """Return what a partition becomes that is finished, with what follows it: nothing, unless its kind says so.
+        """Return the settlement of a finished partition with the partitions that follow it; by default there are none.
 
-        :param settlement: what it becomes by itself.
-        :param partition: as it was.
-        :param before: its progress then.
-        :param after: its progress now.
+        :param settlement: that of the partition alone.
+        :param partition: before the settlement.
+        :param before: its progress before.
+        :param after: its progress after.
         :param lookup: reads other partitions of the source.
         """
         return settlement

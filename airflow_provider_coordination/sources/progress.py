@@ -1,7 +1,8 @@
-"""What a partition of items remembers: what there is to read, how far it is delivered, and what is landed.
+"""The progress of a partition of items: what there is to read, how far it is delivered, and what is landed.
 
-Many kinds of source cut their data into items: an object, a table's range, a segment, a slice. A partition holds one or
-several. The supplier that creates it says which; after that the partition's progress is the only ledger.
+Many kinds of source divide their data into items: an object, a range of a table, a segment, a slice. A partition holds
+one or several items. The supplier that creates the partition names them. After that, the partition's progress is the
+only record of what is done.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES
 from airflow_provider_coordination.sources.landed import START, LandedBatch, LandedProgress, ProgressFormatError
 
 MAX_WITHIN_BYTES = 8 * 1024
-"""The longest position within an item that a reader may give, as JSON: a progress holds a few of them, in 64 KB."""
+"""The longest position within an item that a reader may return, as JSON: a progress holds several of them in 64 KB."""
 
 
 def new_batch_id(kind: str) -> str:
-    """Return a name for a batch of items that is about to be landed; no other landing has it.
+    """Return a new, unique name for a batch of items that is about to be landed.
 
-    It cannot say where the batch ends, which is not known until it is read, and has to be in the file from its first
-    row on.
+    The name must be in the file from its first row on. So it cannot contain the end of the batch, which is known only
+    after reading.
 
     :param kind: the kind of source, with which the name begins.
     """
@@ -31,11 +32,11 @@ def new_batch_id(kind: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedItem:
-    """An item that could not be read, while others of its partition could: it becomes a partition of its own.
+    """An item that could not be read, while other items of its partition could: it becomes a partition of its own.
 
-    :param item: its place in the partition's items, from 0.
+    :param item: its index in the partition's items, from 0.
     :param reason: what went wrong.
-    :param within: how far into it everything is landed, as its reader says.
+    :param within: the position within the item, as its reader writes it, up to which everything is landed.
     """
 
     item: int
@@ -49,16 +50,16 @@ class PartitionProgress(LandedProgress):
 
     Its positions are those of `ItemPosition`.
 
-    :param items: what there is to read, in order, as the source's reader understands it; JSON objects.
+    :param items: what there is to read, in order: JSON objects for the source's reader.
     :param failed: the items that could not be read.
-    :param reread_seconds: read everything again so long after it is delivered; None for never.
-    :param reads_left: how often it is read after this; None for no end. Only with `reread_seconds`.
-    :param waited: how often it was put aside until its source's condition holds, since it began.
-    :param split_of: the partition from which it was split off, since this item could not be read there.
-    :param begin: the position at which it begins: of what was split off, not always the start of the item.
+    :param reread_seconds: how long after delivery everything is read again, in seconds; None for never.
+    :param reads_left: how often it is read after this time; None for no limit. Only with `reread_seconds`.
+    :param waited: how often it was closed to wait for its source's condition since it started.
+    :param split_of: the partition that this item was split off from, because it could not be read there.
+    :param begin: the position at which it starts. After a split, this is not always the start of the item.
     """
 
-    PASSING: ClassVar[frozenset[str]] = LandedProgress.PASSING | {"waited"}
+    TRANSIENT_FIELDS: ClassVar[frozenset[str]] = LandedProgress.TRANSIENT_FIELDS | {"waited"}
 
     items: tuple[dict[str, Any], ...]
     failed: tuple[FailedItem, ...] = ()
@@ -70,17 +71,17 @@ class PartitionProgress(LandedProgress):
 
     @property
     def will_be_reread(self) -> bool:
-        """Whether it begins anew once it is finished."""
+        """Whether it starts again once it is finished."""
         return self.reread_seconds is not None and self.reads_left != 0
 
     @property
     def items_done(self) -> int:
-        """How many items are done: delivered whole, gone, or put aside."""
+        """The number of items that are done: delivered completely, gone, or split off."""
         return ItemPosition.parse(self.checkpoint).item
 
     @property
     def items_read(self) -> tuple[dict[str, Any], ...]:
-        """The items without those that could not be read: of these nobody may delete anything."""
+        """The items that were read. The data of the other items must not be deleted."""
         failed = {failed.item for failed in self.failed}
         return tuple(item for n, item in enumerate(self.items) if n not in failed)
 
@@ -92,9 +93,9 @@ class PartitionProgress(LandedProgress):
         return replace(super().landing(batch), failed=(*self.failed, *failed))
 
     def restarted(self, epoch: int = 0) -> PartitionProgress:
-        """Return it as if nothing was read yet, in a new epoch: what is read again makes other batches.
+        """Return the progress with nothing read yet, in a new epoch, so that reading again makes other batches.
 
-        :param epoch: the least one.
+        :param epoch: the lowest epoch that it may get.
         """
         return replace(
             self,
@@ -106,14 +107,14 @@ class PartitionProgress(LandedProgress):
             waited=0,
         )
 
-    def anew(self) -> PartitionProgress:
-        """Return it as it is when everything is delivered and is to be read again: one time less is left."""
+    def for_next_read(self) -> PartitionProgress:
+        """Return the progress for the next read after everything is delivered; `reads_left` is one less."""
         return replace(self.restarted(), reads_left=None if self.reads_left is None else self.reads_left - 1)
 
     def split(self, partition_key: str) -> dict[str, PartitionProgress]:
-        """Return the first progress of the partitions that the failed items become, by their keys.
+        """Return the first progress of the partitions that the failed items become, by partition key.
 
-        :param partition_key: that of this partition.
+        :param partition_key: the key of this partition.
         """
         return {
             split_key(partition_key, failed.item): PartitionProgress(
@@ -129,10 +130,10 @@ class PartitionProgress(LandedProgress):
 
 
 def split_key(partition_key: str, item: int) -> str:
-    """Return a new key for the partition that a failed item becomes: one that no other partition can have.
+    """Return a unique key for the partition that a failed item becomes.
 
-    A supplier may create a partition of any key. One that is named after the other and the item alone might be there
-    already, and creating what is there creates nothing: the item would be lost.
+    A supplier may create partitions with any key. A key made only of the partition's key and the item could exist
+    already. Creating an existing partition does nothing, so the item would be lost.
     """
     suffix = f"#{item}.{secrets.token_hex(8)}"
     if len(key := partition_key.encode()) + len(suffix) > MAX_KEY_BYTES:
@@ -147,24 +148,24 @@ class ItemPosition:
 
     As text it is `<item>` or `<item>:<position within the item>`, and nothing at the start.
 
-    :param item: the place of the item that is read next, from 0.
-    :param within: how far into that item, as its reader says; empty for its beginning.
+    :param item: the index of the item that is read next, from 0.
+    :param within: the position within that item, as its reader writes it; empty for its start.
     """
 
     item: int = 0
     within: str = ""
 
     def __str__(self) -> str:
-        """Write it down."""
+        """Return the position as text."""
         if not self.item and not self.within:
             return START
         return f"{self.item}:{self.within}" if self.within else str(self.item)
 
     @classmethod
     def parse(cls, position: str) -> ItemPosition:
-        """Read it.
+        """Parse a position.
 
-        :raises ProgressFormatError: if it is no position.
+        :raises ProgressFormatError: if the text is not a position.
         """
         item, _, within = position.partition(":")
         if not item and not within:

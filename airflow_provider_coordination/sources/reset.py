@@ -1,9 +1,9 @@
-"""Positions by hand: partitions of a source are read anew from where a person says, whoever works on them.
+"""Resets: partitions of a source are read again from a position that a user gives, even while a job owns them.
 
-What is begun is fenced twice. Each write grows the partition's version, so the owner's next write is refused; and a
-partition's progress enters a new epoch, which its batches are named after, so that a batch that was begun before can
-neither be counted nor be mistaken for one that is read afterwards. What waits for its acknowledgment is cancelled.
-Druid kills the tasks that read, and what others publish at that moment may still undo the reset; here it cannot.
+Work in progress is fenced twice. Each write increases the partition's version, so the owner's next write is rejected.
+The partition's progress enters a new epoch, and its batches are named after the epoch. So a batch of an earlier epoch
+can neither be counted nor be mistaken for a later one. Acknowledgment sets that wait are cancelled.
+Druid kills the tasks that read, and what they publish at that moment may still undo the reset. Here it cannot.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetA
 
 log = logging.getLogger(__name__)
 
-REFUSALS = (PartitionNotFoundError, PartitionStatusError, PartitionUpdateError, ProgressError)
-"""What concerns one partition alone."""
+PARTITION_ERRORS = (PartitionNotFoundError, PartitionStatusError, PartitionUpdateError, ProgressError)
+"""Errors that concern one partition only."""
 
 
-NAMED_AT_MOST = 20
-"""So many names are repeated in an error."""
+MAX_NAMES_IN_ERROR = 20
+"""The greatest number of names that an error lists."""
 
 
 class Resets:
-    """Sets the positions of one source's partitions.
+    """Resets the partitions of one source.
 
     :param sets: the acknowledgment sets of the source; those of dropped batches are cancelled.
-    :param by: the person, or the task; logged and kept in the history. None if unknown.
-    :param reason: why; logged and kept in the history.
+    :param by: the user or the task; logged and kept in the history. None if unknown.
+    :param reason: the reason; logged and kept in the history.
     """
 
     def __init__(self, sets: AcknowledgmentSets, *, by: str | None = None, reason: str = "") -> None:
@@ -65,99 +65,101 @@ class Resets:
 
     # Planning
 
-    def of_partitions(self, partitions: Sequence[Partition], target: Target, access: Access | None = None) -> ResetPlan:
-        """Plan to reset just these partitions; what came from them stays as it is, unless it is named too.
+    def plan_partitions(
+        self, partitions: Sequence[Partition], target: Target, access: Access | None = None
+    ) -> ResetPlan:
+        """Plan to reset exactly these partitions. Partitions that came from them stay as they are, unless named too.
 
-        :param partitions: as they were seen.
-        :param access: returns what asks the source, to compare the position with what it has, and the clock with its
-            own; None for no comparison.
+        :param partitions: as they were read.
+        :param access: returns the client of the source, to compare the position and the clock with the source's; None
+            for no comparison.
         :raises ConfigurationError: if they have no such position, or a position is given for several partitions.
-        :raises ProgressError: if one of them has no such position, or its stored progress does not say what it is.
+        :raises ProgressError: if one of them has no such position, or its stored progress cannot be read.
         """
         check_target(target, partitions)
         return _merged(
             target,
             [
-                _plan_whole(own, target) if kind is None else kind.plan_some(own, target, access)
+                _plan_whole(own, target) if kind is None else kind.plan_partitions(own, target, access)
                 for kind, own in _by_kind(partitions)
             ],
         )
 
-    def of_group(self, group: str, target: Target, access: Access) -> ResetPlan:
-        """Plan to read a part of the source anew that belongs together, such as a stream.
+    def plan_group(self, group: str, target: Target, access: Access) -> ResetPlan:
+        """Plan to read a group of the source again, such as a stream.
 
-        :param group: what its kind of source calls it.
-        :param access: returns what asks the source.
-        :raises ConfigurationError: if the source has no such part, or a position is given that is of one partition.
-        :raises ProgressError: if a stored progress does not say what it is.
-        :raises SourceError: if the source does not answer.
+        :param group: its name, in the terms of its kind of source.
+        :param access: returns the client of the source.
+        :raises ConfigurationError: if the source has no such group, or the target is a position of one partition.
+        :raises ProgressError: if a stored progress cannot be read.
+        :raises SourceError: if the source is unavailable.
         """
         groups = self._groups()
         own = {key: partitions for key, partitions in groups.items() if key[1] == group}
         if not own:
             known = sorted({name for _, name in groups if name is not None})
             raise ConfigurationError(
-                f"source {self._coordinator.source!r} has nothing that is called {group!r}; "
+                f"source {self._coordinator.source!r} has no part {group!r}; "
                 + (
                     f"it has {', '.join(map(repr, known))}"
                     if known
-                    else "it has no parts at all: give keys, or all of it"
+                    else "it has no parts: give partition keys, or reset the whole source"
                 )
             )
         return self._of_groups(own, target, access, repr(group))
 
-    def of_groups(self, groups: Sequence[str], target: Target, access: Access) -> ResetPlan:
-        """Plan to read several parts of the source anew; see `of_group`."""
-        return _merged(target, [self.of_group(group, target, access) for group in groups])
+    def plan_groups(self, groups: Sequence[str], target: Target, access: Access) -> ResetPlan:
+        """Plan to read several groups of the source again; see `plan_group`."""
+        return _merged(target, [self.plan_group(group, target, access) for group in groups])
 
-    def of_source(self, target: Target, access: Access) -> ResetPlan:
-        """Plan to read everything anew: what belongs together as such, other partitions each by itself.
+    def plan_source(self, target: Target, access: Access) -> ResetPlan:
+        """Plan to read the whole source again: each group as a whole, and each partition without a group on its own.
 
-        :raises ConfigurationError: as `of_group`, and if the source has no partition.
-        :raises ProgressError: as `of_group`, and if a partition has no such position.
+        :raises ConfigurationError: as `plan_group`, and if the source has no partition.
+        :raises ProgressError: as `plan_group`, and if a partition has no such position.
         """
         groups = self._groups()
         if not groups:
             raise ConfigurationError(f"source {self._coordinator.source!r} has no partitions; check the name")
         return self._of_groups(groups, target, access, "a source")
 
-    def named(self, names: Sequence[str], group: str | None = None) -> list[Partition]:
-        """Return the partitions that a person means.
+    def find_partitions(self, names: Sequence[str], group: str | None = None) -> list[Partition]:
+        """Return the partitions with these names.
 
-        :param names: keys, or what their kind of source calls them, such as the ids of shards.
-        :param group: to which part of the source they belong; None for any.
-        :raises ConfigurationError: if there is none of a name.
+        :param names: keys, or short names of their kind of source, such as shard ids.
+        :param group: the group that they belong to; None for any.
+        :raises ConfigurationError: if no partition has one of the names.
         """
-        called: dict[str, Partition] | None = None
+        by_name: dict[str, Partition] | None = None
         found = []
         for name in names:
             partition = self._coordinator.view.get(name)
             if partition is None:
-                if called is None:
-                    called = self._short_names(group)
-                partition = called.get(name)
+                if by_name is None:
+                    by_name = self._short_names(group)
+                partition = by_name.get(name)
             if partition is None:
-                known = ", ".join(sorted(called or ())[:NAMED_AT_MOST]) or "keys alone"
+                known = ", ".join(sorted(by_name or ())[:MAX_NAMES_IN_ERROR]) or "partition keys only"
                 raise ConfigurationError(
                     f"source {self._coordinator.source!r} has no partition {name!r}"
                     + (f" of {group!r}" if group else "")
-                    + f"; check the name; known are: {known}"
+                    + f"; check the name; known names: {known}"
                 )
             found.append(partition)
         return found
 
     def _short_names(self, group: str | None) -> dict[str, Partition]:
-        """Return partitions by what people call them; the latest one, where several have had a name."""
+        """Return partitions by their short names; the latest one if several have had the same name."""
         found = {}
         for partition in sorted(self._all_partitions(), key=lambda each: each.partition_key):
-            with suppress(ProgressError):  # it is called by its key alone
+            with suppress(ProgressError):  # it has no short name
                 kind = kind_of_stored(partition)
                 if kind is not None and group in (None, kind.group_of(partition)):
                     found[kind.short_name(partition) or partition.partition_key] = partition
         return found
 
     def _groups(self) -> dict[tuple[str | None, str | None], list[Partition]]:
-        """Return the partitions of the source by their kind and what they belong to."""
+        """Return the partitions of the source by kind and group."""
         groups: dict[tuple[str | None, str | None], list[Partition]] = {}
         for kind, own in _by_kind(list(self._all_partitions())):
             for partition in own:
@@ -177,7 +179,7 @@ class Resets:
             for partitions in groups.values():
                 check_target(target, partitions[:1])
             raise ConfigurationError(
-                f"position {target.name!r} belongs to one partition, not to {what}: name the partition, or give an "
+                f"position {target.name!r} belongs to one partition, not to {what}; name the partition, or give an "
                 "instant, 'earliest' or 'latest'"
             )
         plans = []
@@ -189,40 +191,43 @@ class Resets:
                 plans.append(kind.plan_group(group, partitions, target, access))
         return _merged(target, plans)
 
-    # Doing
+    # Applying
 
-    def carry_out(
-        self, plan: ResetPlan, *, as_seen: bool = True, versions: Mapping[str, int] | None = None
+    def apply(
+        self, plan: ResetPlan, *, only_if_unchanged: bool = True, versions: Mapping[str, int] | None = None
     ) -> Iterator[tuple[ResetStep, Partition | CoordinationError]]:
-        """Do what is planned, step by step; yield each partition as written, as it was before it was removed, or why
-        nothing was done to it.
+        """Apply a plan step by step, and yield the result of each step.
 
-        Where something could not be reset, nothing of its group is removed: it would not come back in the same epoch.
+        The result is the partition as written, the removed partition as it was, or the error that stopped the step.
+        If a partition cannot be reset, nothing of its group is removed: it would not come back in the same epoch.
 
-        :param as_seen: do it only to partitions whose owner and status are as they were seen; else as they are now.
-        :param versions: the versions that the person saw, by partition key: what was written to since is left alone.
+        :param only_if_unchanged: change only partitions whose owner and status are still as they were read; otherwise
+            change them as they are now.
+        :param versions: the versions that the user saw, by partition key; a partition with another version is skipped.
         """
         failed = set()
         for step in plan.steps:
             try:
                 if step.action is ResetAction.REMOVE and step.group in failed:
                     raise PartitionStatusError(
-                        f"partition {step.partition.partition_key!r} stays: not all that it comes after could be "
+                        f"partition {step.partition.partition_key!r} is not removed: not all of its ancestors could be "
                         f"reset; reset {step.group!r}, or the source, again"
                     )
                 version = None if versions is None else versions.get(step.partition.partition_key)
-                yield step, self._do(step, as_seen=as_seen, version=version)
-            except REFUSALS as error:
+                yield step, self._do(step, only_if_unchanged=only_if_unchanged, version=version)
+            except PARTITION_ERRORS as error:
                 failed.add(step.group)
                 yield step, error
 
-    def _do(self, step: ResetStep, *, as_seen: bool, version: int | None) -> Partition:
+    def _do(self, step: ResetStep, *, only_if_unchanged: bool, version: int | None) -> Partition:
         key = step.partition.partition_key
-        seen = step.partition if as_seen else None
+        seen = step.partition if only_if_unchanged else None
         if step.action is ResetAction.CREATE:
             partition = step.partition.with_progress(step.progress(step.partition))
             if not self._coordinator.store.create([partition]):
-                raise PartitionUpdateError(f"partition {key!r} was created meanwhile; look at it again")
+                raise PartitionUpdateError(
+                    f"partition {key!r} was created by another process; check it and reset again"
+                )
             log.info(
                 "partition created by hand: source=%s partition=%s by=%s reason=%r",
                 self._coordinator.source, key, self._by, self._reason,
@@ -230,9 +235,9 @@ class Resets:
             return partition
         before = step.partition
         if step.action is ResetAction.REMOVE:
-            # What somebody has removed meanwhile is removed.
+            # A partition that another process has removed counts as removed.
             seen = seen or self._coordinator.store.get(before.source_identifier, key) or before
-            written = before = self._administration.delete(key, seen=seen, version=version)
+            written = before = self._administration.delete(key, expected=seen, version=version)
         else:
 
             def progress(partition: Partition) -> Mapping[str, Any]:
@@ -240,7 +245,7 @@ class Resets:
                 before = partition
                 return step.progress(partition)
 
-            written = self._administration.reset(key, progress, seen=seen, version=version)
+            written = self._administration.reset(key, progress, expected=seen, version=version)
         self._cancel_sets(before)
         return written
 
@@ -248,7 +253,7 @@ class Resets:
         return all_partitions(self._coordinator.store, self._coordinator.view.source_identifier)
 
     def _cancel_sets(self, before: Partition) -> None:
-        # Whatever becomes of such a set, it changes the partition no more; this ends the wait of others for it.
+        # Such a set can no longer change the partition; cancelling it ends the wait of others for it.
         if before.unreadable_progress is not None:
             return
         try:
@@ -262,13 +267,13 @@ class Resets:
             except AcknowledgmentSetNotFoundError:
                 continue  # ended and purged
             except (ProgressError, PartitionUpdateError) as error:
-                log.warning("acknowledgment set %s is left to expire: %s", set_id, error)
+                log.warning("acknowledgment set %s could not be cancelled and will expire: %s", set_id, error)
 
 
 def check_target(target: Target, partitions: Sequence[Partition]) -> None:
     """Check that partitions can be read from a target, as far as that is known without their progress.
 
-    :raises ConfigurationError: if what is given as a position is none of their source, or is given for several.
+    :raises ConfigurationError: if the position is not one of their source, or is given for several partitions.
     """
     if target.position is None:
         return
@@ -277,7 +282,7 @@ def check_target(target: Target, partitions: Sequence[Partition]) -> None:
             kind.check_target(target)
     if len(partitions) > 1:
         raise ConfigurationError(
-            f"position {target.name!r} belongs to one partition; got it for {len(partitions)} partitions: name one, or "
+            f"position {target.name!r} belongs to one partition; got it for {len(partitions)} partitions; name one, or "
             "give an instant, 'earliest' or 'latest'"
         )
 
@@ -285,16 +290,16 @@ def check_target(target: Target, partitions: Sequence[Partition]) -> None:
 def restarted(partition: Partition, target: Target) -> Mapping[str, Any]:
     """Return the progress with which a partition is read from a target on.
 
-    :raises ProgressError: if the stored progress does not say what it is, or the partition has no such position.
+    :raises ProgressError: if the stored progress cannot be read, or the partition has no such position.
     """
     kind = kind_of_stored(partition)
     return _restarted_whole(partition, target) if kind is None else kind.restarted(partition, target)
 
 
 def check_progress(partition: Partition, given: Mapping[str, Any]) -> None:
-    """Check that a partition can start from a progress that a person gives.
+    """Check that a partition can start from a progress that a user gives.
 
-    :raises ProgressError: if the two are not of one kind, or it is not one of this partition.
+    :raises ProgressError: if it is of another kind, or not a progress of this partition.
     """
     try:
         kind = kind_of(given if partition.unreadable_progress is not None else partition.progress) or kind_of(given)
@@ -305,14 +310,14 @@ def check_progress(partition: Partition, given: Mapping[str, Any]) -> None:
 
 
 def kind_of_stored(partition: Partition) -> SourceKind | None:
-    """Return the kind of source of a partition; None if it says none.
+    """Return the kind of source of a partition; None if its progress names none.
 
-    :raises ProgressError: if that cannot be read.
+    :raises ProgressError: if the progress cannot be read, or its kind is not registered.
     """
     if partition.unreadable_progress is not None:
         raise ProgressError(
-            f"partition {partition.partition_key!r}: its stored progress is not a JSON object and does not say where "
-            "it began; give the progress to start from"
+            f"partition {partition.partition_key!r}: its stored progress is not a JSON object, so its start is "
+            "unknown; give the progress to start from"
         )
     try:
         return kind_of(partition.progress)
@@ -350,7 +355,7 @@ def _plan_whole(partitions: Sequence[Partition], target: Target) -> ResetPlan:
 
 
 def _merged(target: Target, plans: Sequence[ResetPlan]) -> ResetPlan:
-    """Return several plans in one."""
+    """Merge several plans into one."""
     return ResetPlan(
         target=plans[0].target if len(plans) == 1 else target,
         steps=tuple(step for plan in plans for step in plan.steps),

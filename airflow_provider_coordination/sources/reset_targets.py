@@ -1,4 +1,4 @@
-"""Where a person wants partitions to be read from, and what becomes of each: for every kind of source."""
+"""Targets and plans of resets, for every kind of source: where partitions are read from, and what happens to each."""
 
 from __future__ import annotations
 
@@ -14,81 +14,84 @@ from airflow_provider_coordination.coordination.partition import Partition, form
 EARLIEST = "earliest"
 """Everything that a partition still holds."""
 LATEST = "latest"
-"""What comes from now on."""
+"""Only what arrives from now on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where partitions are to be read from: the beginning, if neither an instant nor a position is given.
+    """Where partitions are to be read from: their start, if neither an instant nor a position is given.
 
-    :param name: as a person says it.
-    :param asked_at: when it was asked for (aware); makes the epoch of what is reset.
-    :param instant: from what arrived at this instant (aware, UTC) on.
-    :param position: as the partition's source writes its positions; its kind says whether it is one.
-    :param is_latest: whether nothing that is there already is wanted.
+    :param name: as the user wrote it.
+    :param requested_at: when the reset was requested (aware); the epoch of what is reset is made of it.
+    :param instant: read what arrived at this instant (aware, UTC) or later.
+    :param position: a position in the form of the partition's source; its kind validates it.
+    :param is_latest: whether everything that exists already is skipped.
     """
 
     name: str
-    asked_at: datetime
+    requested_at: datetime
     instant: datetime | None = None
     position: str | None = None
     is_latest: bool = False
 
     @property
     def epoch(self) -> int:
-        """The least epoch of what is reset: no lease that was cleaned up since had one that is greater."""
-        return int(self.asked_at.timestamp())
+        """The lowest epoch of what is reset: no lease that was cleaned up before the request had a greater one."""
+        return int(self.requested_at.timestamp())
 
     @property
     def is_earliest(self) -> bool:
-        """Whether everything is wanted that is still there."""
+        """Whether everything is read that the source still has."""
         return self.instant is None and self.position is None
 
     def __str__(self) -> str:
-        """Say where that is; of `"latest"`, since when."""
+        """Return the position; for `"latest"`, the instant."""
         return self.position or (EARLIEST if self.instant is None else format_instant(self.instant))
 
 
-def target_of(to: datetime | str, now: datetime) -> Target:
-    """Return where partitions are to be read from.
+def parse_target(to: datetime | str, now: datetime) -> Target:
+    """Parse the target of a reset.
 
-    :param to: `"earliest"`, `"latest"`, an instant (aware, or its ISO 8601 text), or a position as the source writes
-        it, after which reading goes on.
-    :param now: the present instant (aware): what `"latest"` means.
-    :raises ConfigurationError: if nothing is said, or an instant lies before 1970 or in the future.
+    :param to: `"earliest"`, `"latest"`, an instant (aware, or its ISO 8601 text), or a position in the form of the
+        source, after which reading continues.
+    :param now: the present instant (aware): the meaning of `"latest"`.
+    :raises ConfigurationError: if the text is empty, or an instant lies before 1970 or in the future.
     """
     text = to.isoformat() if isinstance(to, datetime) else str(to).strip()
     if not text:
-        raise not_a_position(text, "a position of the source's own")
+        raise invalid_position(text, "a position of the source's own")
     if text.lower() == EARLIEST:
-        return Target(name=EARLIEST, asked_at=now)
+        return Target(name=EARLIEST, requested_at=now)
     if text.lower() == LATEST:
-        return Target(name=LATEST, asked_at=now, instant=now.astimezone(UTC), is_latest=True)
+        return Target(name=LATEST, requested_at=now, instant=now.astimezone(UTC), is_latest=True)
     instant = _instant(text)
     if instant is None:
-        return Target(name=text, asked_at=now, position=text)
-    return Target(name=text, asked_at=now, instant=checked_instant(instant, text, now))
+        return Target(name=text, requested_at=now, position=text)
+    return Target(name=text, requested_at=now, instant=checked_instant(instant, text, now))
 
 
 def checked_instant(instant: datetime, text: str, now: datetime) -> datetime:
     """Return an instant (aware) in UTC.
 
-    :param text: as a person says it.
+    :param text: as the user wrote it.
     :raises ConfigurationError: if it lies before 1970 or in the future.
     """
-    if instant < datetime(1970, 1, 1, tzinfo=UTC):  # in its own zone: UTC does not have every hour of every zone
-        raise ConfigurationError(f"position {text!r} lies before 1970; give 'earliest' for all that there is")
+    if instant < datetime(
+        1970, 1, 1, tzinfo=UTC
+    ):  # compared in its own zone: near the year 1, an instant may not exist in UTC
+        raise ConfigurationError(f"position {text!r} lies before 1970; give 'earliest' to read everything")
     if instant > now:
         raise ConfigurationError(
-            f"position {text!r} lies in the future, it is {format_instant(now)}; give 'latest' to read what comes"
+            f"position {text!r} lies in the future, now is {format_instant(now)}; give 'latest' to read what arrives "
+            "from now on"
         )
     return instant.astimezone(UTC)
 
 
-def not_a_position(text: str, own: str) -> ConfigurationError:
-    """Return the error about a text that is no position.
+def invalid_position(text: str, own: str) -> ConfigurationError:
+    """Return the error for a text that is not a position.
 
-    :param own: what a position of the source's own is, such as `a sequence number in decimal digits`.
+    :param own: a description of the source's own positions, such as `a sequence number in decimal digits`.
     """
     return ConfigurationError(
         f"position {text!r} is neither 'earliest', 'latest', an instant with a time zone such as "
@@ -112,21 +115,21 @@ class ResetAction(StrEnum):
     """What is done to a partition."""
 
     RESET = "reset"
-    """It is read anew."""
+    """It is read again."""
     CREATE = "created"
-    """Its lease was cleaned up; it is leased again, to be read anew."""
+    """Its lease was cleaned up; it is created and read again."""
     REMOVE = "removed"
-    """It comes back when what it came from is finished, such as the partition from which an item was split off."""
+    """It is created again when the partition that it came from is finished, such as the parent of a shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResetStep:
-    """What becomes of one partition.
+    """What happens to one partition.
 
     :param action: what is done.
-    :param partition: as it was seen; as it is to be created.
-    :param progress: what it starts from; makes it of the partition as it stands then.
-    :param group: what it belongs to; nothing is removed of a group of which something could not be reset.
+    :param partition: as it was read, or as it will be created.
+    :param progress: returns the progress to start from, given the partition at that time.
+    :param group: the group that it belongs to; if a reset in a group fails, nothing of the group is removed.
     """
 
     action: ResetAction
@@ -137,12 +140,12 @@ class ResetStep:
 
 @dataclass(frozen=True, kw_only=True)
 class ResetPlan:
-    """What becomes of the partitions that a person names.
+    """What happens to the partitions that a user names.
 
     :param target: where they are read from.
     :param steps: in the order in which they are done.
-    :param left: the keys of partitions that stay as they are, and why.
-    :param warnings: what the person should know.
+    :param left: the keys of the partitions that stay as they are, and the reason for each.
+    :param warnings: for the user.
     """
 
     target: Target
@@ -151,5 +154,5 @@ class ResetPlan:
     warnings: tuple[str, ...] = ()
 
     def of(self, action: ResetAction) -> list[Partition]:
-        """Return the partitions to which this is done."""
+        """Return the partitions that get this action."""
         return [step.partition for step in self.steps if step.action is action]

@@ -1,8 +1,9 @@
-"""Answers of AWS without botocore's parsing, where that is most of what a call costs.
+"""Responses of AWS without botocore's parsing, which costs most of the time of some calls.
 
-botocore lets a handler look at an answer before it parses it. This one takes the long part of an answer's body out, and
-hands what it makes of it over beside what botocore makes of the rest. Credentials, signing, endpoints and errors stay
-botocore's; and where it does not call the handler, or where an answer is not what it should be, it parses as ever.
+botocore lets a handler see a response before it parses it. This handler takes the long part out of the body and
+decodes it. botocore parses the rest, and gets the decoded fields beside its own. botocore still does credentials,
+signing, endpoints and errors. It parses the whole response if it does not call the handler, or if the body is not as
+expected.
 """
 
 from __future__ import annotations
@@ -12,33 +13,33 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 
-class Decoded(NamedTuple):
-    """What is made of a body.
+class DecodedBody(NamedTuple):
+    """A decoded body.
 
-    :param rest: the body that botocore parses in its place.
-    :param fields: what the answer carries beside what that says.
+    :param rest: the body that botocore parses instead.
+    :param fields: what is added to botocore's response.
     """
 
     rest: bytes
     fields: Mapping[str, Any]
 
 
-Decode = Callable[[bytes], Decoded]
-"""Decodes a body; raises `ValueError` for one that botocore shall parse whole."""
+Decode = Callable[[bytes], DecodedBody]
+"""Decodes a body; raises `ValueError` for one that botocore must parse."""
 
 
-def decode_answers(client: Any, operation: str, decode: Decode) -> bool:
-    """Let a client's answers to one operation be decoded; return whether they will be.
+def decode_responses(client: Any, operation: str, decode: Decode) -> bool:
+    """Decode a client's responses to one operation with a function; return whether the client supports that.
 
-    :param client: of boto3; another one is left alone.
+    :param client: of boto3; nothing is done with another client.
     :param operation: such as `GetRecords`.
-    :param decode: what decodes them.
+    :param decode: decodes the bodies.
     """
     events = getattr(client.meta, "events", None)
     if events is None:
         return False
-    # Under any service's name, though the client has but one: such handlers are called before botocore's own, one of
-    # which parses whatever S3 answers, to see if it is an error.
+    # Registered for any service, although the client has only one: such handlers are called before botocore's own.
+    # One of those parses every response of S3, to see whether it is an error.
     events.register(f"before-parse.*.{operation}", functools.partial(_before_parse, decode))
     return True
 
@@ -50,10 +51,10 @@ def _before_parse(
     **_: Any,
 ) -> None:
     if response_dict.get("status_code") != 200:
-        return  # errors are botocore's, so that it knows them
+        return  # botocore handles errors
     try:
         decoded = decode(response_dict["body"])
     except ValueError:
-        return  # botocore says what is wrong with it
+        return  # botocore reports what is wrong with it
     response_dict["body"] = decoded.rest
     customized_response_dict.update(decoded.fields)

@@ -73,11 +73,11 @@ def test_without_a_kind_an_item_is_what_progress_begins_with() -> None:
 @pytest.mark.parametrize("found", [7, b"bytes", [7], Page({"a": []}), Page({"a": "text"})])
 def test_what_no_partition_can_be_made_of_is_refused(found: Any) -> None:
     with pytest.raises(
-        ConfigurationError, match=r"a supplier yields keys, items \(mappings\), lists of these, or pages"
+        ConfigurationError, match=r"a supplier must yield keys, items \(mappings\), lists of these, or pages"
     ):
         list(pages_of([found], "weather"))
 
 
 def test_an_item_that_is_not_json_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="is not JSON: Object of type set"):
+    with pytest.raises(ConfigurationError, match="cannot be written as JSON: Object of type set"):
         list(pages_of([{"days": {1, 2}}], "weather"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_coordination.sources.inspection import (
     Inspection,
-    inspected,
+    inspect_partition,
     landed_facts,
     lost,
     sets_waited_for,
@@ -31,7 +31,7 @@ ITEMS = PartitionProgress(kind="s3", items=tuple({"key": str(n)} for n in range(
 
 
 def told(progress: ShardProgress | PartitionProgress) -> Inspection:
-    return inspected(a_partition("p", **progress.to_mapping()), NOW)
+    return inspect_partition(a_partition("p", **progress.to_mapping()), NOW)
 
 
 def test_a_shard_tells_its_position_and_how_far_behind_it_is() -> None:
@@ -57,7 +57,7 @@ def test_the_lag_of_a_shard_is_what_its_progress_knows(progress: ShardProgress, 
 
 def test_what_is_delivered_to_its_end_is_not_behind() -> None:
     partition = a_partition("p", **SHARD.to_mapping()).completed(NOW)
-    assert (inspected(partition, NOW).lag, inspected(partition, NOW).throughput) == (None, None)
+    assert (inspect_partition(partition, NOW).lag, inspect_partition(partition, NOW).throughput) == (None, None)
 
 
 def test_a_partition_of_items_tells_how_many_are_done() -> None:
@@ -89,15 +89,15 @@ def test_what_is_lost_and_what_could_not_be_read_is_told() -> None:
 
 
 def test_a_progress_of_nobodys_source_is_readable_and_says_nothing() -> None:
-    assert inspected(a_partition("p", cursor=7), NOW) == Inspection()
+    assert inspect_partition(a_partition("p", cursor=7), NOW) == Inspection()
 
 
 def test_what_is_no_progress_is_told_so() -> None:
     unreadable = replace(a_partition("p"), unreadable_progress="{")
-    assert inspected(unreadable, NOW) == Inspection(is_readable=False)
-    assert not inspected(a_partition("p", kind=7), NOW).is_readable
-    assert not inspected(a_partition("p", kind="s3", items="many"), NOW).is_readable
-    assert not inspected(a_partition("p", kind="kinesis", checkpoint=7), NOW).is_readable
+    assert inspect_partition(unreadable, NOW) == Inspection(is_readable=False)
+    assert not inspect_partition(a_partition("p", kind=7), NOW).is_readable
+    assert not inspect_partition(a_partition("p", kind="s3", items="many"), NOW).is_readable
+    assert not inspect_partition(a_partition("p", kind="kinesis", checkpoint=7), NOW).is_readable
 
 
 NAMES = sorted({*SHARD.to_mapping(), *ITEMS.to_mapping(), "acknowledgment_set"})
@@ -113,5 +113,5 @@ VALUES = st.recursive(
 @example({"kind": "kinesis", "checkpoint": "AT_TIMESTAMP:1e9", "throughput": 10**400})
 def test_whatever_is_stored_a_look_at_it_never_fails(progress: dict[str, Any]) -> None:
     partition = a_partition("p", **progress)
-    inspected(partition, NOW)
+    inspect_partition(partition, NOW)
     landed_facts(partition), lost(partition), unreadable_items(partition), sets_waited_for(partition)

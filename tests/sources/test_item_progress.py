@@ -110,9 +110,9 @@ def test_what_is_not_the_progress_of_items_is_refused(wrong: dict[str, Any]) -> 
 
 
 def test_only_the_next_batch_can_be_landed_and_none_after_the_last() -> None:
-    with pytest.raises(ProgressChangedError, match="starts at '2', but what is landed ends at '1'"):
+    with pytest.raises(ProgressChangedError, match="starts at '2', but the landed batches end at '1'"):
         landed("1").landing(batch("2", "3"))
-    with pytest.raises(ProgressChangedError, match="comes after the end"):
+    with pytest.raises(ProgressChangedError, match="starts after the end"):
         landed("3").landing(batch("3", "4"))
 
 
@@ -131,7 +131,7 @@ def test_the_checkpoint_moves_over_what_is_acknowledged_without_a_gap_in_whateve
 def test_a_batch_that_is_delivered_cannot_be_delivered_or_rejected_once_more() -> None:
     progress = landed("1", "2").acknowledged("to-2")
     for change in (progress.acknowledged, progress.rejected):
-        with pytest.raises(ProgressChangedError, match="batch 'to-2' is not to be delivered; to deliver: 'to-1'"):
+        with pytest.raises(ProgressChangedError, match="batch 'to-2' is not pending delivery; pending are: 'to-1'"):
             change("to-2")
 
 
@@ -150,16 +150,16 @@ def test_no_batch_gets_an_ordinal_that_another_one_had_also_not_after_a_reset_or
 
 def test_a_partition_that_begins_anew_makes_other_batches() -> None:
     used = replace(landed("1", "3", failed=(FailedItem(item=1, reason="no"),)), waited=4)
-    anew = used.anew()
-    assert anew == replace(THREE, epoch=1, ordinal=2)
+    for_next_read = used.for_next_read()
+    assert for_next_read == replace(THREE, epoch=1, ordinal=2)
     assert used.restarted(1_800_000_000).epoch == 1_800_000_000 and replace(used, epoch=9).restarted(3).epoch == 10
 
 
 def test_reads_are_counted_down_only_by_reading() -> None:
     again = replace(THREE, reread_seconds=60.0, reads_left=2)
-    assert [again.anew().reads_left, again.restarted().reads_left] == [1, 2]
-    assert replace(again, reads_left=None).anew().will_be_reread
-    assert not again.anew().anew().will_be_reread
+    assert [again.for_next_read().reads_left, again.restarted().reads_left] == [1, 2]
+    assert replace(again, reads_left=None).for_next_read().will_be_reread
+    assert not again.for_next_read().for_next_read().will_be_reread
 
 
 def test_what_could_not_be_read_is_left_out_of_what_was() -> None:

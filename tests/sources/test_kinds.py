@@ -12,9 +12,9 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.inspection import inspected
+from airflow_provider_coordination.sources.inspection import inspect_partition
 from airflow_provider_coordination.sources.item_kind import ItemKind
-from airflow_provider_coordination.sources.kinds import KINDS, kind_named, kind_of
+from airflow_provider_coordination.sources.kinds import KINDS, get_kind, kind_of
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from tests.support.distributions import install
 from tests.support.partitions import NOW, a_partition
@@ -41,13 +41,13 @@ def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, 
 
 def test_the_package_brings_kinds_that_no_list_names() -> None:
     assert KINDS.names() == ["dynamodb", "dynamodb_export", "jdbc", "kinesis", "opensearch", "s3"]
-    assert [kind_named(name).name for name in KINDS.names()] == KINDS.names()
+    assert [get_kind(name).name for name in KINDS.names()] == KINDS.names()
 
 
 def test_a_partition_is_of_the_kind_that_its_progress_says() -> None:
     assert kind_of({}) is None
     kind = kind_of(PartitionProgress(kind="s3", items=()).to_mapping())
-    assert kind is kind_named("s3")
+    assert kind is get_kind("s3")
 
 
 def test_a_kind_that_brings_only_a_reader_of_items_needs_no_registration() -> None:
@@ -60,15 +60,15 @@ def test_another_distribution_registers_a_kind_with_a_progress_of_its_own(
 ) -> None:
     register("tides", "tides_of_test", TIDES)
     partition = a_partition("p", kind="tides", checkpoint="7")
-    assert (inspected(partition, NOW).position, SourceBatches().pending(partition.progress)) == ("7", [])
+    assert (inspect_partition(partition, NOW).position, SourceBatches().pending(partition.progress)) == ("7", [])
 
 
 def test_a_kind_that_nobody_registered_is_named_with_what_to_install() -> None:
     with pytest.raises(ConfigurationError, match=r"kind of source 'sea' is not known; known are 'dynamodb', .*Install"):
-        kind_named("sea")
-    with pytest.raises(SourceError, match="kind of source 'sea' is not known here; install the distribution that"):
+        get_kind("sea")
+    with pytest.raises(SourceError, match="kind of source 'sea' is not registered; install the distribution that"):
         SourceBatches().pending({"kind": "sea", "checkpoint": "7"})
-    assert not inspected(a_partition("p", kind="sea", checkpoint="7"), NOW).is_readable
+    assert not inspect_partition(a_partition("p", kind="sea", checkpoint="7"), NOW).is_readable
 
 
 def test_a_kind_that_cannot_be_imported_says_whose_it_is_and_why(register: Callable[[str, str, str], None]) -> None:
@@ -76,17 +76,17 @@ def test_a_kind_that_cannot_be_imported_says_whose_it_is_and_why(register: Calla
     with pytest.raises(
         ConfigurationError, match=r"'swell = swell_of_test:KIND' of swell_of_test 1.0 cannot be imported: Mod"
     ):
-        kind_named("swell")
+        get_kind("swell")
     with pytest.raises(SourceError, match="cannot be imported: ModuleNotFoundError"):
         kind_of({"kind": "swell", "checkpoint": ""})
-    assert not inspected(a_partition("p", kind="swell", checkpoint=""), NOW).is_readable
+    assert not inspect_partition(a_partition("p", kind="swell", checkpoint=""), NOW).is_readable
 
 
 def test_a_kind_that_travelled_is_that_of_the_partitions_of_its_name(tmp_path: Path) -> None:
     (tmp_path / "ebb_of_test.py").write_text(TIDES.replace("tides", "ebb"))
     sys.path.insert(0, str(tmp_path))
     try:
-        kind = kind_named("ebb", "ebb_of_test:KIND")
+        kind = get_kind("ebb", "ebb_of_test:KIND")
     finally:
         sys.path.remove(str(tmp_path))
     assert kind_of({"kind": "ebb", "checkpoint": "7"}) is kind
@@ -95,10 +95,10 @@ def test_a_kind_that_travelled_is_that_of_the_partitions_of_its_name(tmp_path: P
 def test_looking_at_partitions_needs_neither_arrow_nor_spark_nor_a_client() -> None:
     program = (
         "import sys;"
-        "from airflow_provider_coordination.sources.inspection import inspected;"
+        "from airflow_provider_coordination.sources.inspection import inspect_partition;"
         "from airflow_provider_coordination.sources.batches import SourceBatches;"
-        "from airflow_provider_coordination.sources.kinds import KINDS, kind_named;"
-        "[kind_named(name).batches for name in KINDS.names()];"
+        "from airflow_provider_coordination.sources.kinds import KINDS, get_kind;"
+        "[get_kind(name).batches for name in KINDS.names()];"
         "print([name for name in ('pyarrow', 'pyspark', 'boto3', 'botocore') if name in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -26,7 +26,7 @@ from airflow_provider_coordination.sources.kinesis.reset import delivered_until,
 from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards
 from airflow_provider_coordination.sources.progress import FailedItem, PartitionProgress
 from airflow_provider_coordination.sources.reset import Resets, check_progress
-from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target, target_of
+from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target, parse_target
 from tests.coordination.fleet import Fleet
 from tests.support.batches import NOON, a_batch, begin_delivery
 from tests.support.items import named
@@ -55,24 +55,24 @@ from tests.support.kinesis_server.in_process import InProcessClient
     ],
 )
 def test_a_position_is_said_in_words_as_an_instant_or_as_a_number(to: Any, position: str) -> None:
-    assert str(position_of(target_of(to, NOON))) == position
+    assert str(position_of(parse_target(to, NOON))) == position
 
 
 @pytest.mark.parametrize("to", ["", "now", "2026-01-01", "2026-01-01T00:00:00", "-5", "1.5", "SHARD_END", "150:"])
 def test_what_is_no_position_is_refused_with_examples(to: str) -> None:
     with pytest.raises(ConfigurationError, match="is neither 'earliest', 'latest', an instant with a time zone"):
-        position_of(target_of(to, NOON))
+        position_of(parse_target(to, NOON))
 
 
 def test_an_instant_before_1970_or_in_the_future_is_refused_with_what_to_say_instead() -> None:
     with pytest.raises(ConfigurationError, match="'1969-12-31T23:59:59Z' lies before 1970; give 'earliest'"):
-        target_of("1969-12-31T23:59:59Z", NOON)
+        parse_target("1969-12-31T23:59:59Z", NOON)
     with pytest.raises(ConfigurationError, match="lies before 1970"):
-        target_of("0001-01-01T00:00:00+14:00", NOON)
+        parse_target("0001-01-01T00:00:00+14:00", NOON)
     with pytest.raises(ConfigurationError, match="lies in the future"):
-        target_of("9999-12-31T23:59:59-14:00", NOON)
-    with pytest.raises(ConfigurationError, match=r"in the future, it is 2026-01-01T12:00:00.000000Z; give 'latest'"):
-        target_of("2026-01-01T12:00:01Z", NOON)
+        parse_target("9999-12-31T23:59:59-14:00", NOON)
+    with pytest.raises(ConfigurationError, match=r"in the future, now is 2026-01-01T12:00:00.000000Z; give 'latest'"):
+        parse_target("2026-01-01T12:00:01Z", NOON)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_an_instant_before_1970_or_in_the_future_is_refused_with_what_to_say_ins
 def test_a_loss_after_the_position_is_noticed_where_the_position_itself_cannot_be_lost_yet(
     to: Any, until: datetime | None
 ) -> None:
-    target = target_of(to, NOON)
+    target = parse_target(to, NOON)
     assert delivered_until(position_of(target), target) == until
 
 
@@ -131,16 +131,16 @@ class Source:
         return ShardProgress.from_mapping(self[key].progress)
 
     def target(self, to: Any) -> Target:
-        return target_of(to, self.clock.now())
+        return parse_target(to, self.clock.now())
 
     def plan(self, *keys: str, to: Any = "earliest") -> ResetPlan:
-        return self.resets.of_partitions([self[key] for key in keys], self.target(to), lambda kind: self.kinesis)
+        return self.resets.plan_partitions([self[key] for key in keys], self.target(to), lambda kind: self.kinesis)
 
     def plan_stream(self, to: Any = "earliest", name: str = "s") -> ResetPlan:
-        return self.resets.of_group(name, self.target(to), lambda kind: self.kinesis)
+        return self.resets.plan_group(name, self.target(to), lambda kind: self.kinesis)
 
     def do(self, plan: ResetPlan) -> list[tuple[ResetStep, Partition | CoordinationError]]:
-        return list(self.resets.carry_out(plan))
+        return list(self.resets.apply(plan))
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_a_shard_is_read_on_after_a_sequence_number_in_a_new_epoch(source: Sourc
 @pytest.mark.parametrize("to", ["earliest", "latest", "7"])
 def test_whatever_arrives_after_a_reset_is_missed_if_it_is_gone_before_it_is_read(source: Source, to: str) -> None:
     key = source.lease(source.shards[0])
-    source.do(source.resets.of_partitions([source[key]], source.target(to)))
+    source.do(source.resets.plan_partitions([source[key]], source.target(to)))
 
     assert source.progress(key).owed_from == source.clock.now()
 
@@ -208,7 +208,7 @@ def test_a_sequence_number_of_another_shard_is_refused_with_those_of_this_one(
     closed = source.shards[0]
     key = source.lease(closed)
 
-    with pytest.raises(ConfigurationError, match=f"is none of shard '{closed.shard_id}'.*begin at .* and end at"):
+    with pytest.raises(ConfigurationError, match=f"is not in shard '{closed.shard_id}'.*begin at .* and end at"):
         source.plan(key, to=str(number(closed)))
 
 
@@ -269,16 +269,16 @@ def test_leases_of_an_earlier_stream_of_the_name_stay(source: Source) -> None:
 
     plan = source.plan_stream()
 
-    assert plan.left == {earlier: "its stream was deleted and created anew"}
+    assert plan.left == {earlier: "its stream was deleted and created again"}
     assert [step.partition.partition_key for step in plan.steps] == [key]
 
 
 def test_a_stream_of_another_source_is_named_with_what_there_is(source: Source) -> None:
     """Scenario 26 of Druid: a reset that names another stream changes nothing."""
-    with pytest.raises(ConfigurationError, match="source 'clicks' has nothing that is called 's'; it has no parts"):
+    with pytest.raises(ConfigurationError, match="source 'clicks' has no part 's'; it has no parts"):
         source.plan_stream()
     source.lease(source.shards[0])
-    with pytest.raises(ConfigurationError, match="nothing that is called 'views'; it has 's'"):
+    with pytest.raises(ConfigurationError, match="no part 'views'; it has 's'"):
         source.plan_stream(name="views")
 
 
@@ -286,7 +286,7 @@ def test_a_whole_source_is_read_anew_whatever_its_partitions_are(source: Source)
     key = source.lease(source.shards[0], checkpoint="5")
     source.worker.create_partitions({"table:1:2": {"rows_done": 4}})
 
-    source.do(source.resets.of_source(source.target("earliest"), lambda kind: source.kinesis))
+    source.do(source.resets.plan_source(source.target("earliest"), lambda kind: source.kinesis))
 
     assert (source["table:1:2"].progress, source.progress(key).checkpoint) == ({}, "TRIM_HORIZON")
 
@@ -295,12 +295,12 @@ def test_what_is_no_shard_has_no_position_but_its_beginning(source: Source) -> N
     source.worker.create_partitions({"p": {"rows_done": 4}})
 
     with pytest.raises(ProgressError, match="'p' is read as a whole and has no position 'latest'; reset it"):
-        source.resets.of_source(source.target("latest"), lambda kind: source.kinesis)
+        source.resets.plan_source(source.target("latest"), lambda kind: source.kinesis)
 
 
 def test_a_source_without_partitions_is_not_reset_in_silence(source: Source) -> None:
     with pytest.raises(ConfigurationError, match="source 'clicks' has no partitions"):
-        source.resets.of_source(source.target("earliest"), lambda kind: source.kinesis)
+        source.resets.plan_source(source.target("earliest"), lambda kind: source.kinesis)
 
 
 def test_where_a_shard_could_not_be_reset_those_after_it_stay(source: Source) -> None:
@@ -313,8 +313,8 @@ def test_where_a_shard_could_not_be_reset_those_after_it_stay(source: Source) ->
 
     results = [result for _, result in source.do(plan)]
 
-    assert "it was UNASSIGNED and is COMPLETED now" in str(results[0])
-    assert all("stays: not all that it comes after could be reset" in str(result) for result in results[1:])
+    assert "it was UNASSIGNED and is now COMPLETED" in str(results[0])
+    assert all("is not removed: not all of its ancestors could be reset" in str(result) for result in results[1:])
     assert all(source.worker.view.get(key) is not None for key in child_keys)
 
 
@@ -323,13 +323,13 @@ def test_unattended_it_is_done_to_partitions_as_they_are(source: Source) -> None
     plan = source.plan(key)
     source.worker.leases.acquire(1)
 
-    [(_, written)] = source.resets.carry_out(plan, as_seen=False)
+    [(_, written)] = source.resets.apply(plan, only_if_unchanged=False)
 
     assert isinstance(written, Partition) and source[key].owner is None
 
 
-@pytest.mark.parametrize("as_seen", [True, False])
-def test_a_shard_that_somebody_has_removed_meanwhile_is_removed(source: Source, as_seen: bool) -> None:
+@pytest.mark.parametrize("only_if_unchanged", [True, False])
+def test_a_shard_that_somebody_has_removed_meanwhile_is_removed(source: Source, only_if_unchanged: bool) -> None:
     source.split()
     parent, *children = source.shards
     source.lease(parent, finished=True)
@@ -338,7 +338,7 @@ def test_a_shard_that_somebody_has_removed_meanwhile_is_removed(source: Source, 
     plan = source.plan_stream()
     source.worker.store.delete(source[source.key(children[0])])
 
-    results = [result for _, result in source.resets.carry_out(plan, as_seen=as_seen)]
+    results = [result for _, result in source.resets.apply(plan, only_if_unchanged=only_if_unchanged)]
 
     assert all(isinstance(result, Partition) for result in results)
     assert all(source.worker.view.get(source.key(child)) is None for child in children)
@@ -355,7 +355,7 @@ def test_a_partition_of_items_keeps_them_and_is_read_from_its_beginning_in_a_new
     begun = items("a", "b", checkpoint="1", failed=(FailedItem(item=0, reason="no"),), reads_left=3, waited=2)
     source.worker.create_partitions({"p": begun})
 
-    source.do(source.resets.of_source(source.target("earliest"), lambda kind: source.kinesis))
+    source.do(source.resets.plan_source(source.target("earliest"), lambda kind: source.kinesis))
 
     epoch = int(source.clock.now().timestamp())
     assert source["p"].progress == items("a", "b", epoch=epoch, reads_left=3)
@@ -364,8 +364,8 @@ def test_a_partition_of_items_keeps_them_and_is_read_from_its_beginning_in_a_new
 @pytest.mark.parametrize("to", ["latest", NOON - timedelta(days=1), "42"])
 def test_a_partition_of_items_has_no_position_but_its_beginning(source: Source, to: Any) -> None:
     source.worker.create_partitions({"p": items("a")})
-    with pytest.raises(ProgressError, match=r"partition 'p' is of items and has no position .*; reset it to 'earl"):
-        source.resets.of_partitions([source["p"]], source.target(to))
+    with pytest.raises(ProgressError, match=r"partition 'p' consists of items and has no position .*; reset it to '"):
+        source.resets.plan_partitions([source["p"]], source.target(to))
 
 
 def test_an_item_that_was_split_off_is_removed_with_the_partition_in_which_it_is_read_again(source: Source) -> None:
@@ -373,16 +373,16 @@ def test_an_item_that_was_split_off_is_removed_with_the_partition_in_which_it_is
         {"p": items("a", "b", checkpoint="2", is_ended=True), "p#1": items("b", split_of="p", begin="0:7")}
     )
 
-    alone = source.resets.of_partitions([source["p#1"]], source.target("earliest"))
+    alone = source.resets.plan_partitions([source["p#1"]], source.target("earliest"))
     assert [(step.action, step.partition.partition_key) for step in alone.steps] == [(ResetAction.RESET, "p#1")]
 
-    source.do(source.resets.of_source(source.target("earliest"), lambda kind: source.kinesis))
+    source.do(source.resets.plan_source(source.target("earliest"), lambda kind: source.kinesis))
     assert source.worker.view.get("p#1") is None and source["p"].progress["checkpoint"] == ""
 
 
 def test_what_was_split_off_begins_anew_where_it_began(source: Source) -> None:
     source.worker.create_partitions({"p#1": items("b", split_of="p", begin="0:7", checkpoint="0:9")})
-    source.do(source.resets.of_partitions([source["p#1"]], source.target("earliest")))
+    source.do(source.resets.plan_partitions([source["p#1"]], source.target("earliest")))
     assert source["p#1"].progress["checkpoint"] == "0:7"
 
 
@@ -393,7 +393,7 @@ def test_a_batch_of_items_that_waits_for_its_acknowledgment_is_cancelled_by_a_re
     landed = PartitionProgress.from_mapping(source["p"].progress).landing(a_batch("", "1", is_last=True))
     begun = sets.begin("p", "batch-to-1", ["load"], timeout=timedelta(hours=1), progress=landed.to_mapping())
 
-    source.do(source.resets.of_partitions([source["p"]], source.target("earliest")))
+    source.do(source.resets.plan_partitions([source["p"]], source.target("earliest")))
 
     assert sets.view.get(begun.set_id).state is AcknowledgmentState.CANCELLED
     assert source["p"].progress["landed"] == []
@@ -401,16 +401,18 @@ def test_a_batch_of_items_that_waits_for_its_acknowledgment_is_cancelled_by_a_re
 
 def test_a_progress_of_items_that_cannot_be_read_is_named_before_anything_is_reset(source: Source) -> None:
     source.worker.create_partitions({"p": {"kind": "s3", "more": 1}})
-    with pytest.raises(ProgressError, match="'p': its stored progress does not say what its items are; give the prog"):
-        source.resets.of_partitions([source["p"]], source.target("earliest"))
+    with pytest.raises(ProgressError, match="'p': its items cannot be read from its stored progress; give the prog"):
+        source.resets.plan_partitions([source["p"]], source.target("earliest"))
 
 
 def test_a_partition_of_items_takes_no_progress_but_one_of_its_kind(source: Source) -> None:
     source.worker.create_partitions({"p": items("a")})
     check_progress(source["p"], items("b"))
-    with pytest.raises(ProgressError, match="is not one of kind 's3': stored progress: field 'kind' is mi"):
+    with pytest.raises(ProgressError, match="is not a progress of kind 's3': stored progress: field 'kind' is mi"):
         check_progress(source["p"], {})
-    with pytest.raises(ProgressError, match="'p' is of kind 's3', and the given progress of 'jdbc'; give this one's"):
+    with pytest.raises(
+        ProgressError, match="'p' is of kind 's3', but the given progress is of kind 'jdbc'; give a progress"
+    ):
         check_progress(source["p"], {"kind": "jdbc", "items": []})
 
 
@@ -492,10 +494,10 @@ def test_what_was_written_to_since_the_person_looked_is_left_alone_and_the_other
     source.worker.leases.acquire(1)
     before = source[keys[0]]
 
-    (_, refused), (_, written) = source.resets.carry_out(source.plan(*keys), versions=versions)
+    (_, refused), (_, written) = source.resets.apply(source.plan(*keys), versions=versions)
 
     assert isinstance(refused, PartitionUpdateError)
-    assert f"that was version {versions[keys[0]]}, and it is ASSIGNED to worker, version {before.version} now" in str(
+    assert f"version {versions[keys[0]]} was read, and it is now ASSIGNED to worker, version {before.version}" in str(
         refused
     )
     assert source[keys[0]] == before
@@ -509,9 +511,7 @@ def test_a_partition_that_is_removed_is_so_as_the_person_saw_it(source: Source) 
     plan, versions = source.plan_stream(), {key: source[key].version}
     source.worker.store.transact(update=[source[key]])
 
-    results = {
-        step.partition.partition_key: result for step, result in source.resets.carry_out(plan, versions=versions)
-    }
+    results = {step.partition.partition_key: result for step, result in source.resets.apply(plan, versions=versions)}
 
     assert isinstance(results[parent_key], Partition), "nobody said what version of it was seen"
     assert isinstance(results[key], PartitionUpdateError)
@@ -523,7 +523,7 @@ def test_who_reset_it_and_why_is_logged_also_of_the_sets_that_were_cancelled(
     key, sets, _ = in_delivery(source)
     resets = Resets(sets, by="ann", reason="bad data")
     with caplog.at_level(logging.INFO):
-        list(resets.carry_out(source.plan(key)))
+        list(resets.apply(source.plan(key)))
     assert [message.partition(" by=")[2] for message in caplog.messages if " by=" in message] == [
         "ann reason='bad data'",
         "ann reason='its partition was reset by hand'",

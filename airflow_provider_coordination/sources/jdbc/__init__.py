@@ -1,1 +1,1 @@
-"""Tables and queries of databases with a JDBC driver, cut into ranges of a numeric or time column."""
+"""Tables and queries of databases with a JDBC driver, divided into ranges of a numeric or time column."""

@@ -1,8 +1,8 @@
 """Kinesis data streams as a source: every shard is one partition.
 
-`client` talks to the service and `errors` says what went wrong; `shards` lists what a stream consists of;
-`leases` decides which shards become partitions and `sync` creates them; `progress` is what a partition
-remembers; `reader` reads a shard from a position on by polling and `fan_out` by subscriptions, both as
-`pages`; `batch_reading` decides what of them makes a batch; `aggregation` takes apart what the Kinesis Producer
-Library put together, and `user_records` does so for whole pages.
+`client` makes the calls and `errors` translates their errors; `shards` lists a stream's shards;
+`leases` decides which shards become partitions and `sync` creates them; `progress` is the stored progress of a
+shard's partition; `reader` polls a shard and `fan_out` subscribes to it, both from a position on and as `pages`;
+`batch_reading` decides which records of the pages make a batch; `aggregation` splits the aggregates of the Kinesis
+Producer Library, and `user_records` does so for whole pages.
 """

@@ -1,17 +1,17 @@
-"""Taking apart (and putting together) the records of the Kinesis Producer Library.
+"""Splitting (and making) the aggregates of the Kinesis Producer Library.
 
-An aggregate is one Kinesis record that carries many user records: a magic number, a protobuf message, and
-the MD5 digest of that message. Everything that is not exactly that passes through unchanged as the one
-record it is. Where the Kinesis Client Library keeps a part of an aggregate that turns out bad half-way, or
-emits nothing for one that holds no user record, this module passes the whole of it through.
+An aggregate is one Kinesis record with many user records: a magic number, a protobuf message, and the MD5 digest of
+the message. Every other record passes through unchanged, as one record. If an aggregate is damaged half-way, the
+Kinesis Client Library keeps the first part; if it has no user record, the library emits nothing. This module passes
+both through whole.
 
-After a resharding a producer that does not know it yet puts user records of two shards into one aggregate.
-Each of them belongs to the shard that takes its hash key; one that lies in another shard's aggregate can be
-left out. Where the Kinesis Client Library leaves out the whole aggregate for one such user record, this
-module leaves out that user record alone, and counts it.
+After a resharding, a producer that does not know it yet puts user records of two shards into one aggregate. A user
+record belongs to the shard with its hash key, and can be left out of another shard's aggregate. For one such user
+record, the Kinesis Client Library leaves out the whole aggregate. This module leaves out that user record only, and
+counts it.
 
-The message is parsed here, by hand, because this runs for every user record and needs no protobuf library
-for it. `user_records` does the same for whole pages at once, faster.
+The message is parsed by hand, since this runs for every user record; no protobuf library is needed. `user_records` does
+the same for whole pages at once, faster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UserRecord = tuple[int, str, bytes]
 """Sub-sequence number (0, 1, 2, … within its Kinesis record), partition key, data. A tuple for speed."""
 
 HASH_KEYS = 2**128
-"""How many hash keys there are, from 0 on."""
+"""The number of hash keys, from 0 on."""
 MAGIC = b"\xf3\x89\x9a\xc2"
 DIGEST_BYTES = 16
 
@@ -38,7 +38,7 @@ _RECORD_EXPLICIT_HASH_KEY_INDEX = 2 << 3 | 0
 _RECORD_DATA = 3 << 3 | 2
 _SMALLEST_RECORD_BYTES = 4  # an index and empty data
 _LONGEST_IN_TWO_BYTES = (1 << 14) - 1
-_LONGEST_HASH_KEY = 100  # leading zeros are allowed, but not without end
+_LONGEST_HASH_KEY = 100  # leading zeros are allowed, but limited
 _NOT_GIVEN = -1
 
 
@@ -48,10 +48,10 @@ class _MalformedError(Exception):
 
 @dataclass(frozen=True)
 class HashKeyRange:
-    """The hash keys that a shard takes.
+    """The hash key range of a shard.
 
-    :param first: the first one.
-    :param last: the last one.
+    :param first: the first hash key.
+    :param last: the last hash key.
     """
 
     first: int
@@ -59,7 +59,7 @@ class HashKeyRange:
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is no other hash key."""
+        """Whether it contains every hash key."""
         return self.first <= 0 and self.last >= HASH_KEYS - 1
 
     def __contains__(self, hash_key: int) -> bool:
@@ -85,19 +85,19 @@ def expand(data: bytes, partition_key: str) -> list[UserRecord]:
     """Return the user records of a Kinesis record, at least one.
 
     :param data: the record's data.
-    :param partition_key: the record's own partition key, which a record that is no valid aggregate keeps.
+    :param partition_key: the record's own partition key, which a record that is not a valid aggregate keeps.
     """
     return expand_within(data, partition_key, None)[0]
 
 
 def expand_within(data: bytes, partition_key: str, hash_keys: HashKeyRange | None) -> tuple[list[UserRecord], int]:
-    """Return the user records of a Kinesis record that belong to its shard, and how many do not.
+    """Return the user records of a Kinesis record that belong to its shard, and the number of the others.
 
-    Each keeps its sub-sequence number. A record that is no valid aggregate belongs to the shard it lies in.
+    Each keeps its sub-sequence number. A record that is not a valid aggregate belongs to its shard.
 
     :param data: the record's data.
-    :param partition_key: the record's own partition key, which a record that is no valid aggregate keeps.
-    :param hash_keys: those of the shard; None, or all there are, keeps every user record.
+    :param partition_key: the record's own partition key, which a record that is not a valid aggregate keeps.
+    :param hash_keys: the shard's range; None, or the whole range, keeps every user record.
     """
     if not is_aggregated(data):
         return [(0, partition_key, data)], 0
@@ -119,9 +119,9 @@ def expand_within(data: bytes, partition_key: str, hash_keys: HashKeyRange | Non
 
 
 def belonging(hash_keys: HashKeyRange) -> Callable[[str], bool]:
-    """Return what tells whether a partition key belongs to a shard; it remembers the keys it was asked about.
+    """Return a function that checks whether a partition key belongs to a shard; it caches the results.
 
-    :param hash_keys: those of the shard.
+    :param hash_keys: the shard's range.
     """
     known: dict[str, bool] = {}
 
@@ -137,11 +137,11 @@ def belonging(hash_keys: HashKeyRange) -> Callable[[str], bool]:
 def aggregate(records: Sequence[tuple[str, bytes]], explicit_hash_keys: Sequence[str | None] = ()) -> bytes:
     """Return the data of one Kinesis record that carries these user records.
 
-    How much fits into a Kinesis record (1 MiB, unless the stream allows more) is the caller's to watch.
+    The caller must keep within the size of a Kinesis record (1 MiB, unless the stream allows more).
 
     :param records: partition key and data of each, at least one.
-    :param explicit_hash_keys: of each, a decimal number or None; those that are not given have none.
-    :raises ValueError: if there is no record, or a hash key for none.
+    :param explicit_hash_keys: for each record, a decimal number or None; missing ones count as None.
+    :raises ValueError: if there is no record, or there are more hash keys than records.
     """
     if not records:
         raise ValueError("an aggregate needs at least one user record")
@@ -185,7 +185,7 @@ class _Message:
     """An AggregatedRecord.
 
     :param keys: the table of partition keys.
-    :param key_indices: of each user record, where its key stands in the table.
+    :param key_indices: of each user record, the index of its key in the table.
     :param payloads: of each user record.
     :param given_hash_keys: of each user record that has one, by its sub-sequence number.
     """
@@ -197,7 +197,7 @@ class _Message:
 
 
 def _parse(message: bytes) -> _Message:
-    """Parse an AggregatedRecord; its tables of keys may stand before or after the records that use them."""
+    """Parse an AggregatedRecord; its tables of keys may come before or after the records that use them."""
     keys: list[str] = []
     hash_keys: list[int] = []
     hash_key_indices: dict[int, int] = {}
@@ -207,8 +207,8 @@ def _parse(message: bytes) -> _Message:
     position = 0
     while position < size:
         # What producers write: lengths of one or two bytes, and records of an index of one byte and data.
-        # These two branches run for every user record and are written out for speed; all else takes the
-        # general way below.
+        # These two branches run for every user record and are inlined for speed; every other form is
+        # parsed by the general code below.
         tag = message[position]
         length = message[position + 1]
         start = position + 2
@@ -217,7 +217,7 @@ def _parse(message: bytes) -> _Message:
             start += 1
         end = start + length
         if end > size or length > _LONGEST_IN_TWO_BYTES:
-            pass  # malformed, or what was read here is not a whole length
+            pass  # malformed, or the length has more than two bytes
         elif tag == _PARTITION_KEY:
             keys.append(message[start:end].decode())
             position = end

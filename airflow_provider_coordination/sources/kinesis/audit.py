@@ -1,9 +1,9 @@
-"""The audit of a stream's leases: does somebody read every hash key? Pure decisions, no I/O.
+"""The audit of a stream's leases: is every hash key covered? Pure decisions, no I/O.
 
-Every hash key belongs to an unfinished lease at any time, or to a finished shard whose child waits for its other
-parent. What belongs to none is a hole: a lease that is missing. A look at the store is no snapshot, so a hole counts
-once it was seen three times in a row, as in the Kinesis Client Library. Unlike there, the range ends where the largest
-end is, whichever lease was sorted last, and a merge that waits for its second parent is no hole.
+At any time, every hash key belongs to an unfinished lease, or to a finished shard whose child waits for its other
+parent. A range that belongs to neither is a hole: a missing lease. Reading the store is not a snapshot, so a hole
+counts only once it is found three times in a row, as in the Kinesis Client Library. Unlike in that library, the covered
+range ends at the largest end of all leases, and a merge that waits for its second parent is no hole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, S
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
 
 CONFIDENCE = 3
-"""So many times in a row the same hole is seen before anything is done about it."""
+"""How many times in a row the same hole must be found before it is acted on."""
 
 
 class HashRange(NamedTuple):
@@ -32,7 +32,7 @@ class HashRange(NamedTuple):
 
 
 def first_hole(ranges: Iterable[HashRange]) -> HashRange | None:
-    """Return the first range of hash keys that none of these holds; None if they hold all. Overlaps do not matter."""
+    """Return the first range of hash keys that none of these covers; None if they cover all. Overlaps are allowed."""
     return next(_holes(ranges), None)
 
 
@@ -49,18 +49,18 @@ def _holes(ranges: Iterable[HashRange]) -> Iterator[HashRange]:
 def hole_between(leases: Leases, shards: Collection[Shard] = ()) -> HashRange | None:
     """Return the first range of hash keys that is read neither now nor later; None if there is none.
 
-    :param leases: of one stream, finished ones included.
-    :param shards: the listed shards, where there is a listing: it knows the children of finished ones, and ranges.
+    :param leases: of one stream, including finished ones.
+    :param shards: the listed shards, if there is a listing: it has the children of finished shards, and hash ranges.
     """
     return first_hole(found for found in _covered(leases, shards) if found is not None)
 
 
 def holes_between(leases: Leases) -> list[HashRange]:
-    """Return every range of hash keys that is read neither now nor later, as far as the leases alone tell.
+    """Return every range of hash keys that is read neither now nor later, as far as the leases alone show.
 
-    None where they cannot tell: where nothing is left to read, or an unfinished lease does not say its range.
+    Empty if the leases cannot show it: nothing is left to read, or an unfinished lease has no hash range.
 
-    :param leases: of one stream, finished ones included.
+    :param leases: of one stream, including finished ones.
     """
     covered = _covered(leases, ())
     if all(lease.is_finished for lease in leases.values()) or None in covered:
@@ -69,7 +69,7 @@ def holes_between(leases: Leases) -> list[HashRange]:
 
 
 def _covered(leases: Leases, shards: Collection[Shard]) -> list[HashRange | None]:
-    """Return the ranges that are read now or later; None for one that nobody knows."""
+    """Return the ranges that are read now or later; None for an unknown range."""
     listed = {shard.shard_id: shard for shard in shards}
     children = children_by_parent(shards)
     covered = [lease for lease in leases.values() if not lease.is_finished or _waits(lease, leases, children)]
@@ -77,7 +77,7 @@ def _covered(leases: Leases, shards: Collection[Shard]) -> list[HashRange | None
 
 
 def hash_range_of(lease: ShardLease, shard: Shard | None = None) -> HashRange | None:
-    """Return the hash keys of a lease, as it stores them or as its listed shard has them; None if nobody knows."""
+    """Return the hash keys of a lease, from its progress or its listed shard; None if unknown."""
     for source in (lease.progress, shard):
         if source is not None and has_range(source):
             return HashRange(int(source.starting_hash_key), int(source.ending_hash_key))
@@ -85,7 +85,7 @@ def hash_range_of(lease: ShardLease, shard: Shard | None = None) -> HashRange | 
 
 
 def has_range(shard: ShardRange) -> bool:
-    """Return whether it is known which hash keys a shard takes."""
+    """Return whether the hash range of a shard is known."""
     ends = (shard.starting_hash_key, shard.ending_hash_key)
     return all(end.isascii() and end.isdigit() for end in ends) and int(ends[0]) <= int(ends[1])
 
@@ -97,32 +97,32 @@ def with_range_of(progress: ShardProgress, shard: Shard) -> ShardProgress:
 
 @dataclass(frozen=True)
 class HoleTracker:
-    """How often in a row the same hole was seen.
+    """How many times in a row the same hole was found.
 
-    :param hole: the hole, as text; None for none.
-    :param sights: how often.
+    :param hole: the hole, as text; None if there is none.
+    :param sights: the number of times.
     """
 
     hole: str | None = None
     sights: int = 0
 
-    def seeing(self, hole: HashRange | None) -> HoleTracker:
-        """Return it after one more look. Another hole counts from one again."""
+    def after_check(self, hole: HashRange | None) -> HoleTracker:
+        """Return the tracker after one more check. Another hole starts at one again."""
         if hole is None:
             return HoleTracker()
         return HoleTracker(str(hole), self.sights + 1 if self.hole == str(hole) else 1)
 
     @property
     def is_certain(self) -> bool:
-        """Whether the hole is there, and no look at a store that was just changing."""
+        """Whether the hole is confirmed, and not an effect of reading a changing store."""
         return self.sights >= CONFIDENCE
 
 
 def _waits(finished: ShardLease, leases: Leases, listed: Mapping[str, Sequence[Shard]]) -> bool:
     """Return whether a child of a finished shard waits for its other parent.
 
-    That one is not finished yet, or has no lease yet: its hash keys are then those of a shard before it, or a hole of
-    their own. It is not cleaned up, which it would be after its child began.
+    The other parent is not finished, or has no lease yet. In the latter case its hash keys belong to an ancestor, or
+    are a hole of their own. It was not cleaned up, since that happens only after the child is started.
     """
     children: Sequence[ShardRange] = [
         *(finished.progress.children if finished.progress is not None else ()),

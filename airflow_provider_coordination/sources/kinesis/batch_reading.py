@@ -1,14 +1,14 @@
-"""Which records of a shard's pages make one batch: where it begins, what was lost before it, and where it must end.
+"""Which records of a shard's pages make one batch: where it starts, what was lost before it, and where it must end.
 
-A position names the last record that was read, and Kinesis begins in silence at the earliest one it still has where
-that is later. So where data may have been trimmed unread, reading begins with the named record itself: if it is still
-there, nothing after it is lost.
+A position names the last record that was read. If that record is gone, Kinesis silently starts at the earliest record
+that it still has. So if unread data may have been trimmed, reading starts with the named record itself. If the record
+still exists, nothing after it is lost.
 
-What may have been trimmed had arrived before the retention began, and everything that arrived by `delivered_until` is
-delivered: where that is within the retention nothing is lost, whatever became of the named record. So a stream that is
-idle for longer than its retention, but was looked at in that time, is no loss. Where nobody looked for that long, and
-the named record is gone, or the position names none, there may have been records or not, and nothing shows which: that
-counts as a loss. Whether there was one is never left in silence.
+Trimmed records arrived before the start of the retention, and everything that arrived by `delivered_until` is
+delivered. If `delivered_until` is within the retention, nothing is lost, even if the named record is gone. So a stream
+that was idle for longer than its retention is no loss, as long as it was read during that time. If it was not read for
+that long, and the named record is gone or the position names none, nothing shows whether there were records. That
+counts as a loss, and is always reported.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from airflow_provider_coordination.sources.kinesis.pacing import Taken
+from airflow_provider_coordination.sources.kinesis.pacing import RecentReads
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords, ShardPage, microseconds
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position, position_order
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap
 
 LEAST_RETENTION = timedelta(hours=24)
-"""What every stream keeps at least."""
+"""The shortest retention of a stream."""
 SETTLING = timedelta(seconds=3)
-"""After this time everything that had arrived can be read: the service dates its answers in whole seconds, and a record
+"""After this time every record that arrived can be read: the service dates its responses in whole seconds, and a record
 can be read a moment after its arrival."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchStart:
-    """Where a batch begins, and what is known of the records before.
+    """Where a batch starts, and what is known about the records before it.
 
-    :param position: after which.
+    :param position: the batch starts after this position.
     :param delivered_until: nothing that arrived by this instant (aware) is missing; None if unknown.
     :param retention: how long the stream keeps records; None if unknown.
     """
@@ -45,7 +45,7 @@ class BatchStart:
 
     @property
     def kept_for(self) -> timedelta:
-        """How long records are there, at least."""
+        """How long records are kept at least."""
         return self.retention or LEAST_RETENTION
 
     def may_have_lost(self, now: datetime) -> bool:
@@ -54,26 +54,26 @@ class BatchStart:
         :param now: by the clock of the service (aware).
         """
         if self.delivered_until is None:
-            # Of a number, nobody knows how old it is; all other positions ask for what there is.
+            # The age of a sequence number is unknown; all other positions mean "what still exists".
             return parse_position(self.position).sequence_number is not None
         return self.delivered_until < now - self.kept_for
 
     def is_inclusive(self, now: datetime) -> bool:
-        """Return whether to begin with the record that the position names, to see whether it is still there.
+        """Return whether to start with the record that the position names, to see whether it still exists.
 
-        :param now: by our own clock (aware).
+        :param now: by the local clock (aware).
         """
         position = parse_position(self.position)
-        # Long before it can be lost: the clocks may differ.
+        # Well before it can be lost, since the clocks may differ.
         return position.sequence_number is not None and (
             position.has_record_ahead or self.may_have_lost(now + self.kept_for / 2)
         )
 
 
 class DataLostError(Exception):
-    """Data was gone before it was read.
+    """Data was lost before it was read.
 
-    :param gap: which.
+    :param gap: the lost range.
     """
 
     def __init__(self, gap: Gap) -> None:
@@ -84,11 +84,11 @@ class DataLostError(Exception):
 class BatchReading:
     """One batch while it is read.
 
-    :param start: where it begins.
-    :param inclusive: whether the pages begin with the record that the start names.
-    :param stop: where it has to end: a sequence number, of whose record all belongs to it, or an instant, before the
-        first record that arrived then or later; None for nowhere.
-    :param reads_on: whether to read on behind data that is lost.
+    :param start: where it starts.
+    :param inclusive: whether the pages start with the record that the start names.
+    :param stop: where it must end: after the record of a sequence number, or before the first record that arrived at
+        an instant or later; None for no end.
+    :param reads_on: whether to continue after data that is lost.
     """
 
     def __init__(
@@ -109,21 +109,21 @@ class BatchReading:
         self.end_of_shard = False
         """Whether the shard has nothing after the batch."""
         self.children: tuple[ChildShard, ...] = ()
-        """The shards it continues in."""
+        """The child shards."""
         self.read_until: datetime | None = None
         """Everything that arrived before this instant is read."""
         self.millis_behind_latest: int | None = None
-        """What the service said of the last page."""
+        """The value that the service returned with the last page."""
         self.next_iterator: str | None = None
-        """Kinesis' own, which goes on behind the batch; None if nobody knows one."""
-        self.taken: Taken = ()
-        """What was read of the shard, by the monotonic clock."""
+        """The Kinesis iterator after the batch; None if unknown."""
+        self.recent_reads: RecentReads = ()
+        """The recent reads of the shard, by the monotonic clock."""
         self.throttled = 0
-        """How many reads were refused for what others read."""
+        """The number of reads that were throttled because of other readers."""
 
     @property
-    def begins_at_stop(self) -> bool:
-        """Whether nothing can be in the batch: it would begin where it has to end, or behind that."""
+    def starts_at_stop(self) -> bool:
+        """Whether the batch must be empty: it would start at or after the position where it must end."""
         begins, stop = self._position, self._stop
         if stop is None or (begins.timestamp is None) != (stop.timestamp is None):
             return False
@@ -131,22 +131,22 @@ class BatchReading:
 
     @property
     def after(self) -> int | None:
-        """The sub-sequence number up to which user records of the first Kinesis record were read before."""
+        """The sub-sequence number up to which user records of the first Kinesis record were already read."""
         return self._position.sub_sequence_number if self.gap is None else None
 
     def of(self, pages: Iterable[ShardPage]) -> Iterator[KinesisRecords]:
-        """Yield the records of each page that belong to the batch, perhaps none, until it has to end.
+        """Yield the records of each page that belong to the batch, until it must end; a page may have none.
 
-        All that the batch says of itself includes what was yielded last, so the caller may stop anywhere.
+        The attributes of the batch include what was yielded last, so the caller may stop at any time.
 
         :param pages: of the shard, from the start on.
-        :raises DataLostError: if data is lost and it does not read on.
+        :raises DataLostError: if data is lost and `reads_on` is False.
         """
         for page in pages:
             self.throttled += page.throttled
             self.millis_behind_latest = page.millis_behind_latest
             self.next_iterator = page.next_iterator
-            self.taken = page.taken
+            self.recent_reads = page.recent_reads
             records = self._begun(page, KinesisRecords.of(page.records))
             stop = self._stop_index(records)
             if stop is not None:
@@ -164,7 +164,7 @@ class BatchReading:
                 return
 
     def _begun(self, page: ShardPage, records: KinesisRecords) -> KinesisRecords:
-        """Return what of a page lies after the start, once it is known whether anything was lost in between."""
+        """Return the records of a page that lie after the start; detect a loss on the first page with data."""
         if self._is_begun or not (records or page.end_of_shard or page.is_drained):
             return records
         self._is_begun = True
@@ -181,10 +181,10 @@ class BatchReading:
     def _gap_before(self, page: ShardPage, records: KinesisRecords) -> Gap:
         hours = self._start.kept_for.total_seconds() / 3600
         if self._position.sub_sequence_number is not None:
-            reason = "the record that the position lies in is trimmed, with what of it was not read"
+            reason = "the record that the position lies in is trimmed, with its unread user records"
         elif self._position.sequence_number is not None:
-            gone = "is trimmed, or never was" if self._position.is_before else "is trimmed"
-            reason = f"the record at the position {gone} (records are kept for {hours:g} h); more may be"
+            gone = "is trimmed, or never existed" if self._position.is_before else "is trimmed"
+            reason = f"the record at the position {gone} (records are kept for {hours:g} h); more may be lost"
         else:
             reason = f"nothing was read for longer than records are kept ({hours:g} h); some may be trimmed"
         return Gap(
@@ -201,7 +201,7 @@ class BatchReading:
         return None if self._stop is None else self._stop.timestamp
 
     def _stop_index(self, records: KinesisRecords) -> int | None:
-        """Return how many of the records belong to the batch, if it ends with them; None if it does not."""
+        """Return how many of the records belong to the batch, if it ends within them; otherwise None."""
         if self._stop is None or not records:
             return None
         if self._stop.sequence_number is not None:

@@ -1,8 +1,8 @@
-"""What the end of a batch means to a shard: its checkpoint moves, or the shard is finished and its children follow.
+"""The end of a shard's batch: its checkpoint moves, or the shard is finished and its children follow.
 
-A child of a merge has two parents, and its partition must not exist before both are COMPLETED. Whoever finishes the
-second parent creates it; the transaction holds only if the other parent is still as it was read, so two parents that
-finish in the same moment cannot both leave the child to the other.
+A child of a merge has two parents, and its partition must not exist before both are COMPLETED. The worker that
+finishes the second parent creates it. The transaction fails if the other parent has changed since it was read. So two
+parents that finish at the same moment cannot both leave the child to the other.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ log = logging.getLogger(__name__)
 
 
 class ShardBatches(LandedBatches):
-    """How shards keep their batches."""
+    """The batches of shards."""
 
     def __init__(self) -> None:
         super().__init__(ShardProgress)
 
-    def followed(
+    def with_followers(
         self, settlement: Settlement, partition: Partition, before: ShardProgress, after: ShardProgress, lookup: Lookup
     ) -> Settlement:
-        """See `LandedBatches.followed`: the children of a finished shard follow it once no parent is unfinished."""
+        """See `LandedBatches.with_followers`: children follow once all their parents are finished."""
         if not after.is_followed:
             return settlement
         parents = _other_parents(partition.partition_key, after, lookup)
@@ -49,7 +49,7 @@ class ShardBatches(LandedBatches):
 def _first(
     before: ShardProgress, parent: ShardProgress, child: ChildShard, others: Mapping[str, Partition | None]
 ) -> Mapping[str, Any]:
-    # It was born after the last record that its parent is known to hold, so nothing in it is older.
+    # The child is younger than the last known record of its parent, so none of its records is older.
     known = [before.delivered_until, *(batch.last_arrival for batch in before.landed)]
     checkpoint, epoch = start_of_child([parent, *_readable(others.get(name) for name in child.parent_shard_ids)])
     return ShardProgress.first(
@@ -81,7 +81,7 @@ def _is_ready(child: ChildShard, finished: str, parents: Mapping[str, Partition 
             continue
         parent = parents[name]
         if parent is None:
-            # Whether it is gone or was never seen, only a listing can tell: shard sync decides.
+            # Only a listing shows whether it is gone or was never known, so shard sync decides.
             log.warning("child shard %s waits for shard sync: its parent %s has no partition", child.shard_id, name)
             return False
         if parent.status is not PartitionStatus.COMPLETED:

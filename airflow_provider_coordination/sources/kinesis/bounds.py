@@ -1,8 +1,8 @@
-"""Bounded reads: the part of streams that is read, after which there is nothing left to do.
+"""Bounded reads: a fixed part of streams is read, and then the partitions are COMPLETED.
 
-Bounds are two instants, which hold for every shard that took records between them, or two sequence numbers of each of
-some shards. The bounds of a shard are kept with its partition: its start is where it begins, and its end is
-`ShardProgress.end`. So whoever reads the partition stops exactly there, and it is COMPLETED.
+Bounds are two instants, which apply to every shard that received records between them, or two sequence numbers for each
+of some shards. They are stored in the shard's progress, as `ShardProgress.start` and `ShardProgress.end`. So every
+reader of the partition stops exactly there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ShardBounds:
-    """What is read of one shard.
+    """The part of one shard that is read.
 
     :param shard_id: the shard.
     :param start: the sequence number of the first Kinesis record, a decimal number.
@@ -37,11 +37,11 @@ class ShardBounds:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What is read of streams.
+    """The part of streams that is read.
 
-    :param start: what arrived at this instant (aware) or later; None for all that the streams keep.
-    :param end: what arrived before this instant (aware); None where `shards` are given.
-    :param shards: the shards of the only stream, each with its sequence numbers; none where instants are given.
+    :param start: read records that arrived at this instant (aware) or later; None for all that the streams keep.
+    :param end: read records that arrived before this instant (aware); None if `shards` are given.
+    :param shards: the shards of the only stream, each with its sequence numbers; empty if instants are given.
     """
 
     start: datetime | None = None
@@ -57,26 +57,28 @@ class Bounds:
         names = list(streams)
         if self.shards and len(names) > 1:
             raise ConfigurationError(
-                f"KinesisStreams: field 'bounds' gives sequence numbers, which are of one stream, and field 'streams' "
-                f"names {len(names)}: read each stream as a source of its own"
+                f"KinesisStreams: field 'bounds' gives sequence numbers, which belong to one stream, but field "
+                f"'streams' names {len(names)}; read each stream as a source of its own"
             )
         for shard in self.shards:
             if int(shard.start) > int(shard.end):
                 raise ConfigurationError(
                     f"KinesisStreams: field 'bounds': shard {shard.shard_id!r} starts at {shard.start}, after its end "
-                    f"{shard.end}: exchange the two"
+                    f"{shard.end}; exchange the two"
                 )
         if not self.shards and self.end is None:
-            raise ConfigurationError("KinesisStreams: field 'bounds': 'end' is missing: give where reading ends")
+            raise ConfigurationError(
+                "KinesisStreams: field 'bounds': 'end' is missing; give the instant where reading ends"
+            )
         if self.start is not None and self.end is not None and self.start > self.end:
             raise ConfigurationError(
-                f"KinesisStreams: field 'bounds': 'start' is {_text(self.start)}, after 'end', {_text(self.end)}: "
+                f"KinesisStreams: field 'bounds': 'start' is {_text(self.start)}, after 'end', {_text(self.end)}; "
                 "exchange the two"
             )
 
     @property
     def name(self) -> str:
-        """What distinguishes these bounds from others: part of the name of a source, and known to its shard sync."""
+        """The name of these bounds: part of the name of a source, and stored by its shard sync."""
         if self.end is not None:
             return f"{TRIM_HORIZON if self.start is None else _text(self.start)}--{_text(self.end)}"
         ranges = sorted((shard.shard_id, int(shard.start), int(shard.end)) for shard in self.shards)
@@ -84,7 +86,7 @@ class Bounds:
 
     @property
     def start_position(self) -> str | None:
-        """Where every shard begins at the earliest; None for its beginning, or if each has its own."""
+        """The earliest start of every shard; None for the start of the shard, or if each has its own."""
         return None if self.start is None else at_timestamp(self.start)
 
     @property
@@ -94,22 +96,22 @@ class Bounds:
 
 
 def check_kept(stream: StreamDescription, bounds: Bounds, on_data_loss: str) -> None:
-    """Check that a stream still keeps what arrived between two instants; log what it does not, if that is to go on.
+    """Check that a stream still keeps the records between two instants; log what is lost if reading continues.
 
-    :param on_data_loss: `"fail"`, or `"reset"` to go on with what is left.
-    :raises ConfigurationError: if it does not keep it, and that is not to go on.
+    :param on_data_loss: `"fail"`, or `"reset"` to continue with what is left.
+    :raises ConfigurationError: if records are lost and `on_data_loss` is `"fail"`.
     """
     lost = None if bounds.start is None or bounds.end is None else trimmed_part(stream, bounds.start, bounds.end)
     if lost is None:
         return
-    lost = f"{lost}, and {bounds.name} asks for it"
+    lost = f"{lost}, but is within the bounds {bounds.name}"
     if on_data_loss == "fail":
-        raise ConfigurationError(f"{lost}; begin later, or go on with what is left by on_data_loss='reset'")
+        raise ConfigurationError(f"{lost}; start later, or continue with what is left by on_data_loss='reset'")
     log.error("data loss: %s", lost)
 
 
 def trimmed_part(stream: StreamDescription, start: datetime, end: datetime) -> str | None:
-    """Return which part of what arrived between two instants (aware) a stream has trimmed; None if it keeps all."""
+    """Return a sentence about the trimmed part of the records between two instants (aware); None if all are kept."""
     if start >= end:
         return None
     kept_from = (stream.described_at or datetime.now(UTC)) - timedelta(hours=stream.retention_hours)
@@ -130,9 +132,9 @@ def bounded_shards(
 
     :param described: the stream.
     :param listed: all its shards.
-    :param on_data_loss: what becomes of a shard that is not listed: `"fail"`, or `"reset"` to leave it out.
+    :param on_data_loss: what happens to a shard that is not listed: `"fail"`, or `"reset"` to leave it out.
     :param now: the present instant (aware).
-    :raises ConfigurationError: if the stream has no such shard, or a shard no such number.
+    :raises ConfigurationError: if the stream does not have a shard, or a shard does not have a number.
     """
     shards = {shard.shard_id: shard for shard in listed}
     first = {}
@@ -157,31 +159,31 @@ def bounded_shards(
 def beginning_at(
     described: StreamDescription, listed: Mapping[str, Shard], shard: Shard, number: str, now: datetime
 ) -> tuple[str, datetime | None]:
-    """Return the position to read from, to begin with a sequence number, and since when nothing may be missing there.
+    """Return the position for a read that starts with a sequence number, and since when nothing may be missing there.
 
-    No record has the number with which a shard begins, so its presence cannot show that nothing before it is lost.
+    No record has a shard's starting sequence number, so that number cannot show that nothing before it is lost.
 
     :param described: the stream.
     :param listed: all its shards, by name.
     :param shard: one of them.
     :param number: of the first Kinesis record.
     :param now: the present instant (aware).
-    :returns: the position, and an instant (aware) at which the shard had all its records; None if unknown.
+    :returns: the position, and an instant (aware) at which the shard still had all its records; None if unknown.
     """
     is_beginning = int(number) == int(shard.starting_sequence_number)
     owed_since = _young_since(described, now)
     if owed_since is None and is_beginning and any(parent in listed for parent in shard.parent_shard_ids):
-        owed_since = now  # a shard is listed until its last record expires: its child still has its first one
+        owed_since = now  # a shard is listed until its last record expires, so its child still has its first record
     return TRIM_HORIZON if is_beginning and owed_since else at_sequence_number(number), owed_since
 
 
 def _report_missing(stream: str, wanted: ShardBounds, on_data_loss: str) -> None:
     lost = (
-        f"stream {stream!r} has no shard {wanted.shard_id!r}, of which field 'bounds' asks for {wanted.start} to "
-        f"{wanted.end}: it expired with its records, or never was"
+        f"stream {stream!r} has no shard {wanted.shard_id!r}, for which field 'bounds' gives {wanted.start} to "
+        f"{wanted.end}: it expired with its records, or never existed"
     )
     if on_data_loss == "fail":
-        raise ConfigurationError(f"{lost}; correct its name, or leave it out, also by on_data_loss='reset'")
+        raise ConfigurationError(f"{lost}; correct its name, remove it, or set on_data_loss='reset' to leave it out")
     log.error("data loss: %s", lost)
 
 
@@ -190,13 +192,15 @@ def _check_numbers(stream: str, shard: Shard, wanted: ShardBounds) -> None:
     for field, number in (("start", wanted.start), ("end", wanted.end)):
         if int(number) < first or (last and int(number) > last):
             raise ConfigurationError(
-                f"field 'bounds': {field} {number} is none of shard {shard.shard_id!r} of stream {stream!r}, whose "
-                f"sequence numbers begin at {first}" + (f" and end at {last}" if last else "") + "; give one of its own"
+                f"field 'bounds': {field} {number} is not in shard {shard.shard_id!r} of stream {stream!r}, whose "
+                f"sequence numbers begin at {first}"
+                + (f" and end at {last}" if last else "")
+                + "; give one in this range"
             )
 
 
 def _young_since(described: StreamDescription, now: datetime) -> datetime | None:
-    """Return since when a stream has records (aware), if it is too young to have lost one."""
+    """Return the creation time of a stream (aware) if it is too young to have lost a record; otherwise None."""
     created = datetime.fromtimestamp(described.creation_epoch, UTC)
     kept_since = (described.described_at or now) - timedelta(hours=described.retention_hours)
     return created if created > kept_since else None

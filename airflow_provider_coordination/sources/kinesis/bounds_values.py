@@ -1,4 +1,4 @@
-"""The bounds of a stream's read, as people give them."""
+"""Parsing the bounds of a bounded read."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ EXAMPLE = (
 
 
 def bounds_value(given: Any) -> Bounds | None:
-    """Return the bounds of a read; None if it has none.
+    """Parse the bounds of a read; None means no bounds.
 
-    :param given: an object with `start` and `end`: both instants (aware), of which the start may be `TRIM_HORIZON`, or
-        both objects with a sequence number for each shard.
-    :raises ConfigurationError: if it is something else, or they do not fit together.
+    :param given: an object with `start` and `end`. Both are instants (aware), where `start` may be `TRIM_HORIZON`, or
+        both are objects with a sequence number for each shard.
+    :raises ConfigurationError: if it has another form, or start and end do not match.
     """
     if given in (None, "", "None") or isinstance(given, Bounds):
         return given or None
@@ -40,7 +40,7 @@ def bounds_value(given: Any) -> Bounds | None:
     first, last = None if from_earliest else _instant("start", start), _instant("end", end)
     if first is not None and first >= last:
         raise ConfigurationError(
-            f"{FIELD}: 'start' must be before 'end'; got {str(start)!r} and {str(end)!r}: exchange the two"
+            f"{FIELD}: 'start' must be before 'end'; got {str(start)!r} and {str(end)!r}; exchange the two"
         )
     return Bounds(start=first, end=last)
 
@@ -49,11 +49,13 @@ def _of_shards(start: Mapping[Any, Any], end: Mapping[Any, Any]) -> Bounds:
     if only := sorted(set(map(str, start)) ^ set(map(str, end))):
         named = "start" if only[0] in map(str, start) else "end"
         raise ConfigurationError(
-            f"{FIELD}: 'start' and 'end' must name the same shards, and only {named!r} names {only[0]!r}: give "
+            f"{FIELD}: 'start' and 'end' must name the same shards, but only {named!r} names {only[0]!r}; give "
             "it both, or leave it out"
         )
     if not start:
-        raise ConfigurationError(f"{FIELD} names no shard; got {{}}: give each shard its sequence numbers")
+        raise ConfigurationError(
+            f"{FIELD} must name at least one shard; got {{}}; give each shard its sequence numbers"
+        )
     return Bounds(
         shards=tuple(
             ShardBounds(

@@ -1,4 +1,4 @@
-"""What streams of Kinesis give, by the published limits of the service and what it says of the streams."""
+"""The capacity of Kinesis streams, from the published limits of the service and the description of the streams."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from airflow_provider_coordination.sources.kinesis.pacing import READ_BYTES_PER_
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 
 WRITTEN_BYTES_PER_SECOND = 2**20
-"""A shard takes 1 MiB a second, or 1,000 records."""
+"""A shard accepts 1 MiB or 1,000 records a second."""
 
 
 def capacity_of(settings: Mapping[str, Any]) -> Capacity:
-    """Return what any shard gives that is read as these settings say, and how long every stream keeps it at least."""
-    is_sent = bool(settings.get("consumer_name"))
+    """Return the limits of a shard that is read with these settings, and the least retention of a stream."""
+    uses_fan_out = bool(settings.get("consumer_name"))
     return Capacity(
         retention=LEAST_RETENTION,
         read_bytes_per_second=READ_BYTES_PER_SECOND,
-        is_shared=not is_sent,
+        is_shared=not uses_fan_out,
         written_bytes_per_second=WRITTEN_BYTES_PER_SECOND,
-        reads_per_second=0.0 if is_sent else 1 / READ_INTERVAL_SECONDS,
+        reads_per_second=0.0 if uses_fan_out else 1 / READ_INTERVAL_SECONDS,
     )
 
 
 def extent_of(client: KinesisClient, streams: Sequence[str]) -> tuple[int, timedelta]:
-    """Return how many shards of streams take records, and how long the one keeps them that does so least.
+    """Return the number of open shards of the streams, and the shortest retention among the streams.
 
-    :raises SourceError: if the service does not answer, or a stream is not there.
-    :raises ConfigurationError: if it does not let us ask.
+    :raises SourceError: if the service is unavailable, or a stream does not exist.
+    :raises ConfigurationError: if access is denied.
     """
     described = [describe_stream(client, name, ready_within_seconds=0) for name in streams]
     retention = min(timedelta(hours=each.retention_hours) for each in described)

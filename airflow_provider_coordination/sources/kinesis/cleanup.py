@@ -1,9 +1,9 @@
-"""Which leases of a stream are of no use any more, and what was lost with those that are. Pure decisions, no I/O.
+"""Which leases of a stream are no longer needed, and what was lost with expired ones. Pure decisions, no I/O.
 
-A finished shard's lease is kept until its children are under way: until then it is what says that they may be read,
-and that the shard must not be read again. Afterwards the children's leases say the same. The rules are those of the
-Kinesis Client Library, but for three of its surprises: a shard without known children is not deleted before it has
-expired; a child at LATEST does not exist here; and a lease that expired unread is not deleted in silence.
+A finished shard's lease is kept until its children are started. Until then it shows that they may be read, and that the
+shard must not be read again. Afterwards the children's leases show the same. The rules are those of the Kinesis Client
+Library, with three exceptions: a lease without known children is not deleted before its shard has expired; there is no
+child at LATEST; and the loss of a lease that expired unread is reported.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from airflow_provider_coordination.sources.kinesis.progress import ChildShard, G
 from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, ShardLease
 from airflow_provider_coordination.sources.kinesis.shards import Shard
 
-CHILDREN_STARTED = "finished, and all its children are under way"
+CHILDREN_STARTED = "finished, and all its children are started"
 EXPIRED = "finished, and the stream no longer has the shard"
 
 
 def removable(leases: Leases, shards: Sequence[Shard], *, completed_by: datetime) -> list[ShardLease]:
-    """Return the leases of finished shards whose children are all under way, ancestors first.
+    """Return the leases of finished shards whose children are all started, ancestors first.
 
-    A lease is only listed after its parents', and must only be deleted once theirs are: a lease that is left without
-    one below it and with one above it would be taken for missing.
+    A lease must only be deleted after its parents' leases. If a parent's lease stayed without it, the lease would
+    count as missing.
 
     :param leases: of one stream.
-    :param shards: every listed shard of it.
-    :param completed_by: only those that were completed by this instant (aware).
+    :param shards: every listed shard of the stream.
+    :param completed_by: only leases that were completed by this instant (aware).
     """
     listed = {shard.shard_id: shard for shard in shards}
     children = children_by_parent(shards)
@@ -39,7 +39,7 @@ def removable(leases: Leases, shards: Sequence[Shard], *, completed_by: datetime
         generation = [
             leases[name]
             for name in left
-            if _is_worked_off(leases[name], completed_by)
+            if _is_old_finished(leases[name], completed_by)
             and left.isdisjoint(_parents(leases[name], listed))
             and _all_started(_children(leases[name], children), leases)
         ]
@@ -52,10 +52,10 @@ def removable(leases: Leases, shards: Sequence[Shard], *, completed_by: datetime
 def expired_finished(
     leases: Leases, shards: Sequence[Shard], *, now: datetime, retention: timedelta
 ) -> list[ShardLease]:
-    """Return the leases of finished shards that the stream cannot hold any more.
+    """Return the leases of finished shards that must have expired.
 
-    A closed shard is listed for as long as its last record is kept, so one that was completed longer ago has expired.
-    One whose child waits for another parent is kept: it says that the child need not wait for it.
+    A closed shard is listed as long as its last record is kept, so a shard that was completed longer ago has expired.
+    A lease is kept if a child waits for another parent: it shows that the child need not wait for this one.
 
     :param now: by the service's clock (aware).
     :param retention: how long the stream keeps records.
@@ -66,17 +66,17 @@ def expired_finished(
         lease
         for name, lease in sorted(leases.items())
         if name not in listed
-        and _is_worked_off(lease, now - retention)
+        and _is_old_finished(lease, now - retention)
         and all(child.shard_id in leases for child in children.get(name, ()))
     ]
 
 
 def vanished(leases: Leases, shards: Iterable[Shard], *, now: datetime, retention: timedelta) -> list[ShardLease]:
-    """Return the unfinished leases whose shard the stream may not have any more.
+    """Return the unfinished leases whose shard the stream may no longer have.
 
-    A shard cannot expire while it takes records, nor within the retention afterwards: neither in a stream that is
-    younger than its retention, nor after it was read within that time. What is left may still be the fault of the
-    listing: ask for the shard itself.
+    A shard cannot expire while it receives records, nor within the retention after that. So it has not expired if the
+    stream is younger than its retention, or if the shard was read within that time. The listing may still be wrong
+    about the others: query each shard.
 
     :param now: by the service's clock (aware).
     :param retention: how long the stream keeps records.
@@ -89,16 +89,16 @@ def vanished(leases: Leases, shards: Iterable[Shard], *, now: datetime, retentio
         if name not in listed
         and not lease.is_finished
         and lease.progress is not None
-        and not lease.progress.is_ended  # everything was read: what is landed can still be delivered
+        and not lease.progress.is_ended  # everything was read, and landed batches can still be delivered
         and datetime.fromtimestamp(lease.key.creation_epoch, UTC) <= expired_by
         and not (lease.is_started and (lease.progress.delivered_until or expired_by) > expired_by)
     ]
 
 
 def gap_after(progress: ShardProgress, reason: str, *, until: datetime | None, found_at: datetime) -> Gap:
-    """Return the gap that a shard leaves which is gone before its end was read.
+    """Return the gap of a shard that is gone before its end was read.
 
-    :param until: the shard held nothing that arrived later (aware).
+    :param until: the shard has no record that arrived after this instant (aware).
     """
     return Gap(
         after=progress.landed_position,
@@ -111,22 +111,22 @@ def gap_after(progress: ShardProgress, reason: str, *, until: datetime | None, f
 
 
 def with_loss(progress: ShardProgress, gap: Gap) -> ShardProgress:
-    """Return a progress with this gap, once, however often and by whomever it is noticed."""
+    """Return a progress with this gap; a gap that is already recorded is not added again."""
     if any(_is_same(known, gap) for known in progress.gaps):
         return progress
     return progress.with_gap(gap)
 
 
 def without_loss(progress: ShardProgress) -> ShardProgress:
-    """Return a progress without the gap that says that the rest of the shard is gone, which turned out to be wrong."""
+    """Return a progress without the gap for the lost rest of the shard, which turned out to be wrong."""
     rest = (progress.landed_position, None)
     return replace(progress, gaps=tuple(gap for gap in progress.gaps if (gap.after, gap.before) != rest))
 
 
 def ended(progress: ShardProgress, shards: Iterable[Shard] = ()) -> ShardProgress:
-    """Return a progress that says that nothing more will be read of the shard; what is landed stays to be delivered.
+    """Return a progress whose shard is not read any further; landed batches are still delivered.
 
-    :param shards: the listed ones: its children follow as if its end had been read.
+    :param shards: the listed shards: its children follow as if its end had been read.
     """
     children = tuple(
         ChildShard(
@@ -141,7 +141,7 @@ def ended(progress: ShardProgress, shards: Iterable[Shard] = ()) -> ShardProgres
     return replace(progress, is_ended=True, children=children)
 
 
-def _is_worked_off(lease: ShardLease, completed_by: datetime) -> bool:
+def _is_old_finished(lease: ShardLease, completed_by: datetime) -> bool:
     return lease.is_finished and lease.progress is not None and lease.partition.priority <= completed_by
 
 

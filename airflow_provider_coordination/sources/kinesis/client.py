@@ -1,4 +1,4 @@
-"""The calls to Kinesis, and the client that makes them."""
+"""The client of Kinesis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_provider_coordination.aws import CONNECTIONS_PER_CLIENT, READ_TIMEO
 
 
 class KinesisClient(Protocol):
-    """The calls this package makes; the client of boto3 has them."""
+    """The calls that this package makes; boto3's client implements them."""
 
     @property
     def meta(self) -> Any:
@@ -17,7 +17,7 @@ class KinesisClient(Protocol):
         ...
 
     def describe_stream_summary(self, **request: Any) -> Mapping[str, Any]:
-        """Return what a stream is and in which state."""
+        """Return the description and status of a stream."""
         ...
 
     def list_shards(self, **request: Any) -> Mapping[str, Any]:
@@ -25,7 +25,7 @@ class KinesisClient(Protocol):
         ...
 
     def get_shard_iterator(self, **request: Any) -> Mapping[str, Any]:
-        """Return where to begin reading."""
+        """Return an iterator for a position of a shard."""
         ...
 
     def get_records(self, **request: Any) -> Mapping[str, Any]:
@@ -33,7 +33,7 @@ class KinesisClient(Protocol):
         ...
 
     def describe_stream_consumer(self, **request: Any) -> Mapping[str, Any]:
-        """Return what a registered consumer is and in which state."""
+        """Return the description and status of a registered consumer."""
         ...
 
     def register_stream_consumer(self, **request: Any) -> Mapping[str, Any]:
@@ -41,7 +41,7 @@ class KinesisClient(Protocol):
         ...
 
     def subscribe_to_shard(self, **request: Any) -> Mapping[str, Any]:
-        """Let a shard's records be sent, for five minutes at most."""
+        """Subscribe to a shard's records, for five minutes at most."""
         ...
 
 
@@ -52,10 +52,10 @@ def kinesis_client(
 ) -> KinesisClient:
     """Return a client of Kinesis; see `aws_client`.
 
-    :param settings: where Kinesis is and who asks.
-    :param connections: how many are kept at most for the next calls.
-    :param read_timeout_seconds: how long the next bytes of an answer are waited for.
-    :raises ConfigurationError: if no region is known, or the endpoint is no URL.
+    :param settings: the endpoint and the credentials.
+    :param connections: how many open connections are kept at most.
+    :param read_timeout_seconds: how long to wait for the next bytes of a response.
+    :raises ConfigurationError: if no region is known, or the endpoint is not a URL.
     """
     client: KinesisClient = aws_client(
         settings, "kinesis", connections=connections, read_timeout_seconds=read_timeout_seconds

@@ -1,4 +1,4 @@
-"""The columns that every record of a shard has; those who ask for them need no pyarrow."""
+"""The names of the columns of a shard's records, in a module that does not import pyarrow."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ RECORD_COLUMNS = (
     "data",
     "_batch_id",
 )
-"""In the order in which they are landed; `docs/columns.md` describes them."""
+"""The columns in the order in which they are landed; `docs/columns.md` describes them."""

@@ -1,7 +1,7 @@
-"""What can go wrong with a stream, and the one place that knows botocore's errors.
+"""The errors of streams; the only module that translates botocore's errors for Kinesis.
 
-Everything a person must put right is a `ConfigurationError`; everything else is a `SourceError`, which
-concerns one stream or shard and never stops the others.
+Every error that a user must fix is a `ConfigurationError`. Every other error is a `SourceError`, which concerns one
+stream or shard and does not stop the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_coordination.aws import ACCESS_CODES, wrong_clock
+from airflow_provider_coordination.aws import ACCESS_CODES, clock_error
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     CoordinationError,
@@ -35,7 +35,7 @@ class AccessDeniedError(ConfigurationError):
 
 
 class StreamGoneError(SourceError):
-    """The stream that a partition belongs to was deleted since; another one may have its name."""
+    """The stream of a partition was deleted; another stream may have its name."""
 
 
 class StreamNotReadyError(SourceError):
@@ -47,7 +47,7 @@ class ShardNotFoundError(SourceError):
 
 
 class ExpiredIteratorError(SourceError):
-    """A shard iterator was not used in time; the reader asks for a new one."""
+    """A shard iterator was not used in time; the reader requests a new one."""
 
 
 class PositionRefusedError(SourceError):
@@ -55,7 +55,7 @@ class PositionRefusedError(SourceError):
 
 
 class KinesisUnavailableError(SourceError):
-    """Kinesis did not answer, or went on refusing with an error that passes, beyond every retry."""
+    """Kinesis did not respond, or a temporary error persisted after every retry."""
 
 
 class QuotaExceededError(KinesisUnavailableError):
@@ -63,21 +63,21 @@ class QuotaExceededError(KinesisUnavailableError):
 
 
 class IncompleteListingError(KinesisUnavailableError):
-    """The listed shards do not take every hash key once, as those of any instant do."""
+    """The listed shards do not cover every hash key exactly once, as the shards of one instant do."""
 
 
 class ThrottledError(KinesisUnavailableError):
-    """A shard is read more than it allows; by whom, Kinesis does not say."""
+    """A shard is read more than its limits allow; Kinesis does not report by whom."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """What was being asked, so that an error can name it.
+    """The call that failed, for the error.
 
     :param stream: the stream's name.
     :param region: the region of the client.
     :param endpoint_url: where the client sends its calls.
-    :param shard_id: the shard, where the call is about one.
+    :param shard_id: the shard, if the call concerns one.
     """
 
     stream: str
@@ -95,8 +95,8 @@ def kinesis_errors(client: Any, stream: str, shard_id: str | None = None) -> Ite
     """Raise botocore's errors of the enclosed calls as errors of this package.
 
     :param client: the Kinesis client that makes the calls.
-    :param stream: the stream they are about.
-    :param shard_id: the shard they are about, if one.
+    :param stream: the stream that they concern.
+    :param shard_id: the shard that they concern, if any.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -111,7 +111,7 @@ def translated(error: Exception, call: Call) -> CoordinationError:
     """Return this package's error for one of botocore's.
 
     :param error: a `BotoCoreError` or `ClientError`.
-    :param call: what was being asked.
+    :param call: the call that failed.
     """
     from botocore import exceptions
 
@@ -119,56 +119,58 @@ def translated(error: Exception, call: Call) -> CoordinationError:
         return _refusal(error, call)
     if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
         return MissingCredentialsError(
-            f"{call}: {_sentence(error)}; give access_key_id and secret_access_key, or credentials where"
-            " the AWS SDK looks for them (environment, shared file, instance role)"
+            f"{call}: {_sentence(error)}; give access_key_id and secret_access_key, or provide credentials"
+            " in the AWS default credential chain (environment, shared file, instance role)"
         )
     if isinstance(error, (exceptions.CredentialRetrievalError, exceptions.TokenRetrievalError)):
-        return AccessDeniedError(f"{call}: credentials could not be fetched: {_sentence(error)}; check their provider")
+        return AccessDeniedError(
+            f"{call}: credentials could not be fetched: {_sentence(error)}; check the credential provider"
+        )
     if isinstance(error, exceptions.ParamValidationError):
         return ConfigurationError(f"{call}: {_sentence(error)}; check the stream's name")
     return KinesisUnavailableError(
-        f"{call}: no usable answer: {_sentence(error)}; check endpoint_url, region and the network"
+        f"{call}: no valid response: {_sentence(error)}; check endpoint_url, region and the network"
     )
 
 
 def _refusal(error: ClientError, call: Call) -> CoordinationError:
     code = str(error.response.get("Error", {}).get("Code", ""))
-    said = _sentence(error)
+    message = _sentence(error)
     if error.operation_name.startswith("AssumeRole"):
         return AccessDeniedError(
-            f"{call}: the role cannot be assumed: {said}; check role_arn, external_id and its trust"
+            f"{call}: the role cannot be assumed: {message}; check role_arn, external_id and the role's trust policy"
         )
     if code == "ResourceNotFoundException":
-        return _not_found(call, said)
-    if (clock := wrong_clock(error.response)) is not None:
-        return AccessDeniedError(f"{call}: {clock}: {said}; let NTP set the clock there")
+        return _not_found(call, message)
+    if (clock := clock_error(error.response)) is not None:
+        return AccessDeniedError(f"{call}: {clock}: {message}; set the clock of that machine with NTP")
     if code in ACCESS_CODES or (code.startswith("KMS") and code != "KMSThrottlingException"):
         return AccessDeniedError(
-            f"{call}: access refused: {said}; check the credentials, their policy and the stream's key"
+            f"{call}: access denied: {message}; check the credentials, their policy and the stream's KMS key"
         )
     if code == "ExpiredIteratorException":
-        return ExpiredIteratorError(f"{call}: {said}")
+        return ExpiredIteratorError(f"{call}: {message}")
     if code == "ResourceInUseException":
-        return StreamNotReadyError(f"{call}: {said}; try again when the stream is ACTIVE")
+        return StreamNotReadyError(f"{call}: {message}; try again when the stream is ACTIVE")
     if code in _BAD_REQUEST_CODES and call.shard_id is None:
-        return ConfigurationError(f"{call}: {said}; check the stream's name")
+        return ConfigurationError(f"{call}: {message}; check the stream's name")
     if code in _BAD_REQUEST_CODES:
-        return PositionRefusedError(f"{call}: {said}; was the position stored for another stream of this name?")
+        return PositionRefusedError(f"{call}: {message}; was the position stored for another stream of this name?")
     unavailable = KinesisUnavailableError
     if code == "LimitExceededException":
         unavailable = QuotaExceededError
     elif code == "ProvisionedThroughputExceededException":
         unavailable = ThrottledError
-    return unavailable(f"{call}: {said}; it went on failing after every retry")
+    return unavailable(f"{call}: {message}; every retry failed")
 
 
-def _not_found(call: Call, said: str) -> CoordinationError:
+def _not_found(call: Call, message: str) -> CoordinationError:
     if call.shard_id is None:
         return StreamNotFoundError(
             f"stream '{call.stream}' does not exist in region {call.region} at {call.endpoint_url}:"
             " check its name, the region, the account of the credentials and endpoint_url, or create it"
         )
-    return ShardNotFoundError(f"{call}: gone: {said}; was the stream deleted, or the shard trimmed?")
+    return ShardNotFoundError(f"{call}: not found: {message}; was the stream deleted, or the shard trimmed?")
 
 
 def _sentence(error: Exception) -> str:

@@ -1,6 +1,6 @@
-"""Enhanced fan-out: Kinesis sends a shard's records to a registered consumer, who has 2 MiB a second of its own.
+"""Enhanced fan-out: Kinesis pushes a shard's records to a registered consumer, which has its own 2 MiB a second.
 
-A consumer belongs to a stream and is shared by everybody who reads under its name, each shard by one at a time. It is
+A consumer belongs to a stream. All readers that use its name share it, and each shard has one reader at a time. It is
 registered at its first use and stays registered.
 """
 
@@ -24,7 +24,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     ThrottledError,
     kinesis_errors,
 )
-from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords, ShardPage, child_of, records_of
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
 from airflow_provider_coordination.sources.kinesis.reader import (
@@ -41,11 +41,11 @@ log = logging.getLogger(__name__)
 READY_WITHIN_SECONDS = 60.0
 STATUS_POLL_SECONDS = 1.0
 TAKEN_PAUSE_SECONDS = 1.0
-"""For five seconds Kinesis refuses to let one subscription follow another."""
+"""For five seconds after a subscription, Kinesis refuses another one."""
 WAITED_SECONDS = 0.05
-"""An event that was waited for so long has just been sent; one that was there at once may have been for a while."""
+"""An event after at least this wait was sent just now; an event without a wait may be older."""
 ON_ITS_WAY = timedelta(seconds=1)
-"""How old an event may be, at most, that has just arrived."""
+"""The greatest age of an event that was sent just now."""
 
 
 def ensure_consumer(
@@ -55,25 +55,25 @@ def ensure_consumer(
     consumer_name: str,
     *,
     ready_within_seconds: float = READY_WITHIN_SECONDS,
-    patience: Patience | None = None,
+    retry: RetryBudget | None = None,
 ) -> str:
-    """Return the ARN of a stream's consumer, registering it if it is missing, once it is ACTIVE.
+    """Return the ARN of a stream's consumer once it is ACTIVE; register the consumer if it does not exist.
 
-    Anybody may do so at any time: of several who register the same name one does, and all wait. As in the Kinesis
-    Client Library, the consumer is never deregistered.
+    Several workers may call this at the same time: one registers the consumer, and all wait. As in the Kinesis Client
+    Library, the consumer is never deregistered.
 
     :param client: as `kinesis_client` returns it.
     :param stream_name: the stream, for errors.
     :param stream_arn: its ARN.
     :param consumer_name: the consumer.
     :param ready_within_seconds: how long to wait at most until it is ACTIVE.
-    :param patience: the clock, and how to wait.
-    :raises StreamNotFoundError: if there is no such stream.
-    :raises ConfigurationError: if the stream has as many consumers as it may have.
+    :param retry: the clock, and how to wait.
+    :raises StreamNotFoundError: if the stream does not exist.
+    :raises ConfigurationError: if the stream already has the greatest number of consumers.
     :raises StreamNotReadyError: if the consumer is not ACTIVE after that time.
     """
-    patience = patience or Patience()
-    give_up_at = patience.clock.monotonic() + ready_within_seconds
+    retry = retry or RetryBudget()
+    give_up_at = retry.clock.monotonic() + ready_within_seconds
     status = "missing"
     while True:
         try:
@@ -88,14 +88,14 @@ def ensure_consumer(
         except StreamNotFoundError:
             status = "missing"
             _register(client, stream_name, stream_arn, consumer_name)
-        except QuotaExceededError as error:  # of describing, which the fleet shares
+        except QuotaExceededError as error:  # the quota of describe calls, which the fleet shares
             log.info("consumer %s of stream %s: %s; trying again", consumer_name, stream_name, error)
-        if patience.clock.monotonic() >= give_up_at:
+        if retry.clock.monotonic() >= give_up_at:
             raise StreamNotReadyError(
                 f"stream '{stream_name}': consumer '{consumer_name}' is {status} after {ready_within_seconds:g} s; "
                 "try again when it is ACTIVE, or leave consumer_name out to read by polling"
             )
-        patience.sleep(STATUS_POLL_SECONDS)
+        retry.sleep(STATUS_POLL_SECONDS)
 
 
 def _register(client: KinesisClient, stream_name: str, stream_arn: str, consumer_name: str) -> None:
@@ -103,11 +103,11 @@ def _register(client: KinesisClient, stream_name: str, stream_arn: str, consumer
         with kinesis_errors(client, stream_name):
             client.register_stream_consumer(StreamARN=stream_arn, ConsumerName=consumer_name)
     except StreamNotReadyError:
-        return  # another worker was first
+        return  # another worker registered it first
     except QuotaExceededError as error:
         raise ConfigurationError(
-            f"stream '{stream_name}': consumer '{consumer_name}' cannot be registered: {error}; deregister one that is "
-            "not used any more, name one that is registered in consumer_name, or leave it out to read by polling"
+            f"stream '{stream_name}': consumer '{consumer_name}' cannot be registered: {error}; deregister a consumer "
+            "that is no longer used, set consumer_name to a registered one, or leave it out to read by polling"
         ) from error
     log.info("consumer %s registered with stream %s", consumer_name, stream_name)
 
@@ -120,31 +120,31 @@ def subscribe_shard(
     start: str,
     *,
     inclusive: bool = False,
-    patience: Patience | None = None,
+    retry: RetryBudget | None = None,
 ) -> Generator[ShardPage]:
-    """Yield what a shard sends, until its end; on an open shard that is never, and the caller stops and closes it.
+    """Yield the pages that a shard pushes, until its end. An open shard has no end: the caller stops and closes it.
 
-    The pages are those of `read_shard`. A subscription that ends, after five minutes or with an error that passes, is
-    followed by another one from where it ended. While another subscription of the same consumer and shard is in the way
-    it is waited for, until the patience ends.
+    The pages are those of `read_shard`. When a subscription ends, after five minutes or with a temporary error, another
+    one continues where it ended. If another subscription of the same consumer and shard exists, it waits for it until
+    the retry budget ends.
 
     :param client: as `reading_client` or `kinesis_client` returns it; may be shared by threads.
     :param consumer_arn: the registered consumer.
     :param stream_name: the stream, for errors.
     :param shard_id: the shard.
-    :param start: the position before the first record wanted. One that lies in an aggregated record begins with that
-        record, whole.
-    :param inclusive: begin with the record of the start's sequence number itself, if it is still there.
-    :param patience: how long to go on trying.
-    :raises ValueError: if `start` is no position.
-    :raises ConfigurationError: while reading, if there is no such consumer.
+    :param start: the position before the first record. If it lies inside an aggregated record, reading starts with
+        that whole record.
+    :param inclusive: start with the record of the start's sequence number itself, if it still exists.
+    :param retry: how long to retry.
+    :raises ValueError: if `start` is not a position.
+    :raises ConfigurationError: while reading, if the consumer does not exist.
     :raises ShardNotFoundError: while reading, if the shard or its stream is gone.
-    :raises PositionRefusedError: while reading, if the position is not one of this shard.
-    :raises KinesisUnavailableError: while reading, if subscribing went on failing.
+    :raises PositionRefusedError: while reading, if the position is not in this shard.
+    :raises KinesisUnavailableError: while reading, if subscribing failed after every retry.
     """
     position = parse_position(start)
     inclusive = inclusive or position.has_record_ahead
-    subscribing = _Subscribing(client, consumer_arn, stream_name, shard_id, position, inclusive, patience or Patience())
+    subscribing = _Subscribing(client, consumer_arn, stream_name, shard_id, position, inclusive, retry or RetryBudget())
     return subscribing.pages()
 
 
@@ -157,7 +157,7 @@ class _Subscribing:
         shard_id: str,
         start: Position,
         inclusive: bool,
-        patience: Patience,
+        retry: RetryBudget,
     ) -> None:
         self._client = client
         self._consumer_arn = consumer_arn
@@ -166,7 +166,7 @@ class _Subscribing:
         self._position = start
         self._last_record = Position()
         self._inclusive = inclusive
-        self._patience = patience
+        self._retry = retry
         self._failures = 0
 
     def pages(self) -> Generator[ShardPage]:
@@ -174,14 +174,14 @@ class _Subscribing:
             try:
                 subscription = self._subscribe()
             except PositionRefusedError as error:
-                now = ahead_of_service(error, self._position, self._patience.clock.now())
+                now = ahead_of_service(error, self._position, self._retry.clock.now())
                 if now is None:
                     raise
-                self._patience.sleep(FUTURE_POLL_SECONDS)
+                self._retry.sleep(FUTURE_POLL_SECONDS)
                 yield _nothing(now, millis_behind_latest=0)
                 continue
             if subscription is None:
-                yield _nothing(self._patience.clock.now(), millis_behind_latest=None)
+                yield _nothing(self._retry.clock.now(), millis_behind_latest=None)
                 return
             events, since = subscription
             try:
@@ -189,16 +189,16 @@ class _Subscribing:
                     yield page
                     if page.end_of_shard:
                         return
-            except (KinesisUnavailableError, StreamNotReadyError) as error:  # the latter if another one took over
+            except (KinesisUnavailableError, StreamNotReadyError) as error:  # the latter if another reader took over
                 self._again(error)
             finally:
                 events.close()
 
     def _subscribe(self) -> tuple[Any, datetime] | None:
-        """Return a subscription's events and since when it holds; None if there was no time to get one."""
-        taken = 0
+        """Return a subscription's events and its start; None if the time was over."""
+        refusals = 0
         while True:
-            asked_at = self._patience.clock.now()
+            requested_at = self._retry.clock.now()
             try:
                 with self._errors():
                     response = self._client.subscribe_to_shard(
@@ -206,23 +206,23 @@ class _Subscribing:
                         ShardId=self._shard_id,
                         StartingPosition=starting_position(self._position, inclusive=self._inclusive),
                     )
-                return response["EventStream"], service_time(response, asked_at)
+                return response["EventStream"], service_time(response, requested_at)
             except ShardNotFoundError:
                 self._require_consumer()
                 raise
             except (StreamNotReadyError, QuotaExceededError, ThrottledError) as error:
-                taken += 1
+                refusals += 1
                 log.info("%s; trying again", error)
-                if self._patience.until is None and taken >= self._patience.attempts:
-                    raise KinesisUnavailableError(f"{error}; {taken} attempts to subscribe failed") from error
-                if not self._patience.pause(3, longest=TAKEN_PAUSE_SECONDS):
+                if self._retry.until is None and refusals >= self._retry.attempts:
+                    raise KinesisUnavailableError(f"{error}; {refusals} attempts to subscribe failed") from error
+                if not self._retry.pause(3, longest=TAKEN_PAUSE_SECONDS):
                     return None
             except KinesisUnavailableError as error:
                 self._again(error)
 
     def _events(self, events: Any, since: datetime) -> Iterator[ShardPage]:
         """Yield the pages of one subscription."""
-        clock = self._patience.clock
+        clock = self._retry.clock
         begun, known_at = clock.monotonic(), since
         iterator = iter(events)
         while True:
@@ -240,54 +240,54 @@ class _Subscribing:
             check_order(records, self._last_record, inclusive=False, of=self._stream)
             if arrived - asked >= WAITED_SECONDS:
                 known_at = max(known_at, since + timedelta(seconds=arrived - begun) - ON_ITS_WAY)
-            goes_on_at = body.get("ContinuationSequenceNumber")
-            self._go_on(records, goes_on_at)
+            continues_at = body.get("ContinuationSequenceNumber")
+            self._advance(records, continues_at)
             yield ShardPage(
                 records=records,
                 millis_behind_latest=body.get("MillisBehindLatest"),
-                end_of_shard=not goes_on_at,
+                end_of_shard=not continues_at,
                 children=tuple(child_of(child) for child in body.get("ChildShards") or ()),
                 read_at=known_at,
             )
 
-    def _go_on(self, records: KinesisRecords, goes_on_at: str | None) -> None:
-        """Note where another subscription would begin."""
+    def _advance(self, records: KinesisRecords, continues_at: str | None) -> None:
+        """Record where another subscription would start."""
         if records:
             self._position = self._last_record = Position(sequence_number=records.last.sequence_number)
             self._inclusive = False
-        elif goes_on_at and self._position.sequence_number is not None and not self._inclusive:
-            # Before the first record the start itself holds: it may lie ahead, or name a record that has to be found.
-            self._position = Position(sequence_number=goes_on_at)
+        elif continues_at and self._position.sequence_number is not None and not self._inclusive:
+            # Before the first record, the start itself is kept: it may be in the future, or name a record to find.
+            self._position = Position(sequence_number=continues_at)
 
     def _again(self, error: SourceError) -> None:
-        """Wait after something that passes; give up if it does not."""
+        """Wait after a temporary error; raise it once the retries are used up."""
         self._failures += 1
         log.info("%s; subscribing again", error)
-        if self._failures >= self._patience.attempts or not self._patience.pause(self._failures):
+        if self._failures >= self._retry.attempts or not self._retry.pause(self._failures):
             raise error
 
     def _require_consumer(self) -> None:
-        """Tell a consumer that is gone from a shard that is."""
+        """Raise an error if the consumer is gone, and not the shard."""
         try:
             with kinesis_errors(self._client, self._stream):
                 self._client.describe_stream_consumer(ConsumerARN=self._consumer_arn)
         except StreamNotFoundError as error:
             raise ConfigurationError(
-                f"stream '{self._stream}': there is no consumer {self._consumer_arn} any more: the next job registers "
+                f"stream '{self._stream}': consumer {self._consumer_arn} no longer exists; the next job registers "
                 "it again, unless the stream was deleted"
             ) from error
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise the errors of a call, or of the events that it lets be sent, as those of this package."""
+        """Raise the errors of a call, or of its events, as errors of this package."""
         from urllib3.exceptions import HTTPError
 
         try:
             with kinesis_errors(self._client, self._stream, self._shard_id):
                 yield
-        except HTTPError as error:  # of the connection, while events are read
+        except HTTPError as error:  # the connection broke while events were read
             raise KinesisUnavailableError(
-                f"stream '{self._stream}' shard '{self._shard_id}': the subscription broke off: {error}"
+                f"stream '{self._stream}' shard '{self._shard_id}': the subscription was interrupted: {error}"
             ) from error
 
 

@@ -1,7 +1,7 @@
-"""Pages of records without botocore's parsing, which is most of what reading costs.
+"""Pages of records without botocore's parsing, which is the largest cost of reading.
 
-A page is decoded with msgspec. Where that is missing, or where an answer is not what it should be, botocore parses as
-ever, and `pages` makes the same of it.
+A page is decoded with msgspec. If msgspec is not installed, or a response is not as expected, botocore parses the page,
+and `pages` makes the same result of it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords
 
 COLUMNS = "FastRecords"
-"""Under this name an answer carries the records of its page."""
+"""The field of a response with the records of its page."""
 
 
 def page_decoder() -> Callable[[bytes], Mapping[str, Any]] | None:
-    """Return what makes an answer of a page's JSON, or None where msgspec is not installed.
+    """Return a function that decodes a page's JSON into a response, or None if msgspec is not installed.
 
-    It raises `ValueError` for what is no page.
+    The function raises `ValueError` for a body that is not a page.
     """
     try:
         import msgspec
@@ -55,7 +55,7 @@ def page_decoder() -> Callable[[bytes], Mapping[str, Any]] | None:
 
 
 def _listed(records: Sequence[Any]) -> KinesisRecords:
-    return KinesisRecords.listed(
+    return KinesisRecords.from_lists(
         sequence_numbers=[record.SequenceNumber for record in records],
         partition_keys=[record.PartitionKey for record in records],
         arrivals=[round(record.ApproximateArrivalTimestamp * 1_000_000) for record in records],

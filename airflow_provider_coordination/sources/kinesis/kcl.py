@@ -1,12 +1,16 @@
-"""What the leases of the Kinesis Client Library become here. Pure decisions, no I/O.
+"""Importing leases of the Kinesis Client Library: the decision what each lease becomes. Pure decisions, no I/O.
 
-The rule: no record is lost and none is delivered twice without being told. Whatever cannot be carried over exactly is
-refused, shard by shard, with the reason and the way out. A checkpoint inside an aggregated record is carried over as it
-is: the user records up to and including its sub-sequence number are processed. LATEST becomes the instant of the
-import: the library, started again, would skip what is there as well, but here nothing is skipped that arrives from then
-on. A shard that has no lease, but a descendant that has one, was worked off and cleaned up: it becomes COMPLETED, as
-the library itself takes it. A shard that nothing was read from and whose parent is not finished gets no partition: it
-gets one when its parent is finished, as always here.
+The rule: no record is lost, and none is delivered twice without a notice. A lease that cannot be imported exactly is
+refused, with the reason and the remedy; other shards do not depend on it.
+
+- A checkpoint inside an aggregated record is imported as it is: the user records up to and including its sub-sequence
+  number are processed.
+- LATEST becomes the instant of the import. After a restart, the library would also skip what is in the stream by then,
+  but here nothing is skipped that arrives later.
+- A shard without a lease, but with a leased descendant, was finished and cleaned up. It becomes COMPLETED, as the
+  library itself treats it.
+- A shard that was not read yet and has an unfinished parent gets no partition now. It gets one when its parent is
+  finished, as usual.
 """
 
 from __future__ import annotations
@@ -31,32 +35,32 @@ from airflow_provider_coordination.sources.kinesis.positions import Position, at
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import Shard, StreamDescription
 
-WRONG_STREAM = "make sure that the lease table is that of this very stream, and not of an earlier one of its name"
+WRONG_STREAM = "check that the lease table belongs to this stream, and not to an earlier stream of the same name"
 
 
-class Becomes(StrEnum):
-    """What becomes of a lease."""
+class ImportOutcome(StrEnum):
+    """What a lease becomes."""
 
     PARTITION = "partition"
-    """A partition, read on from the checkpoint."""
+    """A partition that is read from the checkpoint on."""
     COMPLETED = "COMPLETED"
     """A finished partition."""
     LATER = "later"
-    """Nothing now; a partition by itself, once its parents are finished or the shards are synced."""
+    """Nothing now; it becomes a partition later, once its parents are finished or the shards are synced."""
     NOTHING = "nothing"
-    """Nothing, and nothing is missing."""
+    """Nothing, and no data is missing."""
     REFUSED = "refused"
-    """Nothing: it cannot be carried over exactly."""
+    """Nothing: it cannot be imported exactly."""
     LOST = "lost"
-    """Nothing: what the application had not read cannot be read any more."""
+    """Nothing: the data that the application had not read is gone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointRecord:
-    """What the stream holds at a lease's checkpoint.
+    """The record in the stream at a lease's checkpoint.
 
-    :param user_records: how many user records the Kinesis record carries; None if the stream no longer has it.
-    :param problem: why that could not be told; None if it could.
+    :param user_records: the number of user records in the Kinesis record; None if the stream no longer has it.
+    :param problem: why the record could not be determined; None if it could.
     """
 
     user_records: int | None = None
@@ -65,43 +69,45 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardPlan:
-    """What becomes of one shard.
+    """What one shard becomes.
 
-    :param shard_id: the shard; the whole lease key where that names something else.
-    :param kcl_checkpoint: where the Kinesis Client Library stands, as it writes it.
-    :param becomes: what it becomes.
-    :param progress: of its partition; for a refused shard, with which it is parked if the others are imported.
-    :param note: what a person should know, such as why it is refused.
-    :param remedy: the way out of a refusal.
+    :param shard_id: the shard; the whole lease key if it does not name a shard.
+    :param kcl_checkpoint: the checkpoint of the Kinesis Client Library, as the library writes it.
+    :param outcome: what the shard becomes.
+    :param progress: the progress of its partition. A refused shard is parked with it if the others are imported.
+    :param note: a note for the user, such as why it is refused.
+    :param remedy: what to do about a refusal.
     """
 
     shard_id: str
     kcl_checkpoint: str
-    becomes: Becomes
+    outcome: ImportOutcome
     progress: ShardProgress | None = None
     note: str = ""
     remedy: str = ""
 
     @property
     def is_refused(self) -> bool:
-        """Whether something would be missing, or doubled, if the import went on without it."""
-        return self.becomes in (Becomes.REFUSED, Becomes.LOST)
+        """Whether records would be lost or duplicated if the import continued without it."""
+        return self.outcome in (ImportOutcome.REFUSED, ImportOutcome.LOST)
 
     @property
     def is_from_now_on(self) -> bool:
-        """Whether it was at LATEST, and is read from the instant of the import on."""
-        began = self.progress.checkpoint if self.progress is not None and self.becomes is Becomes.PARTITION else ""
+        """Whether its lease was at LATEST, so that it is read from the instant of the import on."""
+        began = (
+            self.progress.checkpoint if self.progress is not None and self.outcome is ImportOutcome.PARTITION else ""
+        )
         return self.kcl_checkpoint == LATEST and began.startswith(AT_TIMESTAMP)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportPlan:
-    """What becomes of the leases of a stream.
+    """What the leases of a stream become.
 
     :param stream: the stream.
     :param shards: one entry for each lease of the stream and each listed shard, in the order of their names.
-    :param other_streams: how many leases of other streams the table holds.
-    :param other_items: how many items that are no leases, by their kind.
+    :param other_streams: the number of leases of other streams in the table.
+    :param other_items: the number of items that are not leases, by kind.
     """
 
     stream: StreamDescription
@@ -111,21 +117,21 @@ class ImportPlan:
 
     @property
     def refused(self) -> tuple[ShardPlan, ...]:
-        """What cannot be carried over exactly."""
+        """The shards that cannot be imported exactly."""
         return tuple(shard for shard in self.shards if shard.is_refused)
 
     @property
     def from_now_on(self) -> tuple[ShardPlan, ...]:
-        """The shards that were at LATEST, and are read from the instant of the import on."""
+        """The shards whose leases were at LATEST, so that they are read from the instant of the import on."""
         return tuple(shard for shard in self.shards if shard.is_from_now_on)
 
 
 def checkpoints_to_look_up(
     table: LeaseTable, stream: StreamDescription, shards: Sequence[Shard], *, account: str | None = None
 ) -> dict[str, str]:
-    """Return the shards, with their checkpoints, of which the record at the checkpoint must be looked at.
+    """Return the checkpoints, by shard, whose record must be read from the stream.
 
-    :param table: what the lease table holds.
+    :param table: the lease table.
     :param stream: the stream as it is now.
     :param shards: what ListShards returned.
     :param account: as for `plan_import`.
@@ -150,17 +156,17 @@ def plan_import(
     unread_from_trim_horizon: bool = False,
     unread_since: datetime | None = None,
 ) -> ImportPlan:
-    """Decide what becomes of each lease.
+    """Decide what each lease becomes.
 
-    :param table: what the lease table holds.
+    :param table: the lease table.
     :param stream: the stream as it is now.
     :param shards: what ListShards returned, every shard still listed.
-    :param records: what the stream holds at the checkpoints of `checkpoints_to_look_up`, by shard.
-    :param now: the instant of the import (aware): where the shards of LATEST leases begin.
-    :param account: whose stream it is, in a table of leases of several accounts; None if there is but one.
+    :param records: the records in the stream at the checkpoints of `checkpoints_to_look_up`, by shard.
+    :param now: the instant of the import (aware), where the shards of LATEST leases start.
+    :param account: the account of the stream, if the table has leases of several accounts; None if it has one.
     :param unread_from_trim_horizon: read the shards of LATEST and AT_TIMESTAMP leases from their earliest record on.
-    :param unread_since: the instant (aware) that the application was configured with: where the shards of AT_TIMESTAMP
-        leases begin.
+    :param unread_since: the instant (aware) that the application was configured with, where the shards of AT_TIMESTAMP
+        leases start.
     :raises ConfigurationError: if the table holds leases of streams of this name in several accounts.
     """
     own = StreamLeases.of(table, stream, account)
@@ -191,45 +197,45 @@ class _Planner:
     unread_since: datetime | None
 
     def leased(self, lease: KclLease) -> ShardPlan:
-        """Return what becomes of a shard that has a lease."""
+        """Return the plan for a shard that has a lease."""
         shard = self.listed.get(lease.shard_id)
         plan = self._gone(lease) if shard is None else self._present(lease, shard)
         if lease.pending_checkpoint and lease.checkpoint != SHARD_END:
-            prepared = f"the prepared checkpoint {lease.pending_checkpoint} is ignored: it was never made"
+            prepared = f"the prepared checkpoint {lease.pending_checkpoint} is ignored: it was never completed"
             return replace(plan, note="; ".join(filter(None, (plan.note, prepared))))
         return plan
 
     def unleased(self, shard: Shard) -> ShardPlan:
-        """Return what becomes of a listed shard that has no lease."""
+        """Return the plan for a listed shard that has no lease."""
         if shard.shard_id not in self._ancestors:
             return ShardPlan(
                 shard_id=shard.shard_id,
                 kcl_checkpoint="no lease",
-                becomes=Becomes.LATER,
+                outcome=ImportOutcome.LATER,
                 note="read from its earliest record on, when its parents are finished or the shards are synced",
             )
         return ShardPlan(
             shard_id=shard.shard_id,
             kcl_checkpoint="no lease",
-            becomes=Becomes.COMPLETED,
+            outcome=ImportOutcome.COMPLETED,
             progress=self._finished(shard, shard.parent_shard_ids, self._children(shard.shard_id, ())),
-            note="worked off and cleaned up: a shard that came from it has a lease",
+            note="finished and cleaned up: a shard that came from it has a lease",
         )
 
     def unreadable(self, item: UnreadableItem) -> ShardPlan:
-        """Return what becomes of a lease that cannot be understood."""
+        """Return the plan for a lease that cannot be parsed."""
         shard = self.listed.get(shard_of(item))
         return ShardPlan(
             shard_id=shard.shard_id if shard else item.lease_key,
             kcl_checkpoint="unreadable",
-            becomes=Becomes.REFUSED,
+            outcome=ImportOutcome.REFUSED,
             progress=ShardProgress.first(self.stream.name, shard) if shard else None,
             note=f"its item is damaged: {item.problem}",
-            remedy="restore it; without an item the shard counts as unread",
+            remedy="restore it; without an item, the shard counts as unread",
         )
 
     def doubtful(self, lease: KclLease) -> ShardPlan:
-        """Return what becomes of a lease of which it cannot be told whether it still counts."""
+        """Return the plan for a lease that may be outdated."""
         shard = None if lease.shard_id in self.own.by_shard else self.listed.get(lease.shard_id)
         plan = _refused_lease(
             lease,
@@ -239,16 +245,16 @@ class _Planner:
         return replace(plan, progress=ShardProgress.first(self.stream.name, shard) if shard else None)
 
     def _gone(self, lease: KclLease) -> ShardPlan:
-        """Return what becomes of a lease whose shard the stream no longer lists."""
+        """Return the plan for a lease whose shard the stream no longer lists."""
         if lease.checkpoint != SHARD_END:
             return _plan(
                 lease,
-                Becomes.LOST,
-                note="the stream no longer has the shard: what was not read of it cannot be read any more",
+                ImportOutcome.LOST,
+                note="the stream no longer has the shard: its unread records are gone",
                 remedy="import the others with --partial",
             )
         if lease.hash_key_range is None:
-            return _plan(lease, Becomes.NOTHING, note="finished, and the stream no longer has the shard")
+            return _plan(lease, ImportOutcome.NOTHING, note="finished, and the stream no longer has the shard")
         first, last = map(str, lease.hash_key_range)
         progress = ShardProgress(
             stream=self.stream.name,
@@ -259,17 +265,17 @@ class _Planner:
             children=self._children(lease.shard_id, lease.child_shard_ids),
             is_ended=True,
         )
-        return _plan(lease, Becomes.COMPLETED, progress, note="the stream no longer has the shard")
+        return _plan(lease, ImportOutcome.COMPLETED, progress, note="the stream no longer has the shard")
 
     def _present(self, lease: KclLease, shard: Shard) -> ShardPlan:
-        """Return what becomes of a lease whose shard the stream lists."""
+        """Return the plan for a lease whose shard the stream lists."""
         parked = ShardProgress.first(self.stream.name, shard)
         contradiction = _contradiction(lease, shard)
         if contradiction:
-            return _plan(lease, Becomes.REFUSED, parked, note=contradiction, remedy=WRONG_STREAM)
+            return _plan(lease, ImportOutcome.REFUSED, parked, note=contradiction, remedy=WRONG_STREAM)
         if lease.checkpoint == SHARD_END:
             children = self._children(lease.shard_id, lease.child_shard_ids)
-            return _plan(lease, Becomes.COMPLETED, self._finished(shard, _parents(lease, shard), children))
+            return _plan(lease, ImportOutcome.COMPLETED, self._finished(shard, _parents(lease, shard), children))
         first = replace(parked, parent_shard_ids=_parents(lease, shard))
         if lease.is_at_sequence_number:
             return self._begun(lease, first)
@@ -280,45 +286,47 @@ class _Planner:
         at_checkpoint = replace(first, checkpoint=lease.checkpoint)
         if record.problem:
             return _plan(
-                lease, Becomes.REFUSED, first,
-                note=f"the record at its checkpoint cannot be told apart: {record.problem}", remedy=_FINISH_THE_BATCH,
+                lease, ImportOutcome.REFUSED, first,
+                note=f"the record at its checkpoint cannot be determined: {record.problem}", remedy=_FINISH_THE_BATCH,
             )  # fmt: skip
         if record.user_records is None:
-            note = "the stream no longer has the record at the checkpoint, and perhaps not all that followed"
-            return _plan(lease, Becomes.PARTITION, at_checkpoint, note=note)
+            note = "the stream no longer has the record at the checkpoint; later records may be missing too"
+            return _plan(lease, ImportOutcome.PARTITION, at_checkpoint, note=note)
         if lease.sub_sequence_number < record.user_records - 1:
             inside = Position(lease.checkpoint, lease.sub_sequence_number)
             note = (
                 f"inside an aggregated record: {lease.sub_sequence_number + 1} of its {record.user_records} user "
                 "records are processed"
             )
-            return _plan(lease, Becomes.PARTITION, replace(first, checkpoint=str(inside)), note=note)
-        return _plan(lease, Becomes.PARTITION, at_checkpoint)
+            return _plan(lease, ImportOutcome.PARTITION, replace(first, checkpoint=str(inside)), note=note)
+        return _plan(lease, ImportOutcome.PARTITION, at_checkpoint)
 
     def _unread(self, lease: KclLease, first: ShardProgress) -> ShardPlan:
         waits_for = [p for p in first.parent_shard_ids if p in self.listed and not self.own.is_finished(p)]
         if waits_for:
-            return _plan(lease, Becomes.LATER, note=f"gets its partition when {' and '.join(waits_for)} is finished")
+            return _plan(
+                lease, ImportOutcome.LATER, note=f"gets its partition when {' and '.join(waits_for)} is finished"
+            )
         if lease.checkpoint == TRIM_HORIZON:
-            return _plan(lease, Becomes.PARTITION, first)
+            return _plan(lease, ImportOutcome.PARTITION, first)
         if self.unread_from_trim_horizon:
-            note = f"read from its earliest record on, as you said, and not from {lease.checkpoint}"
-            return _plan(lease, Becomes.PARTITION, first, note=note)
+            note = f"read from its earliest record on, as requested, and not from {lease.checkpoint}"
+            return _plan(lease, ImportOutcome.PARTITION, first, note=note)
         if lease.checkpoint == LATEST:
-            note = "what arrived before and is not checkpointed is not read"
-            return _plan(lease, Becomes.PARTITION, self._since(first, self.now), note=note)
+            note = "records that arrived earlier and are not checkpointed are not read"
+            return _plan(lease, ImportOutcome.PARTITION, self._since(first, self.now), note=note)
         if self.unread_since is not None:
-            note = "as you said; the lease does not tell from when on it is read"
-            return _plan(lease, Becomes.PARTITION, self._since(first, self.unread_since), note=note)
+            note = "read from the given instant on; the lease does not store one"
+            return _plan(lease, ImportOutcome.PARTITION, self._since(first, self.unread_since), note=note)
         return _plan(
-            lease, Becomes.REFUSED, first,
-            note="nothing is checkpointed yet, and from when on it is read the lease does not tell",
-            remedy="give the instant that the application is configured with as --at-timestamp, or read all of it with "
-            "--unread-from-trim-horizon",
+            lease, ImportOutcome.REFUSED, first,
+            note="nothing is checkpointed yet, and the lease does not store the instant from which it is read",
+            remedy="give the instant that the application is configured with as --at-timestamp, or read the whole "
+            "shard with --unread-from-trim-horizon",
         )  # fmt: skip
 
     def _since(self, first: ShardProgress, instant: datetime) -> ShardProgress:
-        # Where nothing from the instant on can be gone yet, a later loss is noticed by it.
+        # If nothing since the instant can be gone yet, the instant shows a later loss.
         is_kept = self.now - instant < timedelta(hours=self.stream.retention_hours)
         return replace(first, checkpoint=at_timestamp(instant), delivered_until=instant if is_kept else None)
 
@@ -332,7 +340,7 @@ class _Planner:
         )
 
     def _children(self, shard_id: str, named: Sequence[str]) -> tuple[ChildShard, ...]:
-        """Return the shards that a finished one continues in, as far as anything tells about them."""
+        """Return the children of a finished shard, as far as they are known."""
         names = {*named, *(s.shard_id for s in self.listed.values() if shard_id in s.parent_shard_ids)}
         return tuple(child for name in sorted(names) if (child := self._child(name, shard_id)))
 
@@ -372,14 +380,12 @@ def _contradiction(lease: KclLease, shard: Shard) -> str | None:
     """Return how a lease and the shard of its name differ; None if they can be the same."""
     hash_keys = (int(shard.starting_hash_key), int(shard.ending_hash_key))
     if lease.hash_key_range not in (None, hash_keys):
-        return f"the lease says hash keys {_span(lease.hash_key_range)}, the stream {_span(hash_keys)}"
+        return f"the lease has the hash keys {_span(lease.hash_key_range)}, the stream {_span(hash_keys)}"
     parents = set(lease.parent_shard_ids)
     if parents and shard.parent_shard_ids and parents != set(shard.parent_shard_ids):
-        return (
-            f"the lease says it came from {', '.join(sorted(parents))}, the stream {', '.join(shard.parent_shard_ids)}"
-        )
+        return f"the lease has the parents {', '.join(sorted(parents))}, the stream {', '.join(shard.parent_shard_ids)}"
     if lease.checkpoint == SHARD_END and shard.is_open:
-        return "the lease says the shard has ended, but it is open"
+        return "the lease has ended, but the shard is open"
     if lease.is_at_sequence_number and int(lease.checkpoint) < int(shard.starting_sequence_number):
         return f"its checkpoint lies before the first sequence number of the shard, {shard.starting_sequence_number}"
     return None
@@ -390,18 +396,18 @@ def _span(hash_keys: tuple[int, int] | None) -> str:
 
 
 def _parents(lease: KclLease, shard: Shard) -> tuple[str, ...]:
-    # The same ones, where both tell; the stream's listing keeps their order.
+    # If both name the parents, they are the same; the stream's listing keeps their order.
     return shard.parent_shard_ids or lease.parent_shard_ids
 
 
 def _plan(
-    lease: KclLease, becomes: Becomes, progress: ShardProgress | None = None, *, note: str = "", remedy: str = ""
+    lease: KclLease, outcome: ImportOutcome, progress: ShardProgress | None = None, *, note: str = "", remedy: str = ""
 ) -> ShardPlan:
     sub_sequence = f"/{lease.sub_sequence_number}" if lease.is_at_sequence_number and lease.sub_sequence_number else ""
     return ShardPlan(
         shard_id=lease.shard_id,
         kcl_checkpoint=lease.checkpoint + sub_sequence,
-        becomes=becomes,
+        outcome=outcome,
         progress=progress,
         note=note,
         remedy=remedy,
@@ -409,14 +415,14 @@ def _plan(
 
 
 def _refused_lease(lease: KclLease, note: str, remedy: str) -> ShardPlan:
-    return replace(_plan(lease, Becomes.REFUSED, note=note, remedy=remedy), shard_id=lease.lease_key)
+    return replace(_plan(lease, ImportOutcome.REFUSED, note=note, remedy=remedy), shard_id=lease.lease_key)
 
 
 def _of_an_earlier_stream(creation_epoch: int) -> tuple[str, str]:
     return (
-        f"that was an earlier stream of this name: the present one was created at {creation_epoch}",
+        f"it belongs to an earlier stream of this name: the present one was created at {creation_epoch}",
         "delete the leases of the earlier stream, or import the others with --partial",
     )
 
 
-_FINISH_THE_BATCH = "let the application finish the batch and checkpoint without naming a record, stop it, import again"
+_FINISH_THE_BATCH = "let the application finish its batch and checkpoint without naming a record; stop it; import again"

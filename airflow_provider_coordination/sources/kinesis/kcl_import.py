@@ -1,4 +1,4 @@
-"""Importing the leases of the Kinesis Client Library: what is read for it, and the partitions that come of it."""
+"""Importing the leases of the Kinesis Client Library: reading the table and the stream, and making partitions."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ from airflow_provider_coordination.sources.kinesis.kcl import (
 from airflow_provider_coordination.sources.kinesis.kcl_table import (
     SETTLE_SECONDS,
     Item,
+    check_unchanged,
     lease_table,
     read_items,
-    read_settled_items,
-    refuse_if_moved,
+    read_stable_items,
 )
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.positions import AT_TIMESTAMP
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
 
-PAGES_LOOKED_AT = 50
-"""How many pages without a record are read before it counts as unknown what is at a checkpoint."""
+MAX_PAGES_READ = 50
+"""How many pages without a record are read before the record at a checkpoint counts as unknown."""
 READ_INTERVAL_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
 class KclImport:
-    """An import that is decided and not done.
+    """An import that is planned and not done.
 
-    :param plan: what becomes of each lease.
-    :param items: the items of the lease table that it rests on.
+    :param plan: what each lease becomes.
+    :param items: the items of the lease table that the plan is based on.
     """
 
     plan: ImportPlan
     items: Sequence[Item]
 
-    def refuse_if_moved(self, leases: DynamoDbCalls) -> None:
-        """Check, right before the import is done, that the application was not started meanwhile.
+    def check_unchanged(self, leases: DynamoDbCalls) -> None:
+        """Check, right before the import, that the application was not started in the meantime.
 
         :param leases: makes calls to the lease table.
         :raises KclRunningError: if an item has changed.
         """
-        refuse_if_moved(self.items, read_items(leases))
+        check_unchanged(self.items, read_items(leases))
 
 
 def prepare_import(
@@ -74,7 +74,7 @@ def prepare_import(
     settle_seconds: float = SETTLE_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> KclImport:
-    """Read a lease table and its stream, and decide what becomes of each lease. Writes nothing.
+    """Read a lease table and its stream, and decide what each lease becomes. Writes nothing.
 
     :param leases: makes calls to the lease table.
     :param client: as `kinesis_client` returns it.
@@ -83,15 +83,15 @@ def prepare_import(
     :param account: as for `plan_import`.
     :param unread_from_trim_horizon: as for `plan_import`.
     :param unread_since: as for `plan_import`.
-    :param settle_seconds: how far apart the table is read twice.
+    :param settle_seconds: the wait between two readings of the table.
     :param sleep: waits that many seconds.
-    :raises KclRunningError: if the application still works on its leases.
-    :raises ConfigurationError: if the table or the stream does not exist, or must not be read.
-    :raises StoreUnavailableError: if DynamoDB does not answer.
-    :raises SourceError: if Kinesis does not answer.
+    :raises KclRunningError: if the application is still running.
+    :raises ConfigurationError: if the table or the stream does not exist, or access is denied.
+    :raises StoreUnavailableError: if DynamoDB is unavailable.
+    :raises SourceError: if Kinesis is unavailable.
     """
     # Leases before shards: a shard that splits in between is still seen with its children.
-    items = read_settled_items(leases, settle_seconds=settle_seconds, sleep=sleep)
+    items = read_stable_items(leases, settle_seconds=settle_seconds, sleep=sleep)
     table = lease_table(items)
     stream = describe_stream(client, stream_name)
     shards = list_shards(client, stream_name)
@@ -104,7 +104,7 @@ def prepare_import(
         stream,
         shards,
         records,
-        now=min(now, stream.described_at or now),  # a clock that is ahead of the service's would skip records
+        now=min(now, stream.described_at or now),  # a local clock that is ahead of the service's would skip records
         account=account,
         unread_from_trim_horizon=unread_from_trim_horizon,
         unread_since=unread_since,
@@ -120,12 +120,12 @@ def checkpoint_record(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> CheckpointRecord:
-    """Return what a stream holds at a sequence number. Never raises for what concerns one shard alone.
+    """Return the record of a stream at a sequence number. Errors that concern one shard are returned, not raised.
 
     :param client: as `kinesis_client` returns it.
     :param stream_name: the stream.
     :param shard_id: the shard.
-    :param sequence_number: where to look.
+    :param sequence_number: the sequence number of the record.
     :param sleep: waits that many seconds.
     """
     try:
@@ -136,33 +136,33 @@ def checkpoint_record(
                 ShardIteratorType="AT_SEQUENCE_NUMBER",
                 StartingSequenceNumber=sequence_number,
             )["ShardIterator"]
-            for _ in range(PAGES_LOOKED_AT):
+            for _ in range(MAX_PAGES_READ):
                 page = client.get_records(ShardIterator=iterator, Limit=1)
                 if page["Records"]:
-                    return _found(page["Records"][0], sequence_number)
+                    return _checkpoint_record(page["Records"][0], sequence_number)
                 iterator = page.get("NextShardIterator")
                 if not iterator or page.get("MillisBehindLatest") == 0:
                     return CheckpointRecord()
                 sleep(READ_INTERVAL_SECONDS)
     except SourceError as error:
         return CheckpointRecord(problem=str(error))
-    return CheckpointRecord(problem=f"{PAGES_LOOKED_AT} reads in a row returned no record; try again")
+    return CheckpointRecord(problem=f"{MAX_PAGES_READ} reads in a row returned no record; try again")
 
 
 def partitions_of(plan: ImportPlan, source_identifier: str, now: datetime) -> list[Partition]:
-    """Return the partitions that a plan makes, refused shards included: those are parked.
+    """Return the partitions of a plan. Those of refused shards are parked.
 
-    A refused shard that had no partition would be read from its earliest record on by the next shard sync.
+    Without a partition, the next shard sync would read a refused shard from its earliest record on.
 
     :param plan: as `plan_import` makes it.
     :param source_identifier: the source's item family.
-    :param now: when the import is done (aware); they queue as of then.
+    :param now: the instant of the import (aware); it is their place in the queue.
     """
     return [p for shard in plan.shards if (p := partition_of(plan, shard, source_identifier, now)) is not None]
 
 
 def partition_of(plan: ImportPlan, shard: ShardPlan, source_identifier: str, now: datetime) -> Partition | None:
-    """Return the partition that a shard's plan makes, or None; see `partitions_of`."""
+    """Return the partition of a shard's plan, or None; see `partitions_of`."""
     if shard.progress is None:
         return None
     key = partition_key(plan.stream.name, plan.stream.creation_epoch, shard.progress.shard_id)
@@ -172,34 +172,34 @@ def partition_of(plan: ImportPlan, shard: ShardPlan, source_identifier: str, now
     return partition.completed(now) if shard.progress.is_finished else partition
 
 
-def as_before(shard: ShardPlan, partition: Partition, existing: Partition | None) -> Partition:
-    """Return a partition as an earlier import made it, if one did: it began at the instant of that import.
+def keep_earlier_start(shard: ShardPlan, partition: Partition, existing: Partition | None) -> Partition:
+    """Return a partition with the start that an earlier import gave it, if there was one: the instant of that import.
 
-    :param shard: what the partition comes of.
-    :param partition: as it is to be created now.
-    :param existing: what the store holds.
+    :param shard: the shard's plan.
+    :param partition: as it would be created now.
+    :param existing: as the store has it; None if it does not exist.
     """
     if existing is None or not shard.is_from_now_on:
         return partition
     instant = {"checkpoint", "delivered_until"}
-    brought, stored = (
+    imported, stored = (
         {name: value for name, value in p.progress.items() if name not in instant} for p in (partition, existing)
     )
     began = existing.progress.get("checkpoint")
-    if brought != stored or not isinstance(began, str) or not began.startswith(AT_TIMESTAMP):
+    if imported != stored or not isinstance(began, str) or not began.startswith(AT_TIMESTAMP):
         return partition
     return partition.with_progress(existing.progress)
 
 
-def _found(record: Mapping[str, Any], sequence_number: str) -> CheckpointRecord:
-    """Return what the first record says that was read from a sequence number on."""
+def _checkpoint_record(record: Mapping[str, Any], sequence_number: str) -> CheckpointRecord:
+    """Return the checkpoint's record, given the first record that was read from the sequence number on."""
     found = int(record["SequenceNumber"])
     if found > int(sequence_number):
         return CheckpointRecord()
     if found < int(sequence_number):
-        return CheckpointRecord(problem=f"Kinesis returned the record {found}, which is before it")
+        return CheckpointRecord(problem=f"Kinesis returned the record {found}, which is before the checkpoint")
     data, key = record["Data"], record["PartitionKey"]
     records = expand(data, key)
     if is_aggregated(data) and records == [(0, key, data)]:
-        return CheckpointRecord(problem="it looks like an aggregate and cannot be taken apart")
+        return CheckpointRecord(problem="it looks like an aggregate and cannot be split into user records")
     return CheckpointRecord(user_records=len(records))

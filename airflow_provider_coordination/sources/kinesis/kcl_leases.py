@@ -1,4 +1,4 @@
-"""Which leases in a lease table of the Kinesis Client Library are those of one stream."""
+"""The leases of one stream in a lease table of the Kinesis Client Library."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from airflow_provider_coordination.sources.kinesis.shards import StreamDescripti
 
 @dataclass(frozen=True)
 class StreamLeases:
-    """The leases of a table that are one stream's, as far as that can be told.
+    """The leases of a table that belong to one stream, as far as that is known.
 
-    :param by_shard: those that count, by shard.
-    :param unreadable: those that cannot be understood.
-    :param doubtful: those of a single-stream application, in a table that holds leases of a multi-stream one too.
-    :param earlier: those of a stream of the same name that was deleted.
-    :param other_streams: how many there are of other streams.
+    :param by_shard: the valid leases, by shard.
+    :param unreadable: the leases that cannot be parsed.
+    :param doubtful: leases of a single-stream application in a table that also has leases of a multi-stream one.
+    :param earlier: leases of a deleted stream of the same name.
+    :param other_streams: the number of leases of other streams.
     """
 
     by_shard: Mapping[str, KclLease]
@@ -40,7 +40,7 @@ class StreamLeases:
         return self.by_shard.keys() | doubtful
 
     def is_finished(self, shard_id: str) -> bool:
-        """Return whether a shard has been worked off: it has no lease any more, or one that says so."""
+        """Return whether a shard is finished: it has no lease any more, or a lease at its end."""
         if shard_id in self.by_shard:
             return self.by_shard[shard_id].checkpoint == SHARD_END
         return shard_id not in self.leased
@@ -49,10 +49,10 @@ class StreamLeases:
     def of(cls, table: LeaseTable, stream: StreamDescription, account: str | None) -> StreamLeases:
         """Return the leases of a stream.
 
-        :param table: what the lease table holds.
+        :param table: the lease table.
         :param stream: the stream as it is now.
-        :param account: whose stream it is; None if the table tells of but one account.
-        :raises ConfigurationError: if it tells of several.
+        :param account: the account of the stream; None if the table has leases of one account only.
+        :raises ConfigurationError: if no account is given and the table has leases of several.
         """
         of_many_streams = any(lease.stream for lease in table.leases)
         by_shard: dict[str, KclLease] = {}
@@ -77,7 +77,7 @@ class StreamLeases:
         if len(accounts) > 1:
             raise ConfigurationError(
                 f"the lease table holds leases of streams named {stream.name!r} in the accounts "
-                f"{', '.join(sorted(accounts))}; say which account's stream is imported"
+                f"{', '.join(sorted(accounts))}; give the account of the stream to import"
             )
         unreadable = [item for item in table.unreadable if _may_be_of(item, stream.name)]
         others += len(table.unreadable) - len(unreadable)
@@ -85,7 +85,7 @@ class StreamLeases:
 
 
 def shard_of(item: UnreadableItem) -> str:
-    """Return the shard that the key of a lease names, whatever else is wrong with it."""
+    """Return the shard that the key of an unreadable lease names."""
     return item.lease_key.rpartition(":")[2]
 
 

@@ -1,7 +1,7 @@
-"""The lease table of the Kinesis Client Library, as its versions 1, 2 and 3 write it: read, never written.
+"""The lease table of the Kinesis Client Library, as versions 1, 2 and 3 write it: read, never written.
 
-One item that cannot be understood is reported and stops nothing; items of the other kinds that version 3 may keep in
-the same table are left out. The attributes are those of the library's own lease serializers.
+An item that cannot be parsed is reported and does not stop the others. Items of the other kinds that version 3 may keep
+in the same table are left out. The attributes are those of the library's lease serializers.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ SHARD_END = "SHARD_END"
 SENTINELS = (TRIM_HORIZON, LATEST, AT_TIMESTAMP, SHARD_END)
 
 SETTLE_SECONDS = 15.0
-"""How far apart the table is read twice: a worker renews each lease every 3 to 4 seconds unless told otherwise."""
+"""The time between two readings of the table: by default, a worker renews each lease every 3 to 4 seconds."""
 
 Item = Mapping[str, Mapping[str, Any]]
 """An item as DynamoDB's low-level API returns it: each value under the name of its type."""
 
 
 class KclRunningError(SourceError):
-    """The application of the Kinesis Client Library still works on its leases."""
+    """The application of the Kinesis Client Library is still running."""
 
 
 class KclStream(NamedTuple):
-    """Whose shard a lease of a multi-stream application is for."""
+    """The stream of a lease in the table of a multi-stream application."""
 
     account: str
     name: str
@@ -46,14 +46,14 @@ class KclLease:
 
     :param lease_key: the item's key.
     :param shard_id: the shard.
-    :param stream: its stream; None in the table of a single-stream application, which does not tell.
+    :param stream: its stream; None in the table of a single-stream application, which does not store it.
     :param checkpoint: a sequence number in decimal digits, or one of `SENTINELS`.
     :param sub_sequence_number: the last processed user record in the Kinesis record at the checkpoint.
-    :param owner: the worker that holds it, if one does.
-    :param parent_shard_ids: as far as the lease tells; version 1 may not.
-    :param child_shard_ids: told at the shard's end, by versions 2 and 3.
-    :param hash_key_range: the first and the last hash key; None where version 1 wrote the lease.
-    :param pending_checkpoint: a checkpoint that was prepared and never made.
+    :param owner: the worker that holds it, if any.
+    :param parent_shard_ids: as far as the lease stores them; version 1 may not.
+    :param child_shard_ids: stored at the shard's end, by versions 2 and 3.
+    :param hash_key_range: the first and the last hash key; None if version 1 wrote the lease.
+    :param pending_checkpoint: a checkpoint that was prepared and never completed.
     """
 
     lease_key: str
@@ -69,12 +69,12 @@ class KclLease:
 
     @property
     def is_at_sequence_number(self) -> bool:
-        """Whether a record was processed, and not yet the last."""
+        """Whether the checkpoint is a record: the shard was read, and not to its end."""
         return self.checkpoint not in SENTINELS
 
 
 class UnreadableItem(NamedTuple):
-    """A lease that cannot be understood: the item's key and what is wrong with it."""
+    """A lease that cannot be parsed: the item's key and the problem."""
 
     lease_key: str
     problem: str
@@ -82,11 +82,11 @@ class UnreadableItem(NamedTuple):
 
 @dataclass(frozen=True)
 class LeaseTable:
-    """What a lease table holds.
+    """The content of a lease table.
 
     :param leases: in the order of their keys.
-    :param unreadable: what should be leases and cannot be understood.
-    :param other_items: how many items of each other kind there are.
+    :param unreadable: items that should be leases and cannot be parsed.
+    :param other_items: the number of items of each other kind.
     """
 
     leases: tuple[KclLease, ...]
@@ -95,7 +95,7 @@ class LeaseTable:
 
 
 def lease_table(items: Iterable[Item]) -> LeaseTable:
-    """Return what the items of a lease table say."""
+    """Parse the items of a lease table."""
     leases: list[KclLease] = []
     unreadable: list[UnreadableItem] = []
     others: Counter[str] = Counter()
@@ -112,12 +112,12 @@ def lease_table(items: Iterable[Item]) -> LeaseTable:
 
 
 def parse_lease(item: Item) -> KclLease:
-    """Return the lease that an item holds.
+    """Parse a lease.
 
-    :raises ValueError: naming the attribute that is not what the library writes.
+    :raises ValueError: naming the attribute that is not in the library's format.
     """
     lease_key = _required(item, "leaseKey")
-    stream, shard_id = _place(lease_key, _text(item, "streamName"), _text(item, "shardId"))
+    stream, shard_id = _stream_and_shard(lease_key, _text(item, "streamName"), _text(item, "shardId"))
     return KclLease(
         lease_key=lease_key,
         shard_id=shard_id,
@@ -135,7 +135,7 @@ def parse_lease(item: Item) -> KclLease:
 def stream_of_key(lease_key: str) -> tuple[KclStream | None, str]:
     """Return the stream and the shard that a lease key names: `[account:stream:creation epoch:]shard`.
 
-    :raises ValueError: if it is no such key.
+    :raises ValueError: if it is not such a key.
     """
     if ":" not in lease_key:
         return None, lease_key
@@ -148,32 +148,32 @@ def stream_of_key(lease_key: str) -> tuple[KclStream | None, str]:
 
 
 def read_items(call: DynamoDbCalls) -> list[Item]:
-    """Return every item of a table, read consistently, page after page.
+    """Return every item of a table, from consistent reads.
 
     :param call: makes calls to the lease table.
-    :raises ConfigurationError: if there is no such table, or it must not be read.
-    :raises StoreUnavailableError: if DynamoDB does not answer.
+    :raises ConfigurationError: if the table does not exist, or access is denied.
+    :raises StoreUnavailableError: if DynamoDB is unavailable.
     """
     pages = call.pages("scan", expect=("ResourceNotFoundException",), ConsistentRead=True)
     try:
         return [item for page in pages for item in page["Items"]]
     except RejectedError:
         raise ConfigurationError(
-            f"the lease table {call.name} does not exist: it has the name of the application of the Kinesis Client "
-            "Library; check the name, the region, the account and the endpoint"
+            f"the lease table {call.name} does not exist; its name is that of the Kinesis Client Library application; "
+            "check the name, the region, the account and the endpoint"
         ) from None
 
 
-def read_settled_items(
+def read_stable_items(
     call: DynamoDbCalls,
     *,
     settle_seconds: float = SETTLE_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[Item]:
-    """Return every item of a table on which nobody works any more: it is read twice, and nothing may move.
+    """Return every item of a table that no application writes to: it is read twice, and nothing may change.
 
     :param call: makes calls to the lease table.
-    :param settle_seconds: how long to wait in between; longer than the application takes between two renewals.
+    :param settle_seconds: the wait between the readings; longer than the application's renewal interval.
     :param sleep: waits that many seconds.
     :raises KclRunningError: if an item changed.
     :raises ConfigurationError: as `read_items`.
@@ -181,14 +181,14 @@ def read_settled_items(
     before = read_items(call)
     sleep(settle_seconds)
     after = read_items(call)
-    refuse_if_moved(before, after)
+    check_unchanged(before, after)
     return after
 
 
-def refuse_if_moved(before: Iterable[Item], after: Iterable[Item]) -> None:
-    """Check that two readings of a table hold the same.
+def check_unchanged(before: Iterable[Item], after: Iterable[Item]) -> None:
+    """Check that two readings of a table are equal.
 
-    Every write of the library moves the lease's counter; the other items of version 3 carry heartbeats too.
+    Every write of the library changes the lease's counter; the other items of version 3 have heartbeats too.
 
     :raises KclRunningError: naming the items that changed.
     """
@@ -197,12 +197,12 @@ def refuse_if_moved(before: Iterable[Item], after: Iterable[Item]) -> None:
     if moved:
         shown = ", ".join(moved[:5]) + (f" and {len(moved) - 5} more" if len(moved) > 5 else "")
         raise KclRunningError(
-            f"the application still works on its lease table: {shown} changed between two readings; "
+            f"the application still writes to its lease table: {shown} changed between two readings; "
             "stop all its workers and import again"
         )
 
 
-def _place(lease_key: str, stream_name: str | None, shard: str | None) -> tuple[KclStream | None, str]:
+def _stream_and_shard(lease_key: str, stream_name: str | None, shard: str | None) -> tuple[KclStream | None, str]:
     stream, shard_id = stream_of_key(lease_key)
     if shard is not None and shard != shard_id:
         raise ValueError(f"shardId {shard!r} is not the shard of leaseKey {lease_key!r}")
@@ -237,7 +237,7 @@ def _key(item: Item) -> str:
 
 
 def _comparable(item: Item) -> dict[str, Any]:
-    # A set has no order, and two answers may tell it in two.
+    # A set has no order, so two responses may list it differently.
     return {name: {k: sorted(v) if k == "SS" else v for k, v in value.items()} for name, value in item.items()}
 
 

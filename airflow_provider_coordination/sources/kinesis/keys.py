@@ -1,4 +1,4 @@
-"""What a shard's partition is called."""
+"""The partition keys of shards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ShardKey(NamedTuple):
-    """What a partition key says."""
+    """The parts of a shard's partition key."""
 
     stream: str
     creation_epoch: int
@@ -16,7 +16,7 @@ class ShardKey(NamedTuple):
 def partition_key(stream: str, creation_epoch: int, shard_id: str) -> str:
     """Return the key of a shard's partition: `<stream>:<creation epoch>:<shard id>`.
 
-    The epoch makes a stream that was deleted and created again another one, as in the Kinesis Client Library.
+    The epoch distinguishes a stream that was deleted and created again, as in the Kinesis Client Library.
 
     :param stream: the stream's name.
     :param creation_epoch: when the stream was created, in whole seconds since 1970.
@@ -26,7 +26,7 @@ def partition_key(stream: str, creation_epoch: int, shard_id: str) -> str:
 
 
 def parse_partition_key(text: str) -> ShardKey:
-    """Return what `partition_key` put together.
+    """Parse a key that `partition_key` made.
 
     :raises ValueError: if the text is not such a key.
     """
@@ -41,7 +41,7 @@ def sibling_key(key: str, shard_id: str) -> str:
     """Return the key of another shard of the same stream.
 
     :param key: a shard's partition key.
-    :raises ValueError: if it is no such key.
+    :raises ValueError: if it is not such a key.
     """
     parsed = parse_partition_key(key)
     return partition_key(parsed.stream, parsed.creation_epoch, shard_id)

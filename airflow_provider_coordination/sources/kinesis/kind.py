@@ -1,4 +1,4 @@
-"""Kinesis as a kind of source: shards are partitions, streams are groups of them, and both are endless."""
+"""Kinesis as a kind of source: shards are partitions, streams are groups of partitions, and streams are endless."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class KinesisKind(SourceKind):
         """See `SourceKind.batches`."""
         return ShardBatches()
 
-    def remade(
+    def rebuilt(
         self, partition_key: str, progress: ShardProgress, others: Mapping[str, LandedProgress]
     ) -> Mapping[str, LandedProgress]:
-        """See `SourceKind.remade`: a shard of which a child was read is finished."""
+        """See `SourceKind.rebuilt`: a shard whose child was read is finished."""
         children = (
             other
             for key, other in others.items()
@@ -58,8 +58,8 @@ class KinesisKind(SourceKind):
             return {partition_key: replace(progress, is_ended=True)}
         return {partition_key: progress}
 
-    def remade_state(self, known: Mapping[str, ShardProgress], starts: Collection[str]) -> Mapping[str, Any]:
-        """See `SourceKind.remade_state`: where each stream began, at the earliest; bounds say that themselves."""
+    def rebuilt_state(self, known: Mapping[str, ShardProgress], starts: Collection[str]) -> Mapping[str, Any]:
+        """See `SourceKind.rebuilt_state`: the earliest possible start of each stream; not needed for bounded reads."""
         from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
 
         if any(progress.start is not None or progress.end is not None for progress in known.values()):
@@ -70,9 +70,9 @@ class KinesisKind(SourceKind):
         states = (StreamState(stream=name, creation_epoch=epoch, began=began) for name, epoch in streams)
         return SyncState(streams=tuple(states), named=tuple(sorted({name for name, _ in streams}))).to_mapping()
 
-    def inspected(self, partition: Partition, now: datetime) -> Inspection:
-        """See `SourceKind.inspected`."""
-        glance = super().inspected(partition, now)
+    def inspect(self, partition: Partition, now: datetime) -> Inspection:
+        """See `SourceKind.inspect`."""
+        glance = super().inspect(partition, now)
         if partition.status is PartitionStatus.COMPLETED:
             return glance
         throughput = number_of(partition.progress.get("throughput"))
@@ -87,7 +87,7 @@ class KinesisKind(SourceKind):
         with suppress(ProgressFormatError):
             known = ShardProgress.from_mapping(progress)
             set_at = datetime.fromtimestamp(known.epoch, UTC)
-            yield "epoch", f"{known.epoch} (set by hand at {set_at:%Y-%m-%dT%H:%M:%SZ})" if known.epoch else "0"
+            yield "epoch", f"{known.epoch} (reset at {set_at:%Y-%m-%dT%H:%M:%SZ})" if known.epoch else "0"
             yield "delivered_until", known.delivered_until
             if known.end is not None:
                 yield "end", known.end
@@ -119,7 +119,7 @@ class KinesisKind(SourceKind):
         return restarted(partition, target, epoch=epoch)
 
     def check_progress(self, partition: Partition, given: Mapping[str, Any]) -> None:
-        """See `SourceKind.check_progress`: it has to be the progress of this shard."""
+        """See `SourceKind.check_progress`: it must be the progress of this shard."""
         from airflow_provider_coordination.sources.kinesis.reset import check_progress
 
         super().check_progress(partition, given)
@@ -137,13 +137,13 @@ class KinesisKind(SourceKind):
 
         return sample(service, settings["streams"])
 
-    def plan_some(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
-        """See `SourceKind.plan_some`; the shards that came from these stay as they are."""
+    def plan_partitions(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
+        """See `SourceKind.plan_partitions`; the descendants of these shards stay as they are."""
         from airflow_provider_coordination.sources.kinesis.reset import checked_with_service
 
         if access is not None and (target.is_latest or target.position is not None):
             target = checked_with_service(partitions, target, access(self))
-        return super().plan_some(partitions, target, access)
+        return super().plan_partitions(partitions, target, access)
 
     def plan_group(
         self, group: str | None, partitions: Sequence[Partition], target: Target, access: Access
@@ -172,7 +172,7 @@ class KinesisKind(SourceKind):
         read_settings(KinesisSettings, "settings of KinesisStreams", settings).check()
 
     def ends(self, settings: Settings) -> bool:
-        """See `SourceKind.ends`: those within bounds do."""
+        """See `SourceKind.ends`: bounded reads do."""
         return settings.get("bounds") is not None
 
     def capacity(self, settings: Settings, *, ask: bool) -> Capacity:
@@ -187,15 +187,15 @@ class KinesisKind(SourceKind):
         return replace(limits, partitions=len(given) or partitions, retention=retention)
 
     def location(self, settings: Settings) -> dict[str, Any]:
-        """See `SourceKind.location`: the streams, and where they are."""
+        """See `SourceKind.location`: the streams, their region and endpoint."""
         aws = settings.get("aws", {})
-        where = {name: aws[name] for name in ("region", "endpoint_url") if aws.get(name) is not None}
-        return {"streams": sorted(settings["streams"]), **where}
+        endpoint = {name: aws[name] for name in ("region", "endpoint_url") if aws.get(name) is not None}
+        return {"streams": sorted(settings["streams"]), **endpoint}
 
     def permissions(
         self, what: str, access: Callable[[str], AwsSettings]
     ) -> tuple[AwsSettings, Sequence[Permission]] | None:
-        """See `SourceKind.permissions`; `what` is a stream, and behind a `:` the consumer of enhanced fan-out."""
+        """See `SourceKind.permissions`; `what` is a stream, optionally with `:` and a consumer of enhanced fan-out."""
         from airflow_provider_coordination.sources.kinesis.client import kinesis_client
         from airflow_provider_coordination.sources.kinesis.permissions import permissions
 

@@ -1,7 +1,7 @@
-"""How far behind the shards are that nobody reads.
+"""The lag of shards without a reader.
 
-Whoever reads a shard knows that from the answers that it gets anyway. Of a shard without a reader a page of one record
-is asked: there is no reader from whose quota it would take. A shard without anything new has no lag.
+A reader of a shard knows the lag from the responses that it gets anyway. For a shard without a reader, a page of one
+record is requested, which takes nothing from another reader's quota. A shard without new records has no lag.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from itertools import islice
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from airflow_provider_coordination.sources.landed import ProgressFormatError
 
 PAGES = 3
-"""How many pages are asked for at most: the first ones may be empty although records follow."""
+"""How many pages are requested at most: the first ones may be empty although records follow."""
 
 
-def unread_lag(client: KinesisClient, partition: Partition, patience: Patience | None = None) -> timedelta | None:
-    """Return how long the first record of a shard waits that nobody has read; None if that is not known.
+def unread_lag(client: KinesisClient, partition: Partition, retry: RetryBudget | None = None) -> timedelta | None:
+    """Return how long the first unread record of a shard has waited; None if that is not known.
 
     :param client: as `kinesis_client` returns it.
-    :param partition: the shard's, which nobody reads now.
-    :param patience: how long to go on trying; once by default.
+    :param partition: the partition of the shard, which has no reader now.
+    :param retry: how long to retry; by default there is one attempt.
     """
     try:
         progress = ShardProgress.from_mapping(partition.progress)
@@ -39,7 +39,7 @@ def unread_lag(client: KinesisClient, partition: Partition, patience: Patience |
             progress.shard_id,
             progress.landed_position,
             page_records=1,
-            patience=patience or Patience(attempts=1),
+            retry=retry or RetryBudget(attempts=1),
         )
         with closing(pages):
             for page in islice(pages, PAGES):

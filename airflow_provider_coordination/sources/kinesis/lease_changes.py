@@ -1,4 +1,4 @@
-"""What shard sync writes to existing leases: each write conditional on what was read, and none to what a job holds."""
+"""The changes of shard sync to existing leases: writes are conditional, and none changes a lease that a job holds."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ NOT_NAMED = "shard sync: its stream is no longer named in the source"
 
 
 class LeaseChanges:
-    """Changes the leases of one stream, and notes what it did.
+    """Changes the leases of one stream, and records the changes.
 
     :param coordinator: of the source.
-    :param result: where it is noted.
+    :param result: where the changes are recorded.
     :param on_data_loss: see `ShardSync`.
     """
 
@@ -37,8 +37,8 @@ class LeaseChanges:
         self._result = result
         self._on_data_loss = on_data_loss
 
-    def take_back(self, lease: ShardLease) -> ShardLease:
-        """Make a lease available again that a sync put aside for a reason that holds no more: its stream is there."""
+    def reopen(self, lease: ShardLease) -> ShardLease:
+        """Make a lease available again that a sync parked because of its stream, now that the stream exists."""
         progress = lease.progress
         if progress is None or progress.put_aside is None or not lease.is_put_aside:
             return lease
@@ -49,7 +49,7 @@ class LeaseChanges:
             self._result.reopened.append(lease.partition.partition_key)
         return after
 
-    def lose(
+    def record_loss(
         self,
         lease: ShardLease,
         reason: str,
@@ -58,22 +58,22 @@ class LeaseChanges:
         shards: Iterable[Shard] = (),
         stream_gone: bool = False,
     ) -> ShardLease:
-        """Note that the unread rest of a shard is gone; park the lease, or finish it, as is configured.
+        """Record that the unread rest of a shard is lost; park the lease, or complete it, as configured.
 
-        :param reason: what happened, in a sentence; kept with the partition and with the gap.
-        :param until: the shard held nothing that arrived later (aware).
-        :param shards: the listed ones, among them those that follow it.
-        :param stream_gone: whether its stream could not be found: a lease that is parked for that is taken back.
+        :param reason: what happened, in a sentence; stored with the partition and the gap.
+        :param until: the shard has no record that arrived after this instant (aware).
+        :param shards: the listed shards, including its children.
+        :param stream_gone: whether its stream was not found; a later sync then reopens the parked lease.
         :returns: the lease as it is now.
         """
         key, progress = lease.partition.partition_key, lease.progress
         if progress is None:
-            log.error("partition %s: %s, and its progress cannot be read: reset or delete it", key, reason)
+            log.error("partition %s: %s, and its progress cannot be read; reset or delete it", key, reason)
             return lease
         now = self._coordinator.clock.now()
         gap = gap_after(progress, reason, until=until, found_at=now)
-        noted = with_loss(progress, gap)
-        is_new = noted is not progress
+        recorded = with_loss(progress, gap)
+        is_new = recorded is not progress
         parks = self._on_data_loss == "fail"
         if parks and not is_new and lease.partition.is_parked:
             return lease
@@ -81,11 +81,11 @@ class LeaseChanges:
             self._result.held.append(key)
             return lease
         if parks:
-            after = self._park(lease, reason, noted, stream_gone=True if stream_gone else None)
+            after = self._park(lease, reason, recorded, stream_gone=True if stream_gone else None)
         elif progress.landed:  # a job delivers that first
-            after = self._write(lease, lambda p: p.reopened(now), ended(noted, shards))
+            after = self._write(lease, lambda p: p.reopened(now), ended(recorded, shards))
         else:
-            after = self._write(lease, lambda p: p.recovered().completed(now), ended(noted, shards))
+            after = self._write(lease, lambda p: p.recovered().completed(now), ended(recorded, shards))
         if after is lease:
             return lease
         if is_new:
@@ -102,26 +102,26 @@ class LeaseChanges:
         return after
 
     def put_aside(self, lease: ShardLease) -> bool:
-        """Park the lease of a stream that is no longer named, until it is named again; return whether that was done."""
+        """Park the lease of a stream that is no longer named, until it is named again; return whether it was parked."""
         return self._park(lease, NOT_NAMED, lease.progress, stream_gone=False) is not lease
 
     def fill_range(self, lease: ShardLease, shard: Shard | None) -> ShardLease:
-        """Store the hash range of a lease that has none, as far as the listing knows it."""
+        """Store the hash range of a lease that has none, if the listing has it."""
         progress = lease.progress
         if progress is None or shard is None or has_range(progress) or self.is_held(lease):
             return lease
         return self._write(lease, lambda p: p, with_range_of(progress, shard))
 
     def remove(self, leases: Iterable[ShardLease], why: str) -> list[ShardLease]:
-        """Delete leases of shards that are worked off, ancestors first; return those that were deleted.
+        """Delete leases of finished shards, ancestors first; return the deleted ones.
 
-        One whose parent's could not be deleted stays too.
+        A lease is kept if a parent's lease could not be deleted.
         """
         removed, kept = [], set[str]()
         for lease in leases:
             key = lease.partition.partition_key
             parents = lease.progress.parent_shard_ids if lease.progress is not None else ()
-            if kept.isdisjoint(parents) and self._coordinator.settling.remove(lease.partition):
+            if kept.isdisjoint(parents) and self._coordinator.settlement.remove(lease.partition):
                 removed.append(lease)
                 self._result.removed[key] = why
             else:
@@ -130,7 +130,7 @@ class LeaseChanges:
         return removed
 
     def is_held(self, lease: ShardLease) -> bool:
-        """Return whether a job works on it, or others have yet to acknowledge what it delivered."""
+        """Return whether a job holds the lease, or the lease waits for acknowledgments."""
         partition = lease.partition
         return partition.status is PartitionStatus.ASSIGNED and not self._coordinator.view.may_acquire(partition)
 
@@ -139,9 +139,9 @@ class LeaseChanges:
     ) -> ShardLease:
         """Park a lease; return it as it is now, or itself if the write was refused.
 
-        :param reason: why; kept with the partition as its last error.
-        :param progress: the new progress; None leaves one alone that cannot be read.
-        :param stream_gone: see `PutAside`; None parks it for a person alone to reopen.
+        :param reason: the reason; stored with the partition as its last error.
+        :param progress: the new progress; None keeps a progress that cannot be read.
+        :param stream_gone: see `PutAside`; None if only a user may reopen it.
         """
 
         def parked(partition: Partition) -> Partition:
@@ -149,23 +149,27 @@ class LeaseChanges:
             if progress is not None:
                 aside = None if stream_gone is None else PutAside(partition.version + 1, stream_gone)
                 kept = partition.with_progress(replace(progress, put_aside=aside).to_mapping())
-            return self._coordinator.settling.parked(kept, reason)
+            return self._coordinator.settlement.parked(kept, reason)
 
         return self._write(lease, parked, None)
 
     def _write(
         self, lease: ShardLease, change: Callable[[Partition], Partition], progress: ShardProgress | None
     ) -> ShardLease:
-        """Write a change of a lease, with a new progress if one is given; return the lease itself if it was refused."""
+        """Write a change of a lease, with a new progress if given; return the lease itself if the write was refused."""
 
         def changed(partition: Partition) -> Partition:
             kept = partition if progress is None else partition.with_progress(progress.to_mapping())
             return change(kept)
 
         try:
-            written = self._coordinator.settling.settle(lease.partition, changed)
+            written = self._coordinator.settlement.settle(lease.partition, changed)
         except (PartitionUpdateError, ProgressError, *LOST) as error:
-            log.info("shard sync leaves partition %s to the next one: %s", lease.partition.partition_key, error)
+            log.info(
+                "shard sync could not change partition %s and leaves it to the next sync: %s",
+                lease.partition.partition_key,
+                error,
+            )
             self._result.held.append(lease.partition.partition_key)
             return lease
         return ShardLease(lease.key, written, stored_progress(written))

@@ -1,10 +1,10 @@
-"""Which shards become partitions, what those are called, and where they begin. Pure decisions, no I/O.
+"""Which shards become partitions, and where they start. Pure decisions, no I/O.
 
 The rule: a shard's lease is created when every parent that is listed or leased is finished, and never before. A shard
-is finished when its lease is COMPLETED, or when it has no lease (any more) but a descendant has one: since a child's
-lease is only ever created after its parents', such a parent was worked off, or lay before the beginning. Where the
-Kinesis Client Library reads the parent once more (a sibling is leased, the parent's lease is gone), this rule does not:
-those records were delivered.
+is finished when its lease is COMPLETED, or when it has no lease but a descendant has one. A child's lease is only
+created after its parents are finished, so such a parent was finished, or lies before the start. If a sibling is leased
+and the parent's lease is gone, the Kinesis Client Library reads the parent once more. This rule does not: those records
+were delivered.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from airflow_provider_coordination.sources.kinesis.shards import Shard
 class NewLease(NamedTuple):
     """A lease to be created.
 
-    :param shard: of this shard.
-    :param checkpoint: where it begins: a position, or `LATEST`.
+    :param shard: its shard.
+    :param checkpoint: where it starts: a position, or `LATEST`.
     """
 
     shard: Shard
@@ -32,30 +32,30 @@ class NewLease(NamedTuple):
 def leases_to_create(
     shards: Sequence[Shard], existing: Mapping[str, PartitionStatus], position: str = TRIM_HORIZON
 ) -> list[NewLease]:
-    """Return the leases to be created now, ancestors first; in equal generations by name as text, as in the Kinesis
-    Client Library, so that a crash on the way leaves no child without its parents.
+    """Return the leases to be created now, ancestors first: an interruption must leave no child without its parents.
 
-    Children of finished parents begin at their earliest record, whatever the position. Where a lease is missing, the
-    gap is closed from the oldest listed ancestors on; at `LATEST`, which asks for nothing of the past, beside what is
-    leased. For the first leases of a stream, give the shards that were open at the position, and no older ones.
+    Within a generation they are sorted by name, as in the Kinesis Client Library. Children of finished parents start at
+    their earliest record, whatever the position. A missing lease is replaced from the oldest listed ancestors on. At
+    `LATEST`, where older records are not read, only the hash keys without a lease are filled. For the first leases of a
+    stream, give the shards that were open at the position, and no older ones.
 
-    :param shards: what ListShards returned. The children of a shard that is listed as open wait for a listing that
-        makes sense.
+    :param shards: what ListShards returned. The children of a shard that is listed as open wait for a consistent
+        listing.
     :param existing: the shards that have a lease, with its status; they need not be listed any more.
-    :param position: where the source began: a position, or `LATEST` if it begins now.
+    :param position: where the source started: a position, or `LATEST` if it starts now.
     """
     listed = {shard.shard_id: shard for shard in shards}
-    overtaken = _ancestors(listed, existing)
+    worked_off = _ancestors(listed, existing)
     inconsistent = {child.shard_id for child in children_of_open_shards(shards)}
 
     def is_finished(shard_id: str) -> bool:
         if shard_id in existing:
             return existing[shard_id] is PartitionStatus.COMPLETED
-        return shard_id in overtaken
+        return shard_id in worked_off
 
     def is_open_to_lease(shard: Shard) -> bool:
         name = shard.shard_id
-        return name not in existing and name not in overtaken and name not in inconsistent
+        return name not in existing and name not in worked_off and name not in inconsistent
 
     due = [
         shard
@@ -65,16 +65,16 @@ def leases_to_create(
     ]
     following = [shard for shard in due if any(parent in existing for parent in shard.parent_shard_ids)]
     if position == LATEST:
-        due = [shard for shard in _gaps_beside_leases(listed, existing, overtaken) if is_open_to_lease(shard)]
+        due = [shard for shard in _gaps_beside_leases(listed, existing, worked_off) if is_open_to_lease(shard)]
     created = {shard.shard_id: NewLease(shard, position) for shard in due}
     created |= {shard.shard_id: NewLease(shard, TRIM_HORIZON) for shard in following}
     return sorted(created.values(), key=lambda lease: (int(lease.shard.starting_sequence_number), lease.shard.shard_id))
 
 
 def children_of_open_shards(shards: Iterable[Shard]) -> list[Shard]:
-    """Return the shards whose parent is listed as open: the listing was made while the stream changed.
+    """Return the shards whose parent is listed as open: the stream changed during the listing.
 
-    The Kinesis Client Library refuses such a listing as a whole; here only these shards wait for the next one.
+    The Kinesis Client Library discards the whole listing; here only these shards wait for the next one.
     """
     shards = list(shards)
     still_open = {shard.shard_id for shard in shards if shard.is_open}
@@ -82,7 +82,7 @@ def children_of_open_shards(shards: Iterable[Shard]) -> list[Shard]:
 
 
 def children_by_parent(shards: Iterable[Shard]) -> dict[str, list[Shard]]:
-    """Return the listed children of each shard, whether that is listed itself or not."""
+    """Return the listed children of each shard; the shard itself need not be listed."""
     children: dict[str, list[Shard]] = defaultdict(list)
     for shard in shards:
         for parent in shard.parent_shard_ids:
@@ -103,18 +103,19 @@ def _ancestors(listed: Mapping[str, Shard], leased: Iterable[str]) -> set[str]:
 
 
 def _gaps_beside_leases(
-    listed: Mapping[str, Shard], leased: Collection[str], overtaken: Collection[str]
+    listed: Mapping[str, Shard], leased: Collection[str], worked_off: Collection[str]
 ) -> Iterator[Shard]:
-    """Yield the shards that the Kinesis Client Library leases at LATEST beside existing leases.
+    """Yield the shards that the Kinesis Client Library leases at LATEST in addition to existing leases.
 
-    An open shard that descends from no lease; and where a shard to come descends from one, its parents that do not.
+    These are open shards that do not descend from a leased one. If a future shard descends from a leased one, they are
+    also its parents that do not.
     """
-    covered = _descendants(listed, leased, overtaken)
+    covered = _descendants(listed, leased, worked_off)
     seen: set[str] = set()
     waiting = [shard.shard_id for shard in listed.values() if shard.is_open]
     while waiting:
         shard = listed[waiting.pop()]
-        if shard.shard_id in seen or shard.shard_id in leased or shard.shard_id in overtaken:
+        if shard.shard_id in seen or shard.shard_id in leased or shard.shard_id in worked_off:
             continue
         seen.add(shard.shard_id)
         parents = [parent for parent in shard.parent_shard_ids if parent in listed]
@@ -125,15 +126,15 @@ def _gaps_beside_leases(
             yield shard
 
 
-def _descendants(listed: Mapping[str, Shard], leased: Collection[str], overtaken: Collection[str]) -> set[str]:
-    """Return the listed shards that are leased, or follow from one that is and were not passed by already."""
+def _descendants(listed: Mapping[str, Shard], leased: Collection[str], worked_off: Collection[str]) -> set[str]:
+    """Return the listed shards that are leased, or descend from a leased shard and are not finished."""
     children = children_by_parent(listed.values())
     found = {shard_id for shard_id in leased if shard_id in listed}
     waiting = list(leased)
     while waiting:
         for child in children.get(waiting.pop(), ()):
             name = child.shard_id
-            if name not in found and name not in overtaken:
+            if name not in found and name not in worked_off:
                 found.add(name)
                 waiting.append(name)
     return found

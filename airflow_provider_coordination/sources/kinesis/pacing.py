@@ -1,7 +1,7 @@
-"""Reading no more of a shard than Kinesis allows, and waiting between attempts where it refuses.
+"""Keeping the reads of a shard within the limits of Kinesis, and waiting between attempts after a refusal.
 
-A shard gives five reads and 2 MiB a second, to all that poll it together. One page may hold up to 10 MiB; it uses up
-the budget of the next five seconds.
+A shard allows five reads and 2 MiB a second, for all pollers together. One page may hold up to 10 MiB; it uses up the
+budget of the next five seconds.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from dataclasses import dataclass, field
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 
 READ_INTERVAL_SECONDS = 0.25
-"""The least time between two reads of a shard. Kinesis allows five a second; four leave room for a network that lets
-the calls arrive closer together than they were sent."""
+"""The least time between two reads of a shard. Kinesis allows five a second. Four leave a margin, since calls may
+arrive closer together than they were sent."""
 READ_BYTES_PER_SECOND = 2 * 1024 * 1024
 OWN_READS_FADE_SECONDS = 5.0
-"""For this time a page that was read before, by a former owner of the shard or in the last round, may still count."""
+"""For this time, pages that a former owner of the shard or the last round read may still count against the limit."""
 LONGEST_PAUSE_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How long to go on trying, and with which clock.
+class RetryBudget:
+    """How long to retry, and with which clock.
 
-    :param until: a reading of the monotonic clock at which trying ends; None is when `attempts` are used up.
-    :param attempts: how often a call that fails in passing is made, the first time included.
-    :param clock: measures.
+    :param until: the time of the monotonic clock at which retries end; None to end when `attempts` are used up.
+    :param attempts: how often a call with a temporary error is made, including the first time.
+    :param clock: measures the time.
     :param sleep: waits that many seconds.
-    :param jitter: returns a number from 0 to 1, to spread those who wait for the same thing.
+    :param jitter: returns a number from 0 to 1, to spread workers that wait for the same resource.
     """
 
     until: float | None = None
@@ -42,10 +42,10 @@ class Patience:
     jitter: Callable[[], float] = random.random
 
     def pause(self, failures: int, *, longest: float = LONGEST_PAUSE_SECONDS) -> bool:
-        """Wait after the nth failure in a row, longer each time, and half of it random; return whether time was left.
+        """Wait after the nth failure in a row; return whether time was left. Waits grow, and half of each is random.
 
-        :param failures: how many there were.
-        :param longest: how many seconds to wait at most.
+        :param failures: the number of failures in a row.
+        :param longest: the longest wait, in seconds.
         """
         whole = min(longest, FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10))
         seconds = whole * (1 + self.jitter()) / 2
@@ -59,38 +59,38 @@ class Patience:
         return self.until is not None and self.clock.monotonic() + after >= self.until
 
 
-Taken = tuple[tuple[float, int], ...]
-"""What was read of a shard: until when each part counts, by some clock in seconds, and its size in bytes."""
+RecentReads = tuple[tuple[float, int], ...]
+"""The recent reads of a shard: for each, until when it counts, in seconds of some clock, and its size in bytes."""
 
 
-def moved(taken: Taken, seconds: float) -> Taken:
-    """Return what counts longer than until 0 once this many seconds are added: from one clock to another."""
-    return tuple((until + seconds, size) for until, size in taken if until + seconds > 0)
+def shifted(recent_reads: RecentReads, seconds: float) -> RecentReads:
+    """Shift reads from one clock to another by this many seconds; reads that no longer count after 0 are left out."""
+    return tuple((until + seconds, size) for until, size in recent_reads if until + seconds > 0)
 
 
 class Pace:
     """Keeps the reads of one shard within what Kinesis allows; for one reader.
 
-    :param patience: its clock is used.
+    :param retry: provides the clock.
     :param interval_seconds: the least time between two reads.
     :param bytes_per_second: how much may be read.
-    :param taken: what was read of the shard before, by another reader; counts from now on.
+    :param recent_reads: the reads of an earlier reader of the shard, relative to now.
     """
 
     def __init__(
         self,
-        patience: Patience,
+        retry: RetryBudget,
         interval_seconds: float = READ_INTERVAL_SECONDS,
         bytes_per_second: int = READ_BYTES_PER_SECOND,
-        taken: Taken = (),
+        recent_reads: RecentReads = (),
     ) -> None:
-        self._clock = patience.clock
-        self._sleep = patience.sleep
+        self._clock = retry.clock
+        self._sleep = retry.sleep
         self._interval_seconds = interval_seconds
         self._bytes_per_second = bytes_per_second
         self._since = self._clock.monotonic()
         self._last: float | None = None
-        self._taken = deque(moved(taken, self._since))
+        self._recent_reads = deque(shifted(recent_reads, self._since))
 
     def wait(self) -> None:
         """Wait until the next read is due."""
@@ -103,8 +103,8 @@ class Pace:
         """Return in how many seconds the next read is due; 0 or less is now."""
         now = self._clock.monotonic()
         due = now if self._last is None else self._last + self._interval_seconds
-        left = sum(size for until, size in self._taken if until > now)
-        for until, size in sorted(self._taken):
+        left = sum(size for until, size in self._recent_reads if until > now)
+        for until, size in sorted(self._recent_reads):
             if left < self._bytes_per_second:
                 break
             if until > now:
@@ -113,20 +113,20 @@ class Pace:
         return due - now
 
     @property
-    def taken(self) -> Taken:
-        """What was read, for who goes on in this reader's place."""
-        return tuple(self._taken)
+    def recent_reads(self) -> RecentReads:
+        """The recent reads, for the next reader of the shard."""
+        return tuple(self._recent_reads)
 
     def took(self, size: int) -> None:
-        """Note what the last read gave: it counts for a second, and more than a second may give counts longer."""
+        """Record the size of the last read. It counts for a second, or longer if it exceeds the budget of a second."""
         now = self._clock.monotonic()
-        while self._taken and self._taken[0][0] <= now:
-            self._taken.popleft()
+        while self._recent_reads and self._recent_reads[0][0] <= now:
+            self._recent_reads.popleft()
         if size:
             seconds = max(1.0, size / self._bytes_per_second)
-            self._taken.append((now + seconds, size))
+            self._recent_reads.append((now + seconds, size))
 
     @property
     def accounts_for_everything(self) -> bool:
-        """Whether what was read before can be no reason any more for a refusal, so that only others can be."""
+        """Whether earlier reads can no longer cause throttling, so that only other readers can."""
         return self._clock.monotonic() - self._since >= OWN_READS_FADE_SECONDS

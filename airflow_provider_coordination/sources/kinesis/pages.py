@@ -1,4 +1,4 @@
-"""What one read of a shard returns, however it is read: a page of records, as columns."""
+"""The result of one read of a shard, by polling or by fan-out: a page of records, as columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_coordination.sources.kinesis.pacing import Taken
+from airflow_provider_coordination.sources.kinesis.pacing import RecentReads
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,11 +31,11 @@ class KinesisRecord(NamedTuple):
 
 
 class KinesisRecords(Sequence[KinesisRecord]):
-    """Records in order, kept as Arrow columns: a page holds up to 10,000, and most are never looked at one by one.
+    """Records in order, as Arrow columns: a page holds up to 10,000, and most are never accessed one by one.
 
     :param sequence_numbers: of each record, `string`.
     :param partition_keys: of each record, `string`.
-    :param arrivals: when each arrived, in microseconds since 1970 in UTC, `int64`.
+    :param arrivals: the arrival time of each, in microseconds since 1970 in UTC, `int64`.
     :param data: of each record, `binary`.
     """
 
@@ -51,17 +51,17 @@ class KinesisRecords(Sequence[KinesisRecord]):
 
     @classmethod
     def of(cls, records: Iterable[KinesisRecord]) -> KinesisRecords:
-        """Return records as columns; what is columns already, as it is."""
+        """Return records as columns; `KinesisRecords` are returned unchanged."""
         if isinstance(records, cls):
             return records
         columns = [list(column) for column in zip(*records, strict=True)] or [[], [], [], []]
-        return cls.listed(columns[0], columns[1], list(map(microseconds, columns[2])), columns[3])
+        return cls.from_lists(columns[0], columns[1], list(map(microseconds, columns[2])), columns[3])
 
     @classmethod
-    def listed(
+    def from_lists(
         cls, sequence_numbers: list[str], partition_keys: list[str], arrivals: list[int], data: list[bytes]
     ) -> KinesisRecords:
-        """Return records whose columns are lists."""
+        """Return records from lists of column values."""
         return cls(
             pa.array(sequence_numbers, pa.string()),
             pa.array(partition_keys, pa.string()),
@@ -76,22 +76,22 @@ class KinesisRecords(Sequence[KinesisRecord]):
 
     @property
     def size(self) -> int:
-        """How many bytes the records are, as Kinesis counts what is read: data and partition keys."""
+        """The size in bytes as Kinesis counts it: data and partition keys."""
         lengths = (pc.sum(pc.binary_length(column)).as_py() for column in (self.data, self.partition_keys))
         return sum(length or 0 for length in lengths)
 
     def first_since(self, since_1970_us: int) -> int:
-        """Return the place of the first record that arrived at an instant or later; how many there are, if none did."""
-        place: int = pc.index(pc.greater_equal(self.arrivals, since_1970_us), True).as_py()
-        return len(self) if place < 0 else place
+        """Return the index of the first record that arrived at an instant or later; the length if none did."""
+        index: int = pc.index(pc.greater_equal(self.arrivals, since_1970_us), True).as_py()
+        return len(self) if index < 0 else index
 
     def first_out_of_order(self) -> int | None:
-        """Return the place of the first record whose sequence number is not above that before it, or None."""
+        """Return the index of the first record whose sequence number is not greater than the previous one, or None."""
         before, after = self.sequence_numbers[:-1], self.sequence_numbers[1:]
         shorter, longer = pc.binary_length(before), pc.binary_length(after)
         grows = pc.or_(pc.less(shorter, longer), pc.and_(pc.equal(shorter, longer), pc.less(before, after)))
-        place: int = pc.index(grows, False).as_py()
-        return None if place < 0 else place + 1
+        index: int = pc.index(grows, False).as_py()
+        return None if index < 0 else index + 1
 
     def __len__(self) -> int:
         return len(self.sequence_numbers)
@@ -128,20 +128,19 @@ class KinesisRecords(Sequence[KinesisRecord]):
 
 @dataclass(frozen=True)
 class ShardPage:
-    """What one read returned.
+    """The result of one read.
 
-    :param records: in order; may be none, also in the middle of a shard.
-    :param millis_behind_latest: how far the page is behind the newest record, in milliseconds; None if
-        not told.
-    :param end_of_shard: whether the shard has nothing after this page, ever. The last page may hold
+    :param records: in order; a page may be empty, even in the middle of a shard.
+    :param millis_behind_latest: how far the page is behind the newest record, in milliseconds; None if unknown.
+    :param end_of_shard: whether the shard has ended and has no record after this page. The last page may hold
         records too.
-    :param children: the shards it continues in; on the last page only.
-    :param read_at: the page shows what could be read at this instant (aware, UTC), by the clock of the service where
-        that is known.
-    :param throttled: how many reads were refused since the page before for what others read of the shard: this reader
-        kept to the limits.
-    :param next_iterator: Kinesis' own, which goes on behind the page; None if there is none.
-    :param taken: what was read of the shard, the page included, by the monotonic clock.
+    :param children: the child shards; on the last page only.
+    :param read_at: the page has what could be read at this instant (aware, UTC), by the clock of the service if that
+        is known.
+    :param throttled: the number of reads since the previous page that were throttled because of other readers: this
+        reader kept within the limits.
+    :param next_iterator: the Kinesis iterator after the page; None if there is none.
+    :param recent_reads: the recent reads of the shard, including this page, by the monotonic clock.
     """
 
     records: Sequence[KinesisRecord]
@@ -151,22 +150,22 @@ class ShardPage:
     read_at: datetime
     throttled: int = 0
     next_iterator: str | None = None
-    taken: Taken = ()
+    recent_reads: RecentReads = ()
 
     @property
     def is_drained(self) -> bool:
-        """Whether the page says that everything was read that can be read now.
+        """Whether the page shows that everything was read that can be read now.
 
-        An empty page alone is no sign: Kinesis gives them far behind the tip. Nor is a lag of zero alone: it is
-        rounded.
+        An empty page alone does not show it: Kinesis also returns empty pages far behind the newest record. A lag of
+        zero alone does not either: it is rounded.
         """
         return not self.records and self.millis_behind_latest == 0
 
 
 def records_of(entries: Iterable[Mapping[str, Any]]) -> KinesisRecords:
-    """Return the records of an answer as boto3 parses it."""
+    """Return the records of a response as boto3 parses it."""
     entries = list(entries)
-    return KinesisRecords.listed(
+    return KinesisRecords.from_lists(
         sequence_numbers=[entry["SequenceNumber"] for entry in entries],
         partition_keys=[entry["PartitionKey"] for entry in entries],
         arrivals=[microseconds(entry["ApproximateArrivalTimestamp"]) for entry in entries],
@@ -190,5 +189,5 @@ def microseconds(moment: datetime) -> int:
 
 
 def instant(since_1970_us: int) -> datetime:
-    """Return the instant (aware, UTC) that is so many microseconds after 1970."""
+    """Return the instant (aware, UTC) of a number of microseconds since 1970."""
     return EPOCH + timedelta(microseconds=since_1970_us)

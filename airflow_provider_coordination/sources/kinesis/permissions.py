@@ -14,7 +14,7 @@ def permissions(client: KinesisClient, stream: str, consumer_name: str | None = 
     """Yield the permissions that a stream's tasks and jobs need.
 
     :param stream: its name.
-    :param consumer_name: by which it is read by enhanced fan-out; None if it is polled.
+    :param consumer_name: the consumer that reads it by enhanced fan-out; None if it is polled.
     """
     found: dict[str, Any] = {}
 
@@ -29,7 +29,7 @@ def permissions(client: KinesisClient, stream: str, consumer_name: str | None = 
         given = client.get_shard_iterator(StreamName=stream, ShardId=found["shard"], ShardIteratorType="LATEST")
         found["iterator"] = given["ShardIterator"]
 
-    # What one call answers the next one asks with; without it there is nothing to ask.
+    # Each call needs the response of the previous one; without it, the permission cannot be tested.
     prove(describe)
     arn = found.get("StreamARN", f"stream {stream}")
     yield Permission(action="kinesis:DescribeStreamSummary", resource=arn, call=describe)
@@ -51,6 +51,6 @@ def _fan_out(client: KinesisClient, arn: str, consumer_name: str) -> Iterator[Pe
     if arn.startswith("arn:"):
         describe = partial(client.describe_stream_consumer, StreamARN=arn, ConsumerName=consumer_name)
     yield Permission(action="kinesis:DescribeStreamConsumer", resource=arn, call=describe)
-    # To register, or to subscribe, would end what another reader has.
+    # Registering or subscribing would disturb another reader, so these are not tested.
     yield Permission(action="kinesis:RegisterStreamConsumer", resource=arn)
     yield Permission(action="kinesis:SubscribeToShard", resource=arn)

@@ -1,16 +1,16 @@
-"""Positions in a shard, as a partition's progress stores them: text, with an order that is not that of text.
+"""Positions in a shard, as a partition's progress stores them: text whose order is not alphabetical.
 
-A position lies after everything that is delivered; the next read begins there. It is one of
+A position lies after everything that is delivered; the next read starts there. It is one of
 
 - `TRIM_HORIZON`: before the earliest record that the shard still holds;
-- `AT_TIMESTAMP:<instant>`: before the first record that arrived at this instant or later. `LATEST` is never stored: it
-  is written down as the instant at which it was asked for, so that a pause skips nothing;
-- `AT_SEQUENCE_NUMBER:<sequence number>`: before this Kinesis record. Only the start of a bounded read is such a one;
+- `AT_TIMESTAMP:<instant>`: before the first record that arrived at this instant or later. `LATEST` is never stored:
+  the instant of the request is stored instead, so that a pause skips nothing;
+- `AT_SEQUENCE_NUMBER:<sequence number>`: before this Kinesis record. Only bounded reads start at such a position;
 - `<sequence number>`: after this Kinesis record;
-- `<sequence number>:<sub-sequence number>`: inside an aggregated Kinesis record, after this one of its user records.
-  Only the Kinesis Client Library leaves such a position behind.
+- `<sequence number>:<sub-sequence number>`: inside an aggregated Kinesis record, after this user record. Only
+  checkpoints of the Kinesis Client Library are such positions.
 
-Unlike there, the timestamp is part of the position and not of whoever reads it.
+Unlike in that library, the timestamp is part of the position and not of the reader's configuration.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from airflow_provider_coordination.coordination.partition import format_instant,
 TRIM_HORIZON = "TRIM_HORIZON"
 """The position before the earliest record that a shard still holds."""
 AT_TIMESTAMP = "AT_TIMESTAMP"
-"""Begins a position before the first record from an instant on."""
+"""The prefix of a position before the first record from an instant on."""
 AT_SEQUENCE_NUMBER = "AT_SEQUENCE_NUMBER"
-"""Begins a position before a Kinesis record."""
+"""The prefix of a position before a Kinesis record."""
 LATEST = "LATEST"
-"""After everything that is there now: what a person may ask for, and no position stores."""
+"""After everything that exists now: users may request it, and no stored position has it."""
 
 _ORDER_OF_TIMESTAMPS, _ORDER_OF_TRIM_HORIZON = -3, -2  # as in the Kinesis Client Library, which has LATEST at -1
 
 
 @dataclass(frozen=True)
 class Position:
-    """What a position says; at most one of the two is given, and neither means TRIM_HORIZON.
+    """A parsed position; at most one of sequence number and timestamp is set, and neither means TRIM_HORIZON.
 
     :param sequence_number: the Kinesis record that it follows, lies in, or is before; a decimal number.
-    :param sub_sequence_number: the user record that it follows, where it lies in a Kinesis record; 0 is the first.
-    :param timestamp: the instant (aware, UTC) that it begins at.
+    :param sub_sequence_number: the user record that it follows, if it lies inside a Kinesis record; 0 is the first.
+    :param timestamp: the instant (aware, UTC) at which it starts.
     :param is_before: whether it is before the record of its sequence number.
     """
 
@@ -50,7 +50,7 @@ class Position:
 
     @property
     def has_record_ahead(self) -> bool:
-        """Whether the record that it names is still to be read, or a part of it."""
+        """Whether the record that it names, or a part of it, is not read yet."""
         return self.is_before or self.sub_sequence_number is not None
 
     def __str__(self) -> str:
@@ -75,9 +75,9 @@ def at_sequence_number(number: str) -> str:
 
 
 def parse_position(text: str) -> Position:
-    """Return what a position says.
+    """Parse a position.
 
-    :raises ValueError: if the text is no position.
+    :raises ValueError: if the text is not a position.
     """
     if text == TRIM_HORIZON:
         return Position()
@@ -93,17 +93,17 @@ def parse_position(text: str) -> Position:
         return Position(sequence_number=kind, sub_sequence_number=int(rest) if colon else None)
     raise ValueError(
         f"position '{text}' is neither {TRIM_HORIZON}, {AT_TIMESTAMP}:<instant in UTC> nor a sequence number in "
-        f"decimal digits, with or without ':' and a sub-sequence number, or {AT_SEQUENCE_NUMBER}: before it"
+        f"decimal digits, with or without ':' and a sub-sequence number, or with {AT_SEQUENCE_NUMBER}: before it"
     )
 
 
 def position_order(position: str) -> tuple[int, float]:
-    """Return what positions of one shard compare by: sequence numbers as integers, never as text.
+    """Return the sort key of a position among those of one shard: sequence numbers compare as integers, not as text.
 
     Instants come before `TRIM_HORIZON`, and both before every sequence number, as in the Kinesis Client Library. A
     sequence number alone is after all user records of its Kinesis record, and `AT_SEQUENCE_NUMBER` before them.
 
-    :raises ValueError: if the text is no position.
+    :raises ValueError: if the text is not a position.
     """
     parsed = parse_position(position)
     if parsed.timestamp is not None:
@@ -117,9 +117,9 @@ def position_order(position: str) -> tuple[int, float]:
 
 
 def is_sequence_number(position: str) -> bool:
-    """Return whether something of the shard was read already: the position follows a record, or lies in one.
+    """Return whether records of the shard were read: the position follows a record, or lies in one.
 
-    :raises ValueError: if the text is no position.
+    :raises ValueError: if the text is not a position.
     """
     parsed = parse_position(position)
     return parsed.sequence_number is not None and not parsed.is_before

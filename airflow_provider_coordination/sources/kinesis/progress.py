@@ -1,9 +1,9 @@
-"""What a shard's partition remembers: how far its data is delivered, and what is landed but not delivered.
+"""The progress of a shard's partition: how far its data is delivered, and what is landed but not delivered.
 
-This is the only ledger of positions. A batch is fixed once it is in here: whoever owns the partition next
-delivers exactly the file it names. Batches follow each other without a gap and are cut at whole Kinesis records, so
-that they end at a sequence number without a sub-sequence number. Several may be in delivery at once and end in any
-order; the checkpoint moves over those that are acknowledged without a gap, and never backwards.
+This is the only record of positions. A batch is fixed once it is in the progress: the next owner of the partition
+delivers exactly the file that the progress names. Batches follow each other without a gap and end at whole Kinesis
+records, so their end has no sub-sequence number. Several may be in delivery at once and end in any order. The
+checkpoint moves over the acknowledged batches up to the first that is not, and never backwards.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from airflow_provider_coordination.sources.landed import LandedBatch, LandedProg
 KIND = "kinesis"
 """The kind of source."""
 ON_DATA_LOSS = ("fail", "reset")
-"""What becomes of a shard whose data is gone before it was read: it is parked, or read on behind the gap."""
+"""What happens to a shard whose data is gone before it was read: it is parked, or reading continues after the gap."""
 MAX_GAPS = 16
-"""How many gaps a progress remembers, the latest ones; each was reported when it was found."""
+"""How many of the latest gaps a progress keeps; each gap was reported when it was found."""
 THROUGHPUT_SMOOTHING = 0.5
 """The weight of the latest measurement, as in the Kinesis Client Library."""
 
 
 def new_batch_id(partition_key: str) -> str:
-    """Return a name for a batch of a shard that is about to be landed; no other landing has it.
+    """Return a new, unique name for a batch of a shard that is about to be landed.
 
-    It cannot say where the batch ends, which is not known until it is read, and has to be in the file from its first
-    row on.
+    The name must be in the file from its first row on. So it cannot contain the end of the batch, which is known only
+    after reading.
 
     :param partition_key: the shard's partition.
     """
@@ -45,7 +45,7 @@ def new_batch_id(partition_key: str) -> str:
 
 
 class ShardRange(Protocol):
-    """What a listed shard and a child that a finished one names have in common."""
+    """The fields that a listed shard and a child of a finished shard share."""
 
     @property
     def shard_id(self) -> str:
@@ -59,23 +59,23 @@ class ShardRange(Protocol):
 
     @property
     def starting_hash_key(self) -> str:
-        """The first hash key it takes."""
+        """The first hash key of its range."""
         ...
 
     @property
     def ending_hash_key(self) -> str:
-        """The last one."""
+        """The last hash key of its range."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChildShard:
-    """A shard that a finished one continues in.
+    """A child of a finished shard.
 
     :param shard_id: its name.
-    :param parent_shard_ids: all the shards it came from.
-    :param starting_hash_key: the first hash key it takes, a decimal number.
-    :param ending_hash_key: the last one.
+    :param parent_shard_ids: all the shards that it came from.
+    :param starting_hash_key: the first hash key of its range, a decimal number.
+    :param ending_hash_key: the last hash key of its range.
     """
 
     shard_id: str
@@ -86,14 +86,14 @@ class ChildShard:
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
-    """A range of a shard that was gone before it was read: data that is lost.
+    """A range of a shard whose data was lost before it was read.
 
     :param after: the position up to which everything was read.
     :param before: the sequence number of the first record after the gap; None if there was none.
     :param since: everything that arrived by this instant (aware) was read; None if unknown.
-    :param until: nothing is missing that arrived later (aware); None if unknown.
-    :param found_at: when it was noticed (aware).
-    :param reason: what was noticed, in a sentence.
+    :param until: nothing is missing that arrived after this instant (aware); None if unknown.
+    :param found_at: when it was found (aware).
+    :param reason: what happened, in a sentence.
     """
 
     after: str
@@ -104,7 +104,7 @@ class Gap:
     reason: str
 
     def __str__(self) -> str:
-        """Say which range it is."""
+        """Return the range as text."""
         since = "unknown" if self.since is None else f"{self.since:%Y-%m-%dT%H:%M:%SZ}"
         until = "unknown" if self.until is None else f"{self.until:%Y-%m-%dT%H:%M:%SZ}"
         return f"({self.after}, {self.before or 'end'}), arrived from {since} to {until}: {self.reason}"
@@ -112,12 +112,12 @@ class Gap:
 
 @dataclass(frozen=True)
 class PutAside:
-    """That shard sync parked a shard's partition, which a later sync takes back once the stream is there and named.
+    """A mark that shard sync parked the partition; a later sync reopens it once the stream exists and is named.
 
-    :param version: the partition's version as it was parked. Every write makes another one, so that what a person or a
-        job did since then, such as parking it again, ends this.
-    :param stream_gone: whether the stream could not be found, so that the rest of the shard was noted as lost;
-        otherwise it was no longer named.
+    :param version: the partition's version when it was parked. Every write changes the version, so the mark is void
+        after any change by a user or a job, such as parking it again.
+    :param stream_gone: whether the stream was not found, so that the rest of the shard was recorded as lost; otherwise
+        the stream was no longer named.
     """
 
     version: int
@@ -130,24 +130,23 @@ class ShardProgress(LandedProgress):
 
     :param stream: the stream's name.
     :param shard_id: the shard's name.
-    :param parent_shard_ids: the shards it came from.
-    :param starting_hash_key: the first hash key it takes, a decimal number.
-    :param ending_hash_key: the last one.
-    :param children: the shards it continues in; known once its end is landed.
-    :param delivered_until: every record that arrived by this instant (aware) is delivered; None while
-        nothing is known.
-    :param gaps: the ranges that were lost, the latest ones.
-    :param throughput: how many bytes of user data it gives a second, smoothed; None while nothing is known.
-    :param owed_since: what arrived at this instant (aware) or later has to be read, and is lost if it is gone before;
-        what arrived earlier is read if it is still there. None where `delivered_until` says it.
-    :param put_aside: that shard sync parked it, and as which version; None if it never did.
-    :param start: where reading it begins at the earliest, see `bounds`; None for the beginning of the shard.
-    :param end: where reading it ends, a sequence number or an instant, see `bounds`; None for the end of the shard.
-    :raises ValueError: if the kind is another one, the checkpoint is no position, or a batch ends before it starts.
+    :param parent_shard_ids: the shards that it came from.
+    :param starting_hash_key: the first hash key of its range, a decimal number.
+    :param ending_hash_key: the last hash key of its range.
+    :param children: its child shards; known once its end is landed.
+    :param delivered_until: every record that arrived by this instant (aware) is delivered; None if unknown.
+    :param gaps: the latest ranges that were lost.
+    :param throughput: bytes of user data a second, smoothed; None if unknown.
+    :param owed_since: a record that arrived at this instant (aware) or later must be read, and counts as lost if it is
+        gone before. Earlier records are read if they still exist. None if `delivered_until` sets this bound.
+    :param put_aside: the mark of a shard sync that parked it; None if none did.
+    :param start: the earliest position at which it is read, see `bounds`; None for the start of the shard.
+    :param end: where reading ends, a sequence number or an instant, see `bounds`; None for the end of the shard.
+    :raises ValueError: if the kind is another one, the checkpoint is not a position, or a batch ends before it starts.
     """
 
-    WHAT: ClassVar[str] = "shard"
-    PASSING: ClassVar[frozenset[str]] = LandedProgress.PASSING | {
+    NOUN: ClassVar[str] = "shard"
+    TRANSIENT_FIELDS: ClassVar[frozenset[str]] = LandedProgress.TRANSIENT_FIELDS | {
         "children", "delivered_until", "gaps", "throughput", "owed_since", "put_aside",
     }  # fmt: skip
 
@@ -184,33 +183,33 @@ class ShardProgress(LandedProgress):
 
     @property
     def is_followed(self) -> bool:
-        """Whether the shards that it continues in are read too, up to the same end.
+        """Whether its children are read too, up to the same end.
 
-        Where it ends at a sequence number, the others of its source have numbers of their own.
+        If its end is a sequence number, the children are not read: other shards have their own numbers.
         """
         return self.end is None or parse_position(self.end).sequence_number is None
 
     @property
     def owed_from(self) -> datetime | None:
-        """From when on nothing may be missing of what is not landed yet; None if that is not known."""
+        """The instant from which no record may be missing that is not landed yet; None if unknown."""
         landed = (batch.read_until for batch in reversed(self.landed))
         return next(filter(None, landed), None) or self.delivered_until or self.owed_since
 
     def landing(self, batch: LandedBatch, children: tuple[ChildShard, ...] = ()) -> Self:
         """See `LandedProgress.landing`.
 
-        :param children: the shards it continues in, given with the batch that ends the shard.
-        :raises ValueError: if it has children and does not end the shard.
+        :param children: the child shards, given with the batch that ends the shard.
+        :raises ValueError: if children are given with a batch that does not end the shard.
         """
         landed = super().landing(batch)
         if children and not batch.is_last:
             raise ValueError(f"{self.name}: batch '{batch.batch_id}' has children but does not end the shard")
         return replace(landed, children=children)
 
-    def passing(self, delivered: Sequence[LandedBatch]) -> Self:
-        """See `LandedProgress.passing`: everything that arrived until then is delivered."""
+    def advanced_over(self, delivered: Sequence[LandedBatch]) -> Self:
+        """See `LandedProgress.advanced_over`; also moves `delivered_until`."""
         until = next((batch.read_until for batch in reversed(delivered) if batch.read_until), self.delivered_until)
-        return replace(super().passing(delivered), delivered_until=until)
+        return replace(super().advanced_over(delivered), delivered_until=until)
 
     def restarted(
         self,
@@ -220,16 +219,16 @@ class ShardProgress(LandedProgress):
         delivered_until: datetime | None = None,
         owed_since: datetime | None = None,
     ) -> ShardProgress:
-        """Return it as if the shard was read up to a position and nothing after it, in a new epoch.
+        """Return the progress as if the shard was read exactly up to a position, in a new epoch.
 
-        What was delivered after the position is delivered again, under other batch ids; what is landed is dropped.
-        Where it has a start, it begins there at the earliest.
+        Records after the position are delivered again, under other batch ids; landed batches are dropped. If it has a
+        start, it never starts before that.
 
         :param position: `TRIM_HORIZON`, an instant or a sequence number.
-        :param epoch: the new epoch, where that is greater than the one after the present one.
-        :param delivered_until: an instant (aware) before which nothing is wanted, as far as is known.
-        :param owed_since: from which instant (aware) on nothing may be missing, where that is later.
-        :raises ValueError: if it is no position.
+        :param epoch: the lowest epoch that it may get.
+        :param delivered_until: an instant (aware) before which no record is needed; None if unknown.
+        :param owed_since: the instant (aware) from which no record may be missing, if that is later.
+        :raises ValueError: if the text is not a position.
         """
         return replace(
             self,
@@ -246,22 +245,22 @@ class ShardProgress(LandedProgress):
     def _no_earlier_than_start(self, position: str) -> str:
         if self.start is None:
             return position
-        asked, start = parse_position(position), parse_position(self.start)
-        if asked.sequence_number is not None and start.timestamp is not None:
-            return position  # whoever names a record knows where it is
-        is_comparable = (asked.timestamp is None) == (start.timestamp is None) and position != TRIM_HORIZON
+        requested, start = parse_position(position), parse_position(self.start)
+        if requested.sequence_number is not None and start.timestamp is not None:
+            return position  # a sequence number cannot be compared with an instant, and is used as given
+        is_comparable = (requested.timestamp is None) == (start.timestamp is None) and position != TRIM_HORIZON
         return position if is_comparable and position_order(position) >= position_order(self.start) else self.start
 
-    def remade(self, delivered_until: datetime | None) -> Self:
-        """See `LandedProgress.remade`."""
+    def rebuilt(self, delivered_until: datetime | None) -> Self:
+        """See `LandedProgress.rebuilt`."""
         return replace(self, delivered_until=delivered_until)
 
     def with_gap(self, gap: Gap) -> ShardProgress:
-        """Return it with one more range that is lost."""
+        """Return the progress with one more lost range."""
         return replace(self, gaps=(*self.gaps, gap)[-MAX_GAPS:])
 
     def measured(self, bytes_per_second: float) -> ShardProgress:
-        """Return it with one more measurement of its throughput, smoothed as in the Kinesis Client Library."""
+        """Return the progress with one more measured throughput, smoothed as in the Kinesis Client Library."""
         known = bytes_per_second if self.throughput is None else self.throughput
         smoothed = THROUGHPUT_SMOOTHING * bytes_per_second + (1 - THROUGHPUT_SMOOTHING) * known
         return replace(self, throughput=round(smoothed, 1))
@@ -279,14 +278,14 @@ class ShardProgress(LandedProgress):
         start: str | None = None,
         end: str | None = None,
     ) -> ShardProgress:
-        """Return the progress of a shard that nothing was read from yet.
+        """Return the progress of a shard that was not read yet.
 
-        :param checkpoint: where to begin.
-        :param delivered_until: an instant (aware) before which nothing arrived in it, as far as is known.
-        :param owed_since: from which instant (aware) on nothing may be missing, where that is later.
-        :param epoch: that of the shards it came from; see `start_of_child`.
-        :param start: where reading it begins at the earliest; None for the beginning of the shard.
-        :param end: where reading it ends; None for the end of the shard.
+        :param checkpoint: where to start.
+        :param delivered_until: an instant (aware) before which no record arrived in it; None if unknown.
+        :param owed_since: the instant (aware) from which no record may be missing, if that is later.
+        :param epoch: that of the shards that it came from; see `start_of_child`.
+        :param start: the earliest position at which it is read; None for the start of the shard.
+        :param end: where reading ends; None for the end of the shard.
         """
         return cls(
             stream=stream,
@@ -304,20 +303,20 @@ class ShardProgress(LandedProgress):
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """See `LandedProgress.from_mapping`: what does not say its kind is no shard's."""
+        """See `LandedProgress.from_mapping`; the field `kind` is required."""
         if "kind" not in mapping:
-            raise ProgressFormatError(f"stored progress: field 'kind' is missing; of a shard it is {KIND!r}")
+            raise ProgressFormatError(f"stored progress: field 'kind' is missing; for a shard it must be {KIND!r}")
         return super().from_mapping(mapping)
 
 
 def start_of_child(parents: Iterable[ShardProgress]) -> tuple[str, int]:
-    """Return where a shard is first read, and in which epoch, once those that it came from are finished.
+    """Return the start and the epoch of a shard whose parents are finished.
 
-    That is its earliest record, whatever position the source began at, as in the Kinesis Client Library. An instant
-    that a person has set holds for the children too: where a parent that was set to it held no record from then on, its
-    children may be older than the instant.
+    It starts at its earliest record, whatever the initial position of the source, as in the Kinesis Client Library.
+    After a reset to an instant, that instant also applies to the children: if a parent had no record from the instant
+    on, its children may have older records.
 
-    :param parents: the progress of the finished ones, as far as they are known.
+    :param parents: the progress of the finished parents, as far as they are known.
     """
     known = list(parents)
     epoch = max((parent.epoch for parent in known), default=0)

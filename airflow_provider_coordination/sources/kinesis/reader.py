@@ -1,8 +1,7 @@
-"""Reading one shard by polling, page by page, from a position on to the shard's end.
+"""Polling one shard, page by page, from a position to the shard's end.
 
-Each page says what the caller needs to fix a batch: the records, how far behind it is, and, on the last
-one, in which shards the stream goes on. Reading has no memory of its own: the position belongs to the
-caller. `fan_out` gives the same pages without polling.
+Each page has what the caller needs to make a batch: the records, the lag, and on the last page the child shards. The
+reader stores nothing: the position belongs to the caller. `fan_out` returns the same pages without polling.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
-from airflow_provider_coordination.aws import AwsSettings, answered_at
+from airflow_provider_coordination.aws import AwsSettings, response_time
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.errors import (
     ExpiredIteratorError,
@@ -24,7 +23,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     kinesis_errors,
 )
 from airflow_provider_coordination.sources.kinesis.fast_parsing import COLUMNS
-from airflow_provider_coordination.sources.kinesis.pacing import READ_INTERVAL_SECONDS, Pace, Patience, Taken
+from airflow_provider_coordination.sources.kinesis.pacing import READ_INTERVAL_SECONDS, Pace, RecentReads, RetryBudget
 from airflow_provider_coordination.sources.kinesis.pages import (
     KinesisRecord,
     KinesisRecords,
@@ -48,36 +47,36 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CONNECTIONS = 1000
-"""How many a process keeps for the shards that it reads: each may be read at the same time."""
+"""The most connections that a process keeps for the shards that it reads: all may be read at the same time."""
 SILENCE_SECONDS = 10.0
-"""How long the next bytes of an answer are waited for: all shards of a slot wait for the slowest at a round's end."""
+"""How long to wait for the next bytes of a response: all shards of a slot wait for the slowest at a round's end."""
 ANSWER_SECONDS = 60.0
-"""How long an answer may take."""
+"""How long a response may take."""
 LATE_ANSWER_SECONDS = 5.0
-"""By how much it may come later than its reader has time, where that is set."""
+"""How much longer than the reader's remaining time a response may take, if that time is limited."""
 RENEWALS_IN_A_ROW = 5
-"""How many iterators may expire one after another, unused, before it counts as an outage."""
+"""How many iterators in a row may expire unused before it counts as an outage."""
 FUTURE_POLL_SECONDS = 1.0
-"""How often a position that lies ahead of the service's clock is tried."""
+"""The time between two attempts for a position that is ahead of the service's clock."""
 DATE_RESOLUTION = timedelta(seconds=1)
 
 
 def reading_client(settings: AwsSettings) -> KinesisClient:
-    """Return a client for reading shards: it tries each call once, at little cost; see `ShardCalls`.
+    """Return a client for reading shards: it makes each call once, at a low cost; see `ShardCalls`.
 
-    The reader repeats calls itself: it knows how much time there is, and counts how often it is throttled.
+    The reader repeats calls itself: it knows the remaining time, and counts how often it is throttled.
 
-    :param settings: where Kinesis is and who asks; `max_attempts` is for the reader to keep.
-    :raises ConfigurationError: if no region is known, or the endpoint is no URL.
+    :param settings: the endpoint and the credentials; the reader applies `max_attempts`.
+    :raises ConfigurationError: if no region is known, or the endpoint is not a URL.
     """
     return ShardCalls(kinesis_client(replace(settings, max_attempts=1), CONNECTIONS, SILENCE_SECONDS))
 
 
 @cache
 def shared_reading_client(settings: AwsSettings) -> KinesisClient:
-    """Return the client of this process, which keeps its connections from one task to the next; see `reading_client`.
+    """Return the client of this process, which keeps its connections across tasks; see `reading_client`.
 
-    :param settings: where Kinesis is and who asks.
+    :param settings: the endpoint and the credentials.
     """
     return reading_client(settings)
 
@@ -91,61 +90,61 @@ def read_shard(
     inclusive: bool = False,
     page_records: int = 10_000,
     min_interval_seconds: float = READ_INTERVAL_SECONDS,
-    patience: Patience | None = None,
-    room: Room | None = None,
+    retry: RetryBudget | None = None,
+    room: PageMemory | None = None,
     iterator: str | None = None,
-    taken: Taken = (),
+    recent_reads: RecentReads = (),
 ) -> Generator[ShardPage]:
-    """Yield the pages of a shard until its end; on an open shard that is never, and the caller stops.
+    """Yield the pages of a shard until its end. An open shard has no end: the caller stops.
 
-    Reads keep to what Kinesis allows a shard. A call that fails in passing is made again after a while; while the
-    shard is throttled, until the patience ends. What it got until then was yielded; a last page without records says
-    how often it was throttled, and the pages end before the shard does.
+    Reads keep within the limits of a shard. A call with a temporary error is made again after a wait. While the shard
+    is throttled, calls are repeated until the retry budget ends. Then a last page without records reports how often it
+    was throttled, and the pages end before the shard does.
 
-    An iterator that expired, because the caller took its time, or that Kinesis does not know any more, is replaced by
-    one after the last record yielded; if there was none yet, by one at the start, which never becomes LATEST.
+    An iterator expires if the caller takes too long, or if Kinesis no longer knows it. It is replaced by an iterator
+    after the last yielded record. If there was none yet, the new one is at the start, which never becomes LATEST.
 
-    A start that lies ahead of the service's clock is waited for: pages without records come until then.
+    If the start is ahead of the service's clock, pages without records are yielded until that time.
 
     :param client: as `reading_client` or `kinesis_client` returns it; may be shared by threads.
     :param stream_name: the stream.
     :param shard_id: the shard.
-    :param start: the position before the first record wanted. One that lies in an aggregated record begins with that
-        record, whole.
-    :param inclusive: begin with the record of the start's sequence number itself, if it is still there.
-    :param page_records: how many records a page holds at most; Kinesis allows up to 10,000.
+    :param start: the position before the first record. If it lies inside an aggregated record, reading starts with
+        that whole record.
+    :param inclusive: start with the record of the start's sequence number itself, if it still exists.
+    :param page_records: the most records of a page; Kinesis allows up to 10,000.
     :param min_interval_seconds: the least time between two reads.
-    :param patience: how long to go on trying.
-    :param room: held for each page that is asked for; by default there is enough.
-    :param iterator: Kinesis' own, which goes on at the start; by default it is asked for one.
-    :param taken: what was read of the shard before; counts from now on.
-    :raises ValueError: if `start` is no position.
+    :param retry: how long to retry.
+    :param room: reserved for each page that is requested; None if memory is not limited.
+    :param iterator: a Kinesis iterator at the start; by default a new one is requested.
+    :param recent_reads: earlier reads of the shard, relative to now.
+    :raises ValueError: if `start` is not a position.
     :raises ShardNotFoundError: while reading, if the shard or its stream is gone.
-    :raises PositionRefusedError: while reading, if the position is not one of this shard.
-    :raises KinesisUnavailableError: while reading, if a call went on failing, or the shard went on being throttled and
-        no time is set at which the patience ends.
+    :raises PositionRefusedError: while reading, if the position is not in this shard.
+    :raises KinesisUnavailableError: while reading, if a call failed after every retry, or the shard was throttled for
+        all attempts and the retry budget has no end time.
     """
-    patience = patience or Patience()
-    pace = Pace(patience, min_interval_seconds, taken=taken)
-    polling = _Polling(client, stream_name, shard_id, parse_position(start), inclusive, page_records, patience, pace)
+    retry = retry or RetryBudget()
+    pace = Pace(retry, min_interval_seconds, recent_reads=recent_reads)
+    polling = _Polling(client, stream_name, shard_id, parse_position(start), inclusive, page_records, retry, pace)
     polling.room, polling.iterator = room, iterator
     return polling.pages()
 
 
-class Room(Protocol):
-    """The memory that a page needs."""
+class PageMemory(Protocol):
+    """The memory for one page."""
 
     def hold(self) -> None:
-        """Hold as much as a page may need, before it is asked for; the caller lets go of what it does not need."""
+        """Reserve as much as a page may need, before it is requested; the caller releases what is not needed."""
         ...
 
     def let_go(self) -> None:
-        """Let go of it: no page came."""
+        """Release the memory: no page was returned."""
         ...
 
 
 class _OutOfTimeError(Exception):
-    """The patience ended while the shard was throttled."""
+    """The retry budget ended while the shard was throttled."""
 
 
 class _Polling:
@@ -157,7 +156,7 @@ class _Polling:
         start: Position,
         inclusive: bool,
         page_records: int,
-        patience: Patience,
+        retry: RetryBudget,
         pace: Pace,
     ) -> None:
         self._client = client
@@ -166,9 +165,9 @@ class _Polling:
         self._position = start
         self._inclusive = inclusive or start.has_record_ahead
         self._page_records = page_records
-        self._patience = patience
+        self._retry = retry
         self._pace = pace
-        self.room: Room | None = None
+        self.room: PageMemory | None = None
         self.iterator: str | None = None
         self._renewals = 0
         self._throttled = 0
@@ -182,21 +181,21 @@ class _Polling:
                     if page.end_of_shard:
                         return
         except _OutOfTimeError:
-            yield self._nothing(self._patience.clock.now(), millis_behind_latest=None)
+            yield self._nothing(self._retry.clock.now(), millis_behind_latest=None)
 
     def _next(self) -> ShardPage | None:
-        """Return the next page; None if there was no good iterator to read it with."""
+        """Return the next page; None if the iterator had to be replaced."""
         if self.iterator is None:
             try:
                 self.iterator = self._attempt(self._new_iterator)
             except PositionRefusedError as error:
-                now = ahead_of_service(error, self._position, self._patience.clock.now())
+                now = ahead_of_service(error, self._position, self._retry.clock.now())
                 if now is None:
                     raise
-                self._patience.sleep(FUTURE_POLL_SECONDS)
+                self._retry.sleep(FUTURE_POLL_SECONDS)
                 return self._nothing(now, millis_behind_latest=0)
         try:
-            response, asked_at = self._attempt(self._records)
+            response, requested_at = self._attempt(self._records)
         except (ExpiredIteratorError, PositionRefusedError) as error:
             self._renew(error)
             return None
@@ -213,10 +212,10 @@ class _Polling:
             millis_behind_latest=response.get("MillisBehindLatest"),
             end_of_shard=not self.iterator,
             children=tuple(child_of(child) for child in response.get("ChildShards") or ()),
-            read_at=service_time(response, asked_at),
+            read_at=service_time(response, requested_at),
             throttled=self._counted_throttles(),
             next_iterator=self.iterator,
-            taken=self._pace.taken,
+            recent_reads=self._pace.recent_reads,
         )
 
     def _new_iterator(self) -> str:
@@ -243,12 +242,12 @@ class _Polling:
             raise
 
     def _ask(self) -> tuple[Mapping[str, Any], datetime]:
-        asked_at, until = self._patience.clock.now(), self._patience.until
+        requested_at, until = self._retry.clock.now(), self._retry.until
         left = ANSWER_SECONDS
         if until is not None:
-            left = max(0.0, until - self._patience.clock.monotonic()) + LATE_ANSWER_SECONDS
+            left = max(0.0, until - self._retry.clock.monotonic()) + LATE_ANSWER_SECONDS
         within = {"within": left} if isinstance(self._client, ShardCalls) else {}
-        return self._client.get_records(ShardIterator=self.iterator, Limit=self._page_records, **within), asked_at
+        return self._client.get_records(ShardIterator=self.iterator, Limit=self._page_records, **within), requested_at
 
     def _records_of(self, response: Mapping[str, Any]) -> KinesisRecords:
         if COLUMNS in response:
@@ -258,12 +257,12 @@ class _Polling:
             return records_of(response["Records"])
         except KeyError as error:
             raise KinesisUnavailableError(
-                f"stream '{self._stream}' shard '{self._shard_id}': no usable answer: it has no {error}; "
+                f"stream '{self._stream}' shard '{self._shard_id}': no valid response: it has no {error}; "
                 "check endpoint_url"
             ) from None
 
     def _attempt(self, call: Callable[[], T]) -> T:
-        """Make a call, again if it fails in passing."""
+        """Make a call, and repeat it after temporary errors."""
         failures = throttles = 0
         while True:
             try:
@@ -271,22 +270,22 @@ class _Polling:
                     return call()
             except ThrottledError as error:
                 throttles += 1
-                # Soon after the start, what was read before may still count.
+                # Soon after the start, earlier reads may still be the cause.
                 self._throttled += self._pace.accounts_for_everything
-                if self._patience.until is None and throttles >= self._patience.attempts:
+                if self._retry.until is None and throttles >= self._retry.attempts:
                     raise
-                if not self._patience.pause(throttles):
+                if not self._retry.pause(throttles):
                     raise _OutOfTimeError from error
             except KinesisUnavailableError:
                 failures += 1
-                if failures >= self._patience.attempts or not self._patience.pause(failures):
+                if failures >= self._retry.attempts or not self._retry.pause(failures):
                     raise
 
     def _renew(self, error: ExpiredIteratorError | PositionRefusedError) -> None:
         self.iterator = None
         self._renewals += 1
         if isinstance(error, PositionRefusedError) and self._renewals > 1:
-            raise error  # a new one was refused as well
+            raise error  # a new iterator was refused too
         if self._renewals > RENEWALS_IN_A_ROW:
             raise KinesisUnavailableError(f"{error}; {self._renewals} iterators in a row expired unused") from error
         log.info("stream %s shard %s: iterator replaced: %s", self._stream, self._shard_id, error)
@@ -307,10 +306,10 @@ class _Polling:
 
 
 def starting_position(position: Position, *, inclusive: bool) -> dict[str, Any]:
-    """Return a position as Kinesis takes it: a type with its sequence number or timestamp.
+    """Return a position in the form of the Kinesis API: a type with its sequence number or timestamp.
 
-    :param position: where to begin.
-    :param inclusive: begin with the record of its sequence number itself.
+    :param position: where to start.
+    :param inclusive: start with the record of its sequence number itself.
     """
     if position.timestamp is not None:
         return {"Type": AT_TIMESTAMP, "Timestamp": position.timestamp}
@@ -321,10 +320,10 @@ def starting_position(position: Position, *, inclusive: bool) -> dict[str, Any]:
 
 
 def from_position(position: Position, records: KinesisRecords) -> KinesisRecords:
-    """Return what of the first records read belongs to a position.
+    """Return the first records without those that arrived before the position's timestamp.
 
-    Not every version of boto3 sends a timestamp with its fraction of a second, and Kinesis knows milliseconds only:
-    records that arrived before the timestamp are left out.
+    Not every version of boto3 sends a timestamp with its fraction of a second, and Kinesis has milliseconds only, so
+    it may return earlier records.
     """
     if position.timestamp is None:
         return records
@@ -333,45 +332,45 @@ def from_position(position: Position, records: KinesisRecords) -> KinesisRecords
 
 
 def check_order(records: KinesisRecords, position: Position, *, inclusive: bool, of: str) -> None:
-    """Check that records are in order, and behind what was read before.
+    """Check that records are in order, and come after the records that were read before.
 
-    :param records: of an answer.
-    :param position: after which they were asked for.
-    :param inclusive: whether the record that it names may be among them.
-    :param of: the stream, or more than that, for the error.
-    :raises KinesisUnavailableError: if they are not; nothing of such an answer can be used.
+    :param records: of one response.
+    :param position: the position after which they were requested.
+    :param inclusive: whether the record that the position names may be among them.
+    :param of: the stream, optionally with the shard, for the error.
+    :raises KinesisUnavailableError: if they are not; the whole response is then unusable.
     """
     if not records:
         return
-    place = records.first_out_of_order()
-    if place is not None:
-        before, number = (records[each].sequence_number for each in (place - 1, place))
+    index = records.first_out_of_order()
+    if index is not None:
+        before, number = (records[each].sequence_number for each in (index - 1, index))
     else:
         number, before = records[0].sequence_number, position.sequence_number or ""
         if not before or int(number) > int(before) or (inclusive and number == before):
             return
     raise KinesisUnavailableError(
-        f"stream '{of}': no usable answer: its records are out of order: sequence number {number} comes behind "
-        f"{before}; nothing of it is written; check endpoint_url"
+        f"stream '{of}': no valid response: its records are out of order: sequence number {number} follows "
+        f"{before}; none of them is written; check endpoint_url"
     )
 
 
-def service_time(response: Mapping[str, Any], asked_at: datetime) -> datetime:
-    """Return the instant, by the service's clock, of which an answer tells: no later than when it was given.
+def service_time(response: Mapping[str, Any], requested_at: datetime) -> datetime:
+    """Return the instant that a response describes, by the service's clock; never later than the response was sent.
 
-    The service dates its answers in whole seconds. Our own clock is finer where it agrees with them.
+    The service dates its responses in whole seconds. The local clock is used if it agrees, since it is more precise.
 
-    :param response: the answer.
-    :param asked_at: when it was asked for, by our own clock (aware).
+    :param response: the response.
+    :param requested_at: when it was requested, by the local clock (aware).
     """
-    date = answered_at(response)
-    if date is None or date <= asked_at < date + DATE_RESOLUTION:
-        return asked_at
+    date = response_time(response)
+    if date is None or date <= requested_at < date + DATE_RESOLUTION:
+        return requested_at
     return date
 
 
 def ahead_of_service(error: PositionRefusedError, position: Position, now: datetime) -> datetime | None:
-    """Return the time of the service if a position was refused because it lies ahead of that."""
+    """Return the service's time if a position was refused because it is ahead of that time; otherwise None."""
     if position.timestamp is None:
         return None
     served_at = service_time(getattr(error.__cause__, "response", {}), now)

@@ -1,4 +1,4 @@
-"""Setting positions of shards and streams by hand: what a position means to a shard, and what the stream says of it."""
+"""Resets of shards and streams: what a target means for a shard, and the checks against the stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from airflow_provider_coordination.sources.reset_targets import (
     ResetStep,
     Target,
     checked_instant,
-    not_a_position,
+    invalid_position,
 )
 
 LEAST_RETENTION = timedelta(hours=24)
@@ -33,17 +33,17 @@ LEAST_RETENTION = timedelta(hours=24)
 def position_of(target: Target) -> Position:
     """Return a target as a position of a shard.
 
-    :raises ConfigurationError: if it is none.
+    :raises ConfigurationError: if it is not a position.
     """
     if target.position is None:
         return Position(timestamp=target.instant)
     try:
         position = parse_position(target.position)
     except ValueError:
-        raise not_a_position(target.position, "a sequence number in decimal digits") from None
+        raise invalid_position(target.position, "a sequence number in decimal digits") from None
     if position.timestamp is None:
         return position
-    return Position(timestamp=checked_instant(position.timestamp, target.name, target.asked_at))
+    return Position(timestamp=checked_instant(position.timestamp, target.name, target.requested_at))
 
 
 def restarted(partition: Partition, target: Target, *, epoch: int = 0) -> Mapping[str, Any]:
@@ -54,32 +54,32 @@ def restarted(partition: Partition, target: Target, *, epoch: int = 0) -> Mappin
         str(position),
         epoch=max(epoch, target.epoch),
         delivered_until=until,
-        owed_since=target.asked_at if until is None else None,
+        owed_since=target.requested_at if until is None else None,
     )
     return progress.to_mapping()
 
 
 def check_progress(partition: Partition, given: Mapping[str, Any]) -> None:
-    """Check that a progress is that of the shard that a partition is for.
+    """Check that a progress belongs to the shard of a partition.
 
-    :raises ProgressError: if it is not.
+    :raises ProgressError: if it does not.
     """
     progress = ShardProgress.from_mapping(given)
     try:
         shard = parse_partition_key(partition.partition_key)
     except ValueError:
-        return  # whoever named it knows what it is for
+        return  # the key does not name a shard, so there is nothing to compare
     if (progress.stream, progress.shard_id) != (shard.stream, shard.shard_id):
         raise ProgressError(
             f"partition {partition.partition_key!r}: the given progress is that of shard {progress.shard_id!r} of "
-            f"stream {progress.stream!r}; give this one's own"
+            f"stream {progress.stream!r}; give a progress of this shard"
         )
 
 
 def checked_with_service(partitions: Sequence[Partition], target: Target, client: KinesisClient) -> Target:
-    """Return a target as the service sees it.
+    """Check a target against the stream, and return it by the service's clock.
 
-    :raises ConfigurationError: if it is a sequence number, and none of the shard's.
+    :raises ConfigurationError: if it is a sequence number that is not in the shard.
     """
     keys = [parse_partition_key(partition.partition_key) for partition in partitions]
     if position_of(target).sequence_number is not None:
@@ -92,19 +92,19 @@ def checked_with_service(partitions: Sequence[Partition], target: Target, client
 
 
 def plan_stream(name: str, partitions: Sequence[Partition], target: Target, kinesis: KinesisClient) -> ResetPlan:
-    """Plan to read a whole stream anew, parents before children; see `plan_stream_reset`.
+    """Plan to read a whole stream again, parents before children; see `plan_stream_reset`.
 
-    :raises ProgressError: if a stored progress does not say what it is of.
-    :raises ConfigurationError: if there is no such stream.
+    :raises ProgressError: if a stored progress cannot be read.
+    :raises ConfigurationError: if the stream does not exist.
     :raises SourceError: if it cannot be listed.
     """
     stream, listed = describe_stream(kinesis, name), list_shards(kinesis, name)
     target = _not_ahead_of(target, stream.described_at)
     warnings = []
-    if target.instant is not None and target.asked_at - target.instant >= timedelta(hours=stream.retention_hours):
+    if target.instant is not None and target.requested_at - target.instant >= timedelta(hours=stream.retention_hours):
         warnings.append(
-            f"stream {name!r} keeps records for {stream.retention_hours} hours: nothing as old as {target.name} is "
-            "left, and it is read from its earliest record on"
+            f"stream {name!r} keeps records for {stream.retention_hours} hours: records as old as {target.name} are "
+            "gone, so it is read from its earliest record on"
         )
         target = replace(target, instant=None)
     keys = {parse_partition_key(partition.partition_key): partition for partition in partitions}
@@ -115,13 +115,13 @@ def plan_stream(name: str, partitions: Sequence[Partition], target: Target, kine
     }
     own = {shard_id: lease.partition for shard_id, lease in leases.items()}
     left = {
-        partition.partition_key: "its stream was deleted and created anew"
+        partition.partition_key: "its stream was deleted and created again"
         for key, partition in keys.items()
         if key.creation_epoch != stream.creation_epoch
     }
     plan = plan_stream_reset(leases, listed, since=target.instant, unfinished_only=target.is_latest)
     known = [lease.progress for lease in leases.values() if lease.progress is not None]
-    if not all(progress.is_followed for progress in known):  # nobody creates them anew as their parents end
+    if not all(progress.is_followed for progress in known):  # then children are not created when their parents end
         plan = replace(plan, begin=tuple(own), create=(), remove=(), left={})
 
     def progress(partition: Partition) -> Mapping[str, Any]:
@@ -134,7 +134,7 @@ def plan_stream(name: str, partitions: Sequence[Partition], target: Target, kine
     start, end = next(((each.start, each.end) for each in known), (None, None))
     created = [
         new_partition(
-            family, partition_key(name, stream.creation_epoch, shard.shard_id), target.asked_at
+            family, partition_key(name, stream.creation_epoch, shard.shard_id), target.requested_at
         ).with_progress(ShardProgress.first(name, shard, start=start, end=end).to_mapping())
         for shard in plan.create
     ]
@@ -146,9 +146,9 @@ def plan_stream(name: str, partitions: Sequence[Partition], target: Target, kine
 
 
 def _not_ahead_of(target: Target, instant: datetime | None) -> Target:
-    """Return a target as the service's clock sees it: a clock that is ahead of that would skip what arrives since.
+    """Return a target that is not ahead of the service's clock; otherwise records that arrive until then are skipped.
 
-    :param instant: the present one (aware) by that clock; None if unknown.
+    :param instant: the present instant (aware) by that clock; None if unknown.
     """
     if not target.is_latest or instant is None or target.instant is None or target.instant <= instant:
         return target
@@ -156,9 +156,9 @@ def _not_ahead_of(target: Target, instant: datetime | None) -> Target:
 
 
 def delivered_until(position: Position, target: Target) -> datetime | None:
-    """Return until when nothing is wanted, if no record from then on can be gone: so that a loss is noticed."""
+    """Return the instant before which no record is needed, if no later record can be gone yet; it reveals losses."""
     since = position.timestamp
-    return since if since is not None and target.asked_at - since < LEAST_RETENTION else None
+    return since if since is not None and target.requested_at - since < LEAST_RETENTION else None
 
 
 def _progress_of(partition: Partition) -> ShardProgress:
@@ -166,7 +166,7 @@ def _progress_of(partition: Partition) -> ShardProgress:
         return ShardProgress.from_mapping(partition.progress)
     except ProgressFormatError as error:
         raise ProgressError(
-            f"partition {partition.partition_key!r}: its stored progress does not say which shard it is; "
+            f"partition {partition.partition_key!r}: its shard cannot be read from its stored progress; "
             f"give the progress to start from: {error}"
         ) from None
 
@@ -174,7 +174,7 @@ def _progress_of(partition: Partition) -> ShardProgress:
 def _check_sequence_number(target: Target, shard: ShardKey, listed: Iterable[Shard]) -> None:
     found = next((each for each in listed if each.shard_id == shard.shard_id), None)
     if found is None:
-        return  # what the stream no longer has is reported where it is read
+        return  # a shard that the stream no longer has is reported when it is read
     number, first, last = (
         int(text or 0)
         for text in (
@@ -185,6 +185,6 @@ def _check_sequence_number(target: Target, shard: ShardKey, listed: Iterable[Sha
     )
     if number < first or (last and number > last):
         raise ConfigurationError(
-            f"sequence number {target.name!r} is none of shard {shard.shard_id!r} of stream {shard.stream!r}, whose "
-            f"numbers begin at {first}" + (f" and end at {last}" if last else "") + "; give one of its own"
+            f"sequence number {target.name!r} is not in shard {shard.shard_id!r} of stream {shard.stream!r}, whose "
+            f"numbers begin at {first}" + (f" and end at {last}" if last else "") + "; give one in this range"
         )

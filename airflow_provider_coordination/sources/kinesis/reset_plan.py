@@ -1,12 +1,11 @@
-"""Which shards of a stream are read anew, and which wait, when a person sets the position of the whole stream.
+"""Which shards of a stream are read again, and which wait, when a user resets the whole stream. Pure decisions, no I/O.
 
-Pure decisions, no I/O. The rule: what is to be read anew begins at its oldest shards. The leases of the shards that
-came from them are removed; each comes back, in the same epoch, when the shards that it came from are finished, so that
-parents are read before children as always. A shard whose lease was cleaned up, and that the stream still has, is leased
-again.
+The rule: reading starts again at the oldest shards. The leases of their descendants are removed. Each one is created
+again, in the same epoch, when its parents are finished, so that parents are read before children as always. A shard
+whose lease was cleaned up is leased again if the stream still has it.
 
-Neither the Kinesis Client Library nor Samza can do this but by a new lease table; Druid can, and keeps no order between
-parents and children.
+The Kinesis Client Library and Samza need a new lease table for this. Druid does not, but keeps no order between parents
+and children.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from airflow_provider_coordination.sources.kinesis.shards import Shard
 
 @dataclass(frozen=True, kw_only=True)
 class StreamReset:
-    """What becomes of the shards of a stream whose position is set.
+    """What happens to the shards of a stream that is reset.
 
-    :param epoch: above that of every lease of the stream.
-    :param begin: the shards that are read anew first, and have a lease; ancestors first.
-    :param create: those that have none any more.
-    :param remove: the shards whose leases are removed until those before them are finished; ancestors first, so that a
-        shard sync in between takes none of them for due.
-    :param left: the shards that stay as they are, and why.
+    :param epoch: greater than that of every lease of the stream.
+    :param begin: the shards with a lease that are read again first; ancestors first.
+    :param create: the shards to read first whose leases were cleaned up.
+    :param remove: the shards whose leases are removed until their parents are finished; ancestors first, so that a
+        shard sync in between does not create any of them.
+    :param left: the shards that stay as they are, and the reasons.
     """
 
     epoch: int
@@ -45,12 +44,12 @@ def plan_stream_reset(
     since: datetime | None = None,
     unfinished_only: bool = False,
 ) -> StreamReset:
-    """Decide what becomes of each shard of a stream.
+    """Decide what happens to each shard of a stream.
 
     :param leases: the shards that have a partition.
     :param listed: what ListShards returned, every shard still listed.
     :param since: the instant (aware) from which on the stream is read; None for its earliest record.
-    :param unfinished_only: leave all that is finished, since nothing of it is wanted: the stream is read from now on.
+    :param unfinished_only: keep finished shards as they are: the stream is read from now on, so they are not needed.
     """
     shards = {shard.shard_id: shard for shard in listed}
     parents = _parents(leases, shards)
@@ -89,10 +88,10 @@ def _left(
             left[name] = (
                 "finished, and the stream no longer has the shard"
                 if lease.is_finished
-                else "the stream no longer has the shard: what was not read of it cannot be read any more"
+                else "the stream no longer has the shard: its unread records are gone"
             )
         elif lease.is_finished and unfinished_only:
-            left[name] = "finished: it takes no more records"
+            left[name] = "finished: it receives no more records"
         elif lease.is_finished and since is not None and until is not None and until < since:
             left[name] = "finished: all of it arrived before that instant"
     for name in _ancestors([name for name in left if leases[name].is_finished], parents):

@@ -1,4 +1,4 @@
-"""A few records of streams, read beside every lease: enough to see whether a stream is there and what it holds."""
+"""A few records of streams, read without a lease: enough to see whether a stream exists and what it holds."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from airflow_provider_coordination.sources.kinesis.errors import kinesis_errors
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 
 RECORDS = 20
-"""Of a stream, at most."""
+"""The most records of a stream."""
 SHARDS = 4
-"""Of a stream that are looked at, so that a large one costs no more than a small one."""
+"""The most shards of a stream that are read, so that a large stream costs no more than a small one."""
 PAGES = 3
-"""Of a shard: one that was quiet for a while gives empty pages first."""
+"""The most pages of a shard: a shard that was quiet for a while returns empty pages first."""
 LOOKS_BACK = timedelta(hours=1)
 
 
 def sample(client: KinesisClient, streams: Iterable[str]) -> list[bytes]:
-    """Return the payloads of some records that arrived lately; none if there are none.
+    """Return the payloads of some recent records; empty if there are none.
 
     :raises StreamNotFoundError: if a stream does not exist.
-    :raises SourceError: if Kinesis does not answer.
+    :raises SourceError: if Kinesis is unavailable.
     """
     return [payload for stream in streams for payload in islice(_payloads(client, stream), RECORDS)]
 

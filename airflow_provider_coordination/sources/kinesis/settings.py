@@ -1,4 +1,4 @@
-"""What a job reads of Kinesis, and how."""
+"""The settings of a job that reads Kinesis streams."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class KinesisSettings:
     :param streams: their names.
     :param aws: how to reach them.
     :param stop_at: deliver no record that arrived at this instant (aware) or later; stop when every shard is there.
-    :param bounds: what is read, after which its partitions are COMPLETED; None if there is no such end.
-    :param on_data_loss: `"fail"` parks a shard whose data is gone before it was read, `"reset"` reads on behind the gap
+    :param bounds: the part that is read, after which its partitions are COMPLETED; None for no bounds.
+    :param on_data_loss: `"fail"` parks a shard whose data is gone before it was read, `"reset"` continues after the gap
         and records it.
-    :param filter_by_hash_range: drop user records of an aggregate whose hash key is not of its shard: after a
+    :param filter_by_hash_range: drop user records of an aggregate whose hash key does not belong to its shard: after a
         resharding, producers may put them into both children.
     :param consumer_name: read by enhanced fan-out, as this registered consumer; None polls.
-    :param shard_sync_interval: how often a job looks after the streams' shards; None leaves that to others.
+    :param shard_sync_interval: how often a job syncs the streams' shards; None if jobs do not sync them.
     :param repartition_transition_duration: how long after the end of a shard its children are first read.
     """
 
@@ -64,8 +64,8 @@ class KinesisSettings:
             self.bounds.check(self.streams)
             if self.stop_at is not None:
                 raise ConfigurationError(
-                    f"KinesisStreams: field 'stop_at' is {self.stop_at.isoformat()!r}, and field 'bounds' says where "
-                    "reading ends: remove one of the two"
+                    f"KinesisStreams: field 'stop_at' is {self.stop_at.isoformat()!r}, but field 'bounds' also sets "
+                    "where reading ends; remove one of the two"
                 )
         if self.consumer_name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", self.consumer_name):
             raise ConfigurationError(
@@ -74,7 +74,7 @@ class KinesisSettings:
             )
         if self.shard_sync_interval is not None and self.shard_sync_interval <= timedelta(0):
             raise ConfigurationError(
-                "KinesisStreams: field 'shard_sync_interval' must be positive, or 0 to leave it to others; got "
+                "KinesisStreams: field 'shard_sync_interval' must be positive, or 0 if jobs do not sync shards; got "
                 f"{self.shard_sync_interval.total_seconds():g} seconds"
             )
         if self.repartition_transition_duration < timedelta(0):

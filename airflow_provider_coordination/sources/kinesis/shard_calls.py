@@ -1,11 +1,11 @@
-"""The two calls of which a reader makes many, GetShardIterator and GetRecords, at a fraction of what they cost boto3.
+"""The two frequent calls of a reader, GetShardIterator and GetRecords, at a fraction of their cost in boto3.
 
-Polling a thousand shards is thousands of calls a second, most of which give nothing; what botocore does for each costs
-more than everything else. Here a call is signed and sent, and its answer decoded. Endpoint, credentials, connections,
-proxies and certificates are those of a client of boto3, and so are the errors.
+Polling a thousand shards takes thousands of calls a second, and most return nothing. botocore's work for each call
+costs more than everything else. Here a call is only signed and sent, and its response decoded. Endpoint, credentials,
+connections, proxies, certificates and errors are those of a boto3 client.
 
-An answer may take no longer than its caller has time: a client of boto3 waits for as long as bytes come, however
-slowly, and a server that sends one a second would hold it for days.
+A response may take no longer than its caller has time. A boto3 client waits as long as bytes arrive, and a server that
+sends one byte a second would hold it for days.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ CHUNK_BYTES = 2**18
 
 
 class ShardCalls:
-    """A client of Kinesis that makes these two calls itself, once, and leaves the others to a client of boto3.
+    """A client of Kinesis that makes these two calls itself, without retries, and the other calls through boto3.
 
-    May be shared by threads.
+    It may be shared by threads.
 
     :param client: of boto3.
     """
@@ -40,7 +40,7 @@ class ShardCalls:
         self._session = client._endpoint.http_session
         self._parser = client._response_parser
         self._url = client.meta.endpoint_url.rstrip("/") + "/"
-        self._host = _host_from_url(self._url)  # as it is sent: without the port that the scheme has anyway
+        self._host = _host_from_url(self._url)  # as it is sent: without the scheme's default port
         self._agent = client.meta.config.user_agent or "airflow-provider-coordination"
         self._decode = page_decoder()
 
@@ -48,7 +48,7 @@ class ShardCalls:
         return getattr(self._client, name)
 
     def get_shard_iterator(self, **request: Any) -> Mapping[str, Any]:
-        """Return where to begin reading, as the client of boto3 does."""
+        """Return an iterator for a position of a shard, as the boto3 client does."""
         at = request.get("Timestamp")
         if at is not None:
             request["Timestamp"] = round(at.timestamp(), 3)
@@ -57,29 +57,29 @@ class ShardCalls:
     def get_records(self, *, within: float | None = None, **request: Any) -> Mapping[str, Any]:
         """Return one page of a shard's records, under `fast_parsing.COLUMNS`.
 
-        :param within: how many seconds the answer may take; None is for as long as bytes come.
+        :param within: how many seconds the response may take; None for as long as bytes arrive.
         """
         answer = self._call("GetRecords", request, within)
         if self._decode is not None and answer["status_code"] == 200:
             try:
                 fields = self._decode(answer["body"])
             except ValueError:
-                pass  # the parser below says what is wrong with it
+                pass  # the parser below reports what is wrong with it
             else:
                 return {**fields, "ResponseMetadata": {"HTTPHeaders": {"date": answer["headers"].get("date")}}}
         return self._parsed("GetRecords", answer)
 
     def _call(self, operation: str, request: Mapping[str, Any], within: float | None = None) -> dict[str, Any]:
-        """Make a call; return its answer as botocore's parsers take it."""
+        """Make a call; return its response in the form that botocore's parsers accept."""
         from botocore.awsrequest import AWSPreparedRequest, HeadersDict
 
         until = None if within is None else time.monotonic() + within
         body = json.dumps(request).encode()
         headers: Any = HeadersDict(self._headers(operation, body))
         prepared = AWSPreparedRequest("POST", self._url, headers, body, True)
-        # As botocore does it: who listens there may answer in the service's place.
-        listened = self._client.meta.events.emit(f"before-send.kinesis.{operation}", request=prepared)
-        answer = next((given for _, given in listened if given is not None), None)
+        # As in botocore: an event handler may return a response in place of the service.
+        handled = self._client.meta.events.emit(f"before-send.kinesis.{operation}", request=prepared)
+        answer = next((given for _, given in handled if given is not None), None)
         if answer is None:
             answer = self._session.send(prepared)
             content = _content(answer, self._url, until)
@@ -88,7 +88,7 @@ class ShardCalls:
         return {"status_code": answer.status_code, "headers": answer.headers, "body": content}
 
     def _parsed(self, operation: str, answer: dict[str, Any]) -> Mapping[str, Any]:
-        """Return an answer as botocore does.
+        """Parse a response as botocore does.
 
         :raises ClientError: if it is an error.
         """
@@ -99,7 +99,7 @@ class ShardCalls:
         return parsed
 
     def _headers(self, operation: str, body: bytes) -> dict[str, str]:
-        """Return the headers of a request, signed by version 4 of AWS' signatures."""
+        """Return the headers of a request, signed with AWS Signature Version 4."""
         from botocore.exceptions import NoCredentialsError
 
         credentials = self._client._request_signer._credentials
@@ -137,10 +137,10 @@ def _signing_key(secret_key: str, date: str, region: str) -> bytes:
 
 
 def _content(answer: Any, url: str, until: float | None) -> bytes:
-    """Return an answer's body.
+    """Return a response's body.
 
-    :param until: by when it has to be whole, a reading of the monotonic clock.
-    :raises HTTPClientError: if it is not, or breaks off.
+    :param until: when it must be complete, a time of the monotonic clock.
+    :raises HTTPClientError: if it is not complete by then, or the connection breaks.
     """
     from botocore.exceptions import ReadTimeoutError, ResponseStreamingError
     from urllib3.exceptions import HTTPError
@@ -154,7 +154,7 @@ def _content(answer: Any, url: str, until: float | None) -> bytes:
             pieces.append(piece)
             if until is not None and time.monotonic() > until:
                 answer.raw.close()
-                raise ReadTimeoutError(endpoint_url=url, error="the answer was not whole in time")
+                raise ReadTimeoutError(endpoint_url=url, error="the response was not complete in time")
     except HTTPError as error:
         raise ResponseStreamingError(error=error) from error
     answer.raw.release_conn()

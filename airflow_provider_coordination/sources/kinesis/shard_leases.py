@@ -1,4 +1,4 @@
-"""The leases of a source as shard sync, audit and cleanup look at them: by stream and shard, with their progress."""
+"""The leases of a source for shard sync, audit and cleanup: by stream and shard, with their progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 
 
 class StreamKey(NamedTuple):
-    """A stream that exists or existed: another one of its name has another epoch."""
+    """A stream that exists or existed; another stream of the same name has another epoch."""
 
     stream: str
     creation_epoch: int
@@ -28,9 +28,9 @@ class StreamKey(NamedTuple):
 class ShardLease:
     """The lease of a shard.
 
-    :param key: what its partition's key says.
+    :param key: the parsed key of its partition.
     :param partition: as it was read.
-    :param progress: what the partition stores; None if that cannot be read.
+    :param progress: the progress of the partition; None if it cannot be read.
     """
 
     key: ShardKey
@@ -44,14 +44,14 @@ class ShardLease:
 
     @property
     def is_started(self) -> bool:
-        """Whether something of the shard is delivered, or all of it: where it began no longer matters."""
+        """Whether some or all of the shard is delivered, so that its start no longer matters."""
         return self.is_finished or (self.progress is not None and is_sequence_number(self.progress.checkpoint))
 
     @property
     def is_put_aside(self) -> bool:
-        """Whether shard sync parked it because of its stream, and nobody has written it since."""
-        aside = None if self.progress is None else self.progress.put_aside
-        return self.partition.is_parked and aside is not None and aside.version == self.partition.version
+        """Whether shard sync parked it because of its stream, and it was not written since."""
+        mark = None if self.progress is None else self.progress.put_aside
+        return self.partition.is_parked and mark is not None and mark.version == self.partition.version
 
 
 Leases = Mapping[str, ShardLease]

@@ -1,4 +1,4 @@
-"""What a stream consists of: its shards, as ListShards lists them."""
+"""Streams and their shards, as DescribeStreamSummary and ListShards return them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from airflow_provider_coordination.aws import answered_at
+from airflow_provider_coordination.aws import response_time
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.errors import (
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 STATUS_POLL_SECONDS = 1.0
 QUOTA_PAUSE_SECONDS = 1.5
 QUOTA_TRIES = 50
-"""How often a page of a listing is asked for while the quota is exceeded, as in the Kinesis Client Library."""
+"""How often a page of a listing is requested while the quota is exceeded, as in the Kinesis Client Library."""
 COMPLETE_LISTING_TRIES = 3
 COMPLETE_LISTING_PAUSE_SECONDS = 1.0
 MAX_HASH_KEY = 2**128 - 1
@@ -36,10 +36,10 @@ class Shard:
     """One shard of a stream.
 
     :param shard_id: its name, unique in the stream.
-    :param parent_shard_ids: the shards it came from: none, one (split), or two (merge).
-    :param starting_hash_key: the first hash key it takes, a decimal number.
-    :param ending_hash_key: the last one.
-    :param starting_sequence_number: where it begins, a decimal number.
+    :param parent_shard_ids: its parents: none, one (split), or two (merge).
+    :param starting_hash_key: the first hash key of its range, a decimal number.
+    :param ending_hash_key: the last hash key of its range.
+    :param starting_sequence_number: where it starts, a decimal number.
     :param ending_sequence_number: where it ends; None as long as it is open.
     """
 
@@ -74,12 +74,12 @@ class StreamDescription:
     """A stream that can be read.
 
     :param name: its name.
-    :param creation_epoch: when it was created, in whole seconds since 1970; tells it from another stream
-        of the same name before or after it.
-    :param open_shards: how many shards take records.
-    :param retention_hours: how long it keeps them.
-    :param described_at: when the service said so, by its own clock (aware, UTC); None if it did not say.
-    :param arn: its ARN; empty if the service did not say.
+    :param creation_epoch: when it was created, in whole seconds since 1970; distinguishes it from earlier and
+        later streams of the same name.
+    :param open_shards: the number of open shards.
+    :param retention_hours: how long it keeps records, in hours.
+    :param described_at: the time of the response by the service's clock (aware, UTC); None if unknown.
+    :param arn: its ARN; empty if the service did not return it.
     """
 
     name: str
@@ -98,14 +98,14 @@ def describe_stream(
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> StreamDescription:
-    """Return what a stream is, waiting for one that is just being created.
+    """Describe a stream; wait for a stream that is being created.
 
     :param client: as `kinesis_client` returns it.
     :param name: the stream's name.
     :param ready_within_seconds: how long to wait at most until it can be read.
     :param clock: measures the wait.
     :param sleep: waits that many seconds.
-    :raises StreamNotFoundError: if there is no such stream, or it is being deleted.
+    :raises StreamNotFoundError: if the stream does not exist, or is being deleted.
     :raises StreamNotReadyError: if it is still being created after that time.
     """
     clock = clock or SystemClock()
@@ -121,11 +121,11 @@ def describe_stream(
                 creation_epoch=int(summary["StreamCreationTimestamp"].timestamp()),
                 open_shards=summary["OpenShardCount"],
                 retention_hours=summary["RetentionPeriodHours"],
-                described_at=answered_at(answer),
+                described_at=response_time(answer),
                 arn=summary.get("StreamARN", ""),
             )
         if status == "DELETING":
-            raise StreamNotFoundError(f"stream '{name}' is being deleted: name another one, or create it anew")
+            raise StreamNotFoundError(f"stream '{name}' is being deleted; name another stream, or create it again")
         if clock.monotonic() >= give_up_at:
             raise StreamNotReadyError(
                 f"stream '{name}' is {status} after {ready_within_seconds:g} s; try again when it is ACTIVE"
@@ -135,10 +135,10 @@ def describe_stream(
 
 @dataclass(frozen=True)
 class ShardListing:
-    """What ListShards said.
+    """A listing by ListShards.
 
     :param shards: in the order of the listing.
-    :param listed_at: when it began, by the clock of the service (aware, UTC, whole seconds); None if it did not say.
+    :param listed_at: when it began, by the clock of the service (aware, UTC, whole seconds); None if unknown.
     """
 
     shards: Sequence[Shard]
@@ -163,16 +163,16 @@ def shard_listing(
     shard_filter: Mapping[str, Any] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> ShardListing:
-    """List the shards of a stream, page after page to the end of the list.
+    """List all shards of a stream.
 
-    Where the quota of ListShards is exceeded it waits, as the Kinesis Client Library does.
+    If the quota of ListShards is exceeded, it waits, as the Kinesis Client Library does.
 
     :param client: as `kinesis_client` returns it.
     :param name: the stream's name.
     :param shard_filter: a ShardFilter as in the Kinesis API; by default every shard that is still listed,
-        closed ones included.
+        including closed ones.
     :param sleep: waits that many seconds.
-    :raises StreamNotFoundError: if there is no such stream.
+    :raises StreamNotFoundError: if the stream does not exist.
     :raises StreamNotReadyError: if it is being created.
     :raises QuotaExceededError: if the quota stays exceeded for `QUOTA_TRIES` calls.
     """
@@ -183,11 +183,11 @@ def shard_listing(
     listed_at: datetime | None = None
     while True:
         page = _page(client, name, request, sleep)
-        listed_at = listed_at or answered_at(page)
+        listed_at = listed_at or response_time(page)
         shards.extend(map(Shard.from_api, page["Shards"]))
         if not page.get("NextToken"):
             return ShardListing(shards, listed_at)
-        # The token stands for the name and the filter: the API refuses them together.
+        # The token includes the name and the filter; the API rejects them together with it.
         request = {"NextToken": page["NextToken"]}
 
 
@@ -198,16 +198,15 @@ def complete_listing(
     shard_filter: Mapping[str, Any],
     sleep: Callable[[float], None] = time.sleep,
 ) -> ShardListing:
-    """List the shards that took records at one instant: together they take every hash key, each once.
+    """List the shards that received records at one instant: together they cover every hash key exactly once.
 
-    While a stream is resharded a listing may hold both a parent and its child; then the parent alone counts.
+    While a stream is resharded, a listing may contain both a parent and its child; then only the parent counts.
 
     :param client: as `kinesis_client` returns it.
     :param name: the stream's name.
     :param shard_filter: a ShardFilter that names one instant.
     :param sleep: waits that many seconds.
-    :raises IncompleteListingError: if `COMPLETE_LISTING_TRIES` listings in a row leave hash keys out, or give some
-        twice.
+    :raises IncompleteListingError: if `COMPLETE_LISTING_TRIES` listings in a row miss hash keys, or cover some twice.
     """
     fault = ""
     for attempt in range(COMPLETE_LISTING_TRIES):
@@ -227,7 +226,7 @@ def complete_listing(
 
 
 def hash_range_fault(shards: Sequence[Shard]) -> str:
-    """Return what is wrong if the shards do not take every hash key exactly once; empty if nothing is."""
+    """Return the problem if the shards do not cover every hash key exactly once; empty if they do."""
     if not shards:
         return "no shard is listed"
     expected, before = 0, "the first hash key"
@@ -235,7 +234,7 @@ def hash_range_fault(shards: Sequence[Shard]) -> str:
         (int(shard.starting_hash_key), int(shard.ending_hash_key), shard.shard_id) for shard in shards
     ):
         if start > expected:
-            return f"no shard takes the hash keys {expected} to {start - 1}, between {before} and {name}"
+            return f"no shard covers the hash keys {expected} to {start - 1}, between {before} and {name}"
         if start < expected or end < start:
             return f"the hash range {start} to {end} of {name} overlaps that of {before}"
         expected, before = end + 1, name

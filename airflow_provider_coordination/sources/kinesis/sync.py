@@ -1,8 +1,8 @@
-"""Shard sync: the step that turns the shards of streams into partitions, and keeps the two in step for years.
+"""Shard sync: creates the partitions of streams' shards, and keeps partitions and shards in step.
 
 One worker of the fleet at a time runs it, as a supplier under the source's global state. Every write is conditional on
-what was read, and creating what exists is no error: it may run at any time, twice, and beside jobs. What a job holds is
-left to the job. What one stream gives trouble about never stops the others.
+what was read, and creating an existing partition is no error. So it may run at any time, twice, and beside jobs. It
+does not change partitions that a job holds. An error of one stream does not stop the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.supplier import PATIENCE, Page
+from airflow_provider_coordination.coordination.supplier import SUPPLIER_WAIT_TIMEOUT, Page
 from airflow_provider_coordination.sources.kinesis.audit import CONFIDENCE, HoleTracker, hole_between
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds, bounded_shards, check_kept
 from airflow_provider_coordination.sources.kinesis.cleanup import (
@@ -36,10 +36,10 @@ from airflow_provider_coordination.sources.kinesis.errors import (
 )
 from airflow_provider_coordination.sources.kinesis.initial_positions import (
     EARLIEST,
-    Beginning,
+    StartPosition,
     check_initial_position,
     first_shards,
-    resolved,
+    resolve_start,
 )
 from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key, partition_key
 from airflow_provider_coordination.sources.kinesis.lease_changes import LeaseChanges, statuses
@@ -67,14 +67,14 @@ from airflow_provider_coordination.sources.kinesis.sync_summary import (
 log = logging.getLogger(__name__)
 
 FULL_LISTING_INTERVAL = timedelta(minutes=30)
-"""How often a job lists shards although all hash keys are read: for cleanup, and to notice what is gone."""
+"""How often a job lists shards although all hash keys are read: for cleanup, and to detect shards that are gone."""
 KEEP_COMPLETED = timedelta(hours=1)
-"""How long finished partitions stay at the least: others may yet ask what became of them."""
+"""How long finished partitions are kept at least: other processes may still read their status."""
 READY_WITHIN_SECONDS = 60.0
 
 NOTHING_TO_DO = "every hash key is read, and the shards were listed not long ago"
 WITHIN_BOUNDS = "the shards within the bounds are known"
-TAKEN_OVER = "another worker took over before the end"
+TAKEN_OVER = "another worker took over the sync before it was complete"
 SUSPENDED = "the source is {}"
 EXPIRED_UNREAD = "shard sync: the shard expired before its end was read"
 
@@ -84,16 +84,16 @@ class ShardSync:
 
     :param client: as `kinesis_client` returns it.
     :param coordinator: of the source, initialized.
-    :param initial_position: where a stream that is new to the source begins: `TRIM_HORIZON`, `LATEST` or
+    :param initial_position: where a stream that is new to the source starts: `TRIM_HORIZON`, `LATEST` or
         `AT_TIMESTAMP:<instant>`, see `positions.at_timestamp`.
-    :param on_data_loss: what becomes of a partition whose shard is gone before it was read: `"fail"` parks it,
-        `"reset"` records the gap, finishes it and goes on with what follows.
-    :param keep_completed: finished partitions are removed no earlier than this.
-    :param bounds: what is read of the streams; None for everything from the initial position on. The shards of bounds
-        are found once: those that follow are created as their parents end.
+    :param on_data_loss: what happens to a partition whose shard is gone before it was read: `"fail"` parks it,
+        `"reset"` records the gap, completes the partition and continues with its children.
+    :param keep_completed: how long finished partitions are kept at least.
+    :param bounds: the part of the streams that is read; None for everything from the initial position on. The shards
+        within bounds are listed once. Their children are created as their parents end.
     :param full_listing_interval: how often shards are listed even if nothing seems to have changed.
     :param sleep: waits that many seconds.
-    :raises ConfigurationError: if a value is not usable.
+    :raises ConfigurationError: if a value is invalid.
     """
 
     def __init__(
@@ -125,29 +125,31 @@ class ShardSync:
     def run(self, streams: Sequence[str], *, forced: bool) -> ShardSyncSummary | None:
         """Sync once.
 
-        Forced, as a task of its own does it: the named streams are all that the source has, their shards are listed,
-        a stream that cannot be synced is an error once the others are done, and another worker that runs a sync is
-        waited for. Not forced, as a job does it now and
-        then: only if something can have changed, and errors are logged and counted; nothing is done about streams
-        that are not named, nor about those that no forced run has begun.
+        A forced run is what a task does. The named streams are all streams of the source, and their shards are listed.
+        The run waits for another worker's sync. If a stream cannot be synced, it raises once the others are done.
+
+        A job runs it unforced from time to time. It then syncs only if something may have changed, and logs and counts
+        errors. It ignores streams that are not named, and streams that no forced run has synced yet.
 
         :param streams: the names of the source's streams.
-        :returns: what was found and done; None if this is not forced and another worker is running a sync, or the
-            source is suspended.
-        :raises StreamNotFoundError: forced, if there is no such stream and never was one in this source.
-        :raises ConfigurationError: forced, if only a person can put things right.
-        :raises SupplierBusyError: forced, if another worker goes on running a sync.
+        :returns: the result; None if the run is not forced and another worker is running a sync, or the source is
+            suspended.
+        :raises StreamNotFoundError: forced, if a stream does not exist and never existed in this source.
+        :raises ConfigurationError: forced, if the user must fix something.
+        :raises SupplierBusyError: forced, if another worker is still running a sync after the wait.
         :raises SourceError: forced, if a stream cannot be listed; always, if the global state cannot be read.
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises StoreUnavailableError: if the store is unavailable.
         """
         if not forced and not self._may_have_changed(streams):
             self.coordinator.events.count(ShardSyncMetric.SKIPPED)
             return ShardSyncSummary(self.coordinator.source, skipped=NOTHING_TO_DO)
         if self.bounds is not None and is_synced(self.coordinator.view, streams, self.bounds) and not self._may_lose():
-            # Its shards are known, and their children follow them; what is finished shall stay so.
+            # Its shards are known and their children follow them. Finished partitions must stay finished.
             return ShardSyncSummary(self.coordinator.source, skipped=WITHIN_BOUNDS)
         run = _Run(self, streams, forced=forced)
-        created = self.coordinator.supply(run.pages, patience=PATIENCE if forced else None, sleep=self.sleep)
+        created = self.coordinator.supply(
+            run.pages, wait_timeout=SUPPLIER_WAIT_TIMEOUT if forced else None, sleep=self.sleep
+        )
         if created is None:
             self.coordinator.events.count(ShardSyncMetric.SKIPPED)
             if not forced:
@@ -162,27 +164,27 @@ class ShardSync:
         return summary
 
     def _may_lose(self) -> bool:
-        """Return whether a partition may be parked whose shard is gone, and what follows it is to be read."""
+        """Return whether a parked partition may belong to a lost shard whose children must now be read."""
         closed = self.coordinator.view.partitions(PartitionStatus.CLOSED)
         return self.on_data_loss == "reset" and any(partition.is_parked for partition in closed)
 
     def listing_due(self, known: StreamState, now: datetime) -> bool:
-        """Return whether the shards of a stream are to be listed even if no hash key is missing."""
+        """Return whether the shards of a stream must be listed even if no hash key is missing."""
         return known.listed_at is None or now - known.listed_at >= self.full_listing_interval
 
     def _may_have_changed(self, streams: Sequence[str]) -> bool:
-        """Return whether a sync could find anything new; it costs no call to Kinesis."""
+        """Return whether a sync may find a change; this makes no call to Kinesis."""
         state = SyncState.from_mapping(self.coordinator.view.supplier_state())
-        # Where a stream that is new to the source begins, a forced run says.
+        # A forced run sets where a stream that is new to the source starts.
         latest = (state.latest(stream) for stream in streams)
         known = [each for each in latest if each is not None and each.bounds is None]
         now = self.coordinator.clock.now()
         if any(each.hole is not None or self.listing_due(each, now) for each in known):
             return True
         keys = [each.key for each in known]
-        # Finished ones are looked at only where the others leave something out.
-        for looked_at in (UNFINISHED, tuple(PartitionStatus)):
-            leases = leases_by_stream(self.coordinator.view.partitions(*looked_at))
+        # Finished partitions are read only if the others do not cover every hash key.
+        for statuses_read in (UNFINISHED, tuple(PartitionStatus)):
+            leases = leases_by_stream(self.coordinator.view.partitions(*statuses_read))
             if all(hole_between(leases.get(key, {})) is None for key in keys):
                 return False
         return True
@@ -201,26 +203,26 @@ class ShardSync:
             for key, why in stream.removed.items():
                 log.info("shard sync: removed partition=%s: %s", key, why)
             if stream.hole is not None:
-                log.warning("shard sync: stream=%s: nobody reads the hash keys %s", stream.stream, stream.hole)
+                log.warning("shard sync: stream=%s: no partition covers the hash keys %s", stream.stream, stream.hole)
         if summary.put_aside:
             log.warning(
-                "shard sync: source=%s: %d partitions put aside, of streams that are no longer named: %s",
+                "shard sync: source=%s: parked %d partitions of streams that are no longer named: %s",
                 summary.source, len(summary.put_aside), ", ".join(summary.put_aside[:10]),
             )  # fmt: skip
 
 
 def is_synced(view: SourceView, streams: Sequence[str], bounds: Bounds) -> bool:
-    """Return whether a sync has begun each of these streams within bounds, and come to its end."""
+    """Return whether a sync of each of these streams within the bounds is complete."""
     state = SyncState.from_mapping(view.supplier_state())
     known = [state.latest(stream) for stream in streams]
     return all(each is not None and each.bounds == bounds.name and each.listed_at is not None for each in known)
 
 
 def began_at(other: SourceCoordinator, streams: Sequence[str]) -> datetime:
-    """Return from which instant on a source reads all of these streams, which is `EARLIEST` for all that they keep.
+    """Return the instant from which a source reads all of these streams; `EARLIEST` if it reads all that they keep.
 
-    :param other: of that source.
-    :raises ConfigurationError: if it has not begun one of them, or not all at the same instant.
+    :param other: the coordinator of that source.
+    :raises ConfigurationError: if the source has not started one of them, or started them at different instants.
     """
     state = SyncState.from_mapping(other.view.supplier_state())
     what = f"field 'deduplicate_against': source {other.source!r}"
@@ -229,7 +231,7 @@ def began_at(other: SourceCoordinator, streams: Sequence[str]) -> datetime:
         known = state.latest(stream)
         if known is None:
             raise ConfigurationError(
-                f"{what} has not begun stream {stream!r}, so where it begins is not known: run its shard sync first, "
+                f"{what} has not started stream {stream!r}, so its start is not known; run its shard sync first, "
                 "or name the source that reads the stream"
             )
         began[stream] = parse_position(known.began).timestamp or EARLIEST
@@ -239,17 +241,17 @@ def began_at(other: SourceCoordinator, streams: Sequence[str]) -> datetime:
             f"{name!r} at {at.isoformat() if at > EARLIEST else TRIM_HORIZON}" for name, at in began.items()
         )
         raise ConfigurationError(
-            f"{what} did not begin the streams at one instant, but {begun}: give each stream an interval of its own"
+            f"{what} did not start the streams at one instant, but {begun}; give each stream an interval of its own"
         )
     return instants.pop()
 
 
 def sync_shards(client: KinesisClient, coordinator: SourceCoordinator, stream_name: str, **options: Any) -> StreamSync:
-    """Sync the only stream of a source, forced; return what was found and done for it.
+    """Run a forced sync of the only stream of a source; return the result for the stream.
 
     :param options: as for `ShardSync`.
-    :raises StreamNotFoundError: if there is no such stream.
-    :raises SupplierBusyError: if another worker goes on running a sync.
+    :raises StreamNotFoundError: if the stream does not exist.
+    :raises SupplierBusyError: if another worker is still running a sync after the wait.
     :raises SourceError: if it cannot be listed, or the source is suspended.
     """
     summary = ShardSync(client, coordinator, **options).run([stream_name], forced=True)
@@ -264,16 +266,16 @@ def _within(bounds: str | None) -> str:
 
 
 def _or_suspended(view: SourceView, otherwise: str) -> str:
-    """Return why a sync did not come to its end."""
+    """Return why a sync was not completed."""
     suspension = view.suspension()
     return otherwise if suspension is None else SUSPENDED.format(suspension)
 
 
 class _Run:
-    """One run, as a supplier. What it learns of a stream it keeps until the stream is done.
+    """One run of a shard sync, as a supplier.
 
-    :param sync: how.
-    :param streams: what.
+    :param sync: the shard sync with its settings.
+    :param streams: the names of the streams.
     :param forced: see `ShardSync.run`.
     """
 
@@ -296,8 +298,8 @@ class _Run:
         """Sync stream after stream; see `Supplier`."""
         self._begin()
         self._state = SyncState.from_mapping(stored)
-        # Leases before shards: whatever happens in between, a parent whose lease was completed, or cleaned up, is
-        # seen as finished, since the later listing holds its children.
+        # Leases are read before shards. A parent whose lease is completed or cleaned up in between still counts as
+        # finished, since the later listing has its children.
         self._leases = leases_by_stream(self._coordinator.view.partitions())
         for name in self._names:
             self._results[name] = StreamSync(name)
@@ -321,7 +323,7 @@ class _Run:
             self._results.setdefault(stream, StreamSync(stream)).created.append(key)
 
     def summary(self) -> ShardSyncSummary:
-        """Return what was found and done."""
+        """Return the result."""
         return ShardSyncSummary(
             self._coordinator.source,
             list(self._results.values()),
@@ -355,7 +357,7 @@ class _Run:
         self._check_bounds(key, described)
         result.existing = len(self._leases.get(key, {}))
         was_recreated = self._lose_former(
-            name, key, changes, "was deleted and created anew", until=datetime.fromtimestamp(key.creation_epoch, UTC)
+            name, key, changes, "was deleted and created again", until=datetime.fromtimestamp(key.creation_epoch, UTC)
         )
         if self._sync.bounds is not None and self._sync.bounds.shards:
             yield from self._sync_given(key, described, self._sync.bounds, result)
@@ -365,20 +367,20 @@ class _Run:
             yield from self._sync_new(key, described, result, was_recreated=was_recreated)
 
     def _only_watches(self, name: str, result: StreamSync) -> bool:
-        """Note whether all hash keys are read, and tell whether there is nothing more to do without a listing."""
+        """Record whether all hash keys are read; return whether that is all, so that no listing is needed."""
         known, now = self._state.latest(name), self._coordinator.clock.now()
         if known is not None and known.bounds is not None:
             return True
         if known is None:
-            log.info("shard sync: stream %s is left to the task that says where it begins", name)
+            log.info("shard sync: stream %s is skipped until a shard sync task sets where it starts", name)
             return True
         leases = self._leases.get(known.key, {})
         if not leases or self._sync.listing_due(known, now):
             return False
-        tracker = known.tracker.seeing(hole_between(leases))
+        tracker = known.tracker.after_check(hole_between(leases))
         if tracker.is_certain:
             return False
-        self._state = self._state.having(known.watching(tracker))
+        self._state = self._state.with_stream(known.with_tracker(tracker))
         result.creation_epoch, result.existing, result.began = known.creation_epoch, len(leases), known.began
         result.hole = tracker.hole
         return True
@@ -386,7 +388,7 @@ class _Run:
     def _sync_new(
         self, key: StreamKey, described: StreamDescription, result: StreamSync, *, was_recreated: bool
     ) -> Generator[Page]:
-        """Create the first leases of a stream; one that another one of its name went before is read from its start."""
+        """Create the first leases of a stream; a recreated stream is read from its earliest record."""
         known, now = self._state.of(key), self._coordinator.clock.now()
         initial = TRIM_HORIZON if was_recreated else self._sync.initial_position
         listing, beginning = first_shards(
@@ -398,8 +400,8 @@ class _Run:
             sleep=self._sync.sleep,
         )
         if known is None:
-            # Written before the leases: should only some of them be created now, the others begin there as well.
-            self._state = self._state.having(
+            # Stored before the leases: if only some of them are created now, the others start at the same position.
+            self._state = self._state.with_stream(
                 StreamState(
                     stream=key.stream, creation_epoch=key.creation_epoch, began=beginning.began, bounds=self._bounds
                 )
@@ -412,12 +414,12 @@ class _Run:
         return None if self._sync.bounds is None else self._sync.bounds.name
 
     def _check_bounds(self, key: StreamKey, described: StreamDescription) -> None:
-        """Check that a stream is begun within the same bounds as before, and still keeps what is in them."""
+        """Check that a stream has the same bounds as before, and still keeps the records within them."""
         known = self._state.of(key)
         if known is not None and known.bounds != self._bounds:
             raise ConfigurationError(
-                f"source {self._coordinator.source!r} reads stream {key.stream!r} {_within(known.bounds)}, and now it "
-                f"is to be read {_within(self._bounds)}: give that a source of its own"
+                f"source {self._coordinator.source!r} reads stream {key.stream!r} {_within(known.bounds)}, and the "
+                f"settings now read it {_within(self._bounds)}; use another source for that"
             )
         if known is None and self._sync.bounds is not None:
             check_kept(described, self._sync.bounds, self._sync.on_data_loss)
@@ -425,7 +427,7 @@ class _Run:
     def _sync_given(
         self, key: StreamKey, described: StreamDescription, bounds: Bounds, result: StreamSync
     ) -> Generator[Page]:
-        """Create the leases of the shards whose sequence numbers are given, and of no others."""
+        """Create the leases of exactly the shards whose sequence numbers are given."""
         now = self._coordinator.clock.now()
         listing = shard_listing(self._sync.client, key.stream, sleep=self._sync.sleep)
         first = bounded_shards(bounds, described, listing.shards, on_data_loss=self._sync.on_data_loss, now=now)
@@ -433,10 +435,10 @@ class _Run:
         state = StreamState(
             stream=key.stream, creation_epoch=key.creation_epoch, began=TRIM_HORIZON, bounds=bounds.name
         )
-        # Written before the leases: whoever reads the source otherwise is refused from now on.
-        self._state = self._state.having(state)
+        # Stored before the leases: from now on, reading the source with other bounds is an error.
+        self._state = self._state.with_stream(state)
         yield Page({}, self._state.to_mapping())
-        self._state = self._state.having(replace(state, listed_at=now))
+        self._state = self._state.with_stream(replace(state, listed_at=now))
         leased = self._leases.setdefault(key, {})
         wanted = {partition_key(*key, name): progress.to_mapping() for name, progress in first.items()}
         for name, progress in first.items():
@@ -448,19 +450,21 @@ class _Run:
     def _sync_known(
         self, key: StreamKey, described: StreamDescription, changes: LeaseChanges, result: StreamSync
     ) -> Generator[Page]:
-        """Create what is missing, deal with what is gone, and remove what is of no use any more."""
+        """Create missing leases, handle lost shards, and remove leases that are no longer needed."""
         known, now = self._state.of(key), self._coordinator.clock.now()
         leases = self._leases[key]
         for name, lease in leases.items():
-            leases[name] = changes.take_back(lease)
+            leases[name] = changes.reopen(lease)
         listing = shard_listing(self._sync.client, key.stream, sleep=self._sync.sleep)
         listed = {shard.shard_id: shard for shard in listing.shards}
         for name, lease in leases.items():
             leases[name] = changes.fill_range(lease, listed.get(name))
-        tracker = (known.tracker if known is not None else HoleTracker()).seeing(hole_between(leases, listing.shards))
+        tracker = (known.tracker if known is not None else HoleTracker()).after_check(
+            hole_between(leases, listing.shards)
+        )
         if tracker.sights == CONFIDENCE:
             self._coordinator.events.count(ShardSyncMetric.HOLES)
-        beginning = resolved(
+        beginning = resolve_start(
             known.began if known is not None else self._sync.initial_position,
             described,
             listed_at=listing.listed_at,
@@ -484,7 +488,7 @@ class _Run:
         key: StreamKey,
         described: StreamDescription,
         listing: ShardListing,
-        beginning: Beginning,
+        beginning: StartPosition,
         tracker: HoleTracker,
         result: StreamSync,
     ) -> Generator[Page]:
@@ -504,14 +508,14 @@ class _Run:
             leases[name] = ShardLease(shard_key, partition, progress)
         hole = hole_between(leases, listing.shards)
         result.hole = None if hole is None else str(hole)
-        self._state = self._state.having(
+        self._state = self._state.with_stream(
             StreamState(
                 stream=key.stream,
                 creation_epoch=key.creation_epoch,
                 began=beginning.began,
                 listed_at=now,
                 bounds=self._bounds,
-            ).watching(HoleTracker() if hole is None else tracker)
+            ).with_tracker(HoleTracker() if hole is None else tracker)
         )
         yield Page(wanted, self._state.to_mapping())
 
@@ -537,7 +541,7 @@ class _Run:
             )
         began_at = parse_position(began).timestamp
         kept_since = (described.described_at or now) - timedelta(hours=described.retention_hours)
-        # What is gone by now was there for a lease before this one.
+        # Records that are gone by now were read under an earlier lease.
         is_kept = began_at is not None and began_at >= kept_since
         return ShardProgress.first(
             described.name,
@@ -549,20 +553,20 @@ class _Run:
             end=end,
         )
 
-    # What is gone
+    # Lost shards and streams
 
     def _lose_former(
         self, name: str, present: StreamKey | None, changes: LeaseChanges, what: str, *, until: datetime
     ) -> bool:
-        """Deal with the leases of streams that had this name before; return whether there are any, or were."""
+        """Handle the leases of earlier streams of this name; return whether there are any, or were."""
         former = [key for key in self._leases if key.stream == name and key != present]
         for key in former:
             leases = self._leases[key]
             for shard_id, lease in leases.items():
                 unread = lease.progress is None or not lease.progress.is_ended
-                if not lease.is_finished and unread:  # what is landed to the end can still be delivered
+                if not lease.is_finished and unread:  # if everything is landed, it can still be delivered
                     reason = f"shard sync: its stream is gone: stream '{name}' {what}"
-                    leases[shard_id] = changes.lose(lease, reason, until=until, stream_gone=True)
+                    leases[shard_id] = changes.record_loss(lease, reason, until=until, stream_gone=True)
         return bool(former) or any(state.stream == name and state.key != present for state in self._state.streams)
 
     def _lose_vanished(
@@ -578,11 +582,11 @@ class _Run:
         for lease in suspects:
             if self._is_gone(lease.key):
                 until = service_now - retention
-                after = changes.lose(lease, EXPIRED_UNREAD, until=until, shards=listing.shards)
+                after = changes.record_loss(lease, EXPIRED_UNREAD, until=until, shards=listing.shards)
                 leases[lease.key.shard_id] = after
 
     def _is_gone(self, key: ShardKey) -> bool:
-        """Return whether the service knows a shard no more, whatever a listing says."""
+        """Return whether the service reports that a shard does not exist, whatever a listing contains."""
         try:
             with kinesis_errors(self._sync.client, key.stream, key.shard_id):
                 self._sync.client.get_shard_iterator(
@@ -591,11 +595,13 @@ class _Run:
         except ShardNotFoundError:
             return True
         except (SourceError, ConfigurationError) as error:
-            log.warning("shard %s is not listed, and whether it is gone is not known: %s", key.shard_id, error)
+            log.warning(
+                "shard %s is not listed, and it could not be checked whether it is gone: %s", key.shard_id, error
+            )
         return False
 
     def _put_aside_unnamed(self) -> None:
-        """Park what is unfinished of streams that are no longer named: nobody reads it, and nothing of it is lost."""
+        """Park the unfinished partitions of streams that are no longer named: no job reads them, nothing is lost."""
         for key, leases in self._leases.items():
             if key.stream in self._names:
                 continue

@@ -1,7 +1,8 @@
-"""What shard sync remembers from run to run, in the source's global state.
+"""The state of shard sync in the source's global state.
 
-Of each stream: where it began, so that a gap found years later is filled from there and nothing is skipped; when it was
-listed; and the hole that the audit watches. A few hundred bytes for each stream, and nothing for each shard.
+For each stream it has the position where the stream started, the time of the last listing, and the hole that the audit
+observes. A missing lease that is found years later starts at that position too, so that nothing is skipped. The state
+takes a few hundred bytes for each stream, and nothing for each shard.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from airflow_provider_coordination.sources.kinesis.shard_leases import StreamKey
 
 @dataclass(frozen=True, kw_only=True)
 class StreamState:
-    """What is remembered of a stream.
+    """The state of one stream.
 
     :param stream: its name.
     :param creation_epoch: when it was created, in whole seconds since 1970.
-    :param began: the position that its first leases began at.
-    :param listed_at: when all its shards were listed last (aware); None if they never were.
-    :param hole: the hash keys that nobody reads, as the audit saw them last; None for none.
-    :param sights: how often in a row it saw this hole.
-    :param bounds: what is read of it, see `Bounds.name`; None if it is read without bounds.
-    :raises ValueError: if `began` is no position.
+    :param began: the position at which its first leases started.
+    :param listed_at: when all its shards were last listed (aware); None if they never were.
+    :param hole: the uncovered hash keys that the audit found last; None if it found none.
+    :param sights: how many times in a row it found this hole.
+    :param bounds: the bounds of the read, see `Bounds.name`; None if it is read without bounds.
+    :raises ValueError: if `began` is not a position.
     """
 
     stream: str
@@ -45,46 +46,46 @@ class StreamState:
 
     @property
     def key(self) -> StreamKey:
-        """Which stream it is."""
+        """The key of the stream."""
         return StreamKey(self.stream, self.creation_epoch)
 
     @property
     def tracker(self) -> HoleTracker:
-        """The hole as the audit tracks it."""
+        """The tracker of the stream's hole."""
         return HoleTracker(self.hole, self.sights)
 
-    def watching(self, tracker: HoleTracker) -> StreamState:
-        """Return it with what the audit saw."""
+    def with_tracker(self, tracker: HoleTracker) -> StreamState:
+        """Return the state with a new tracker of the hole."""
         return replace(self, hole=tracker.hole, sights=tracker.sights)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SyncState:
-    """What is remembered of a source.
+    """The state of a source.
 
-    :param streams: its streams, those before included while leases of them are left.
-    :param named: the names of its streams, as the last sync that was given them all had them.
+    :param streams: its streams, including earlier ones as long as they have leases.
+    :param named: the names of its streams at the last sync that was given all of them.
     """
 
     streams: tuple[StreamState, ...] = ()
     named: tuple[str, ...] = field(default=())
 
     def of(self, key: StreamKey) -> StreamState | None:
-        """Return what is remembered of a stream; None for nothing."""
+        """Return the state of a stream; None if there is none."""
         return next((state for state in self.streams if state.key == key), None)
 
     def latest(self, stream: str) -> StreamState | None:
-        """Return what is remembered of the youngest stream of a name; None for nothing."""
+        """Return the state of the youngest stream of a name; None if there is none."""
         known = (state for state in self.streams if state.stream == stream)
         return max(known, key=lambda state: state.creation_epoch, default=None)
 
-    def having(self, state: StreamState) -> SyncState:
-        """Return it with this of a stream, instead of what was remembered of it."""
+    def with_stream(self, state: StreamState) -> SyncState:
+        """Return the state with a stream added or replaced."""
         others = tuple(known for known in self.streams if known.key != state.key)
         return replace(self, streams=(*others, state))
 
     def without_forgotten(self, leased: Collection[StreamKey]) -> SyncState:
-        """Return it without streams that are not named and have no leases left, and without the earlier of a name."""
+        """Return the state without streams that have no leases and are not named, or are earlier ones of a name."""
         kept = (
             state
             for state in self.streams
@@ -93,19 +94,19 @@ class SyncState:
         return replace(self, streams=tuple(kept))
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as the JSON object that the global state holds."""
+        """Return the state as the JSON object that is stored."""
         return write_settings(self)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> SyncState:
-        """Return what the global state holds; nothing is remembered if that is empty.
+        """Parse the stored global state, which may be empty.
 
-        :raises SourceError: if it is something else: it was written by hand, by another system or by a newer version.
+        :raises SourceError: if it was written by hand, by another system or by a newer version.
         """
         try:
             return read_settings(cls, "global state of the shard sync", mapping)
         except (ConfigurationError, ValueError) as error:
             raise SourceError(
-                f"{error}; it was written by hand, by another system or by a newer version of this package: restore "
+                f"{error}; it was written by hand, by another system or by a newer version of this package; restore "
                 "it, or upgrade"
             ) from error

@@ -1,9 +1,8 @@
 """The user records of a whole page, as Arrow columns.
 
-The result is that of `aggregation.expand_within`, record by record; how it is reached is another way. In an aggregate
-as producers write it, one loop finds where each user record begins, and everything else is checked, and cut out of the
-page, in columns with NumPy. An aggregate of any other form goes the way of `aggregation`, and where NumPy is missing
-every aggregate does.
+The result equals that of `aggregation.expand_within`, record by record, but the method is faster. In an aggregate as
+producers write it, one loop finds the start of each user record. Everything else is checked and extracted in columns
+with NumPy. Aggregates in any other form are parsed by `aggregation`; without NumPy, all are.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ USER_RECORD_SCHEMA = pa.schema(
 # Of the regular form, as in `aggregation`: the bytes that begin its fields. A varint below _MORE is one byte.
 _PARTITION_KEY, _RECORD, _INDEX, _DATA = 0x0A, 0x1A, 0x08, 0x1A
 _MORE = 0x80
-_PADDING = bytes(16)  # what a broken record says of itself is looked up there, and found wrong
+_PADDING = bytes(16)  # the lengths in a broken record point there, and are found to be wrong
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class UserRecords:
     """The user records of some Kinesis records, in order.
 
     :param columns: of `USER_RECORD_SCHEMA`.
-    :param filtered: how many were left out because they belong to another shard.
+    :param filtered: the number of user records that were left out because they belong to another shard.
     """
 
     columns: pa.RecordBatch
@@ -60,11 +59,11 @@ def user_records(
     """Return the user records of a page.
 
     :param records: of the page.
-    :param hash_keys: those of the shard: what does not belong to it is left out; None keeps everything.
-    :param after: leave out those of the first Kinesis record up to and including this sub-sequence number.
+    :param hash_keys: the shard's range: user records outside it are left out; None keeps all.
+    :param after: leave out user records of the first Kinesis record up to and including this sub-sequence number.
     """
-    begins_so = pc.equal(pc.binary_slice(records.data, 0, len(MAGIC)), MAGIC)
-    packed: list[int] = pc.indices_nonzero(begins_so).to_pylist()
+    has_magic = pc.equal(pc.binary_slice(records.data, 0, len(MAGIC)), MAGIC)
+    packed: list[int] = pc.indices_nonzero(has_magic).to_pylist()
     if not packed and after is None:
         return _user_records(records, _plain(records))
     belongs = None if hash_keys is None or hash_keys.is_whole else belonging(hash_keys)
@@ -84,10 +83,10 @@ def user_records(
 class _Columns:
     """The user records of some rows of a page.
 
-    :param rows: of the page, each once.
-    :param counts: how many user records each has.
-    :param row: of each user record, its row; None if it is its own.
-    :param filtered: how many were left out.
+    :param rows: the rows of the page, each once.
+    :param counts: the number of user records of each row.
+    :param row: the row of each user record; None if every record is one user record.
+    :param filtered: the number of user records that were left out.
     """
 
     rows: Sequence[int]
@@ -111,11 +110,11 @@ def _user_records(records: KinesisRecords, columns: _Columns) -> UserRecords:
 
 
 def _plain(records: KinesisRecords, rows: Sequence[int] | None = None) -> _Columns:
-    """Return records that are no aggregates, each of which is one user record: all, or some rows."""
+    """Return records that are not aggregates, each of which is one user record: all rows, or some."""
     keys, data = records.partition_keys, records.data
     if rows is not None:
-        place = pa.array(rows, pa.int32())
-        keys, data = keys.take(place), data.take(place)
+        indices = pa.array(rows, pa.int32())
+        keys, data = keys.take(indices), data.take(indices)
     return _Columns(
         rows=rows or (),
         counts=[1] * len(rows or ()),
@@ -129,7 +128,7 @@ def _plain(records: KinesisRecords, rows: Sequence[int] | None = None) -> _Colum
 def _one_by_one(
     records: KinesisRecords, rows: Sequence[int], hash_keys: HashKeyRange | None, after: int | None
 ) -> _Columns:
-    """Return records of any form."""
+    """Return the user records of rows in any form, parsed one by one."""
     row_of: list[int] = []
     counts: list[int] = []
     subs: list[int] = []
@@ -188,17 +187,17 @@ def _mixed(one: _Columns, other: _Columns) -> _Columns:
 
 
 def _regular(data: pa.Array, rows: Sequence[int], belongs: Callable[[str], bool] | None) -> _Columns | None:
-    """Return those of some rows that are aggregates in the form in which producers write them; None if none is.
+    """Return the user records of the rows that are aggregates as producers write them; None if no row is.
 
-    :param data: of every row of the page.
-    :param rows: which begin as an aggregate does.
-    :param belongs: tells whether a partition key belongs to the shard; None if all do.
+    :param data: the data of every row of the page.
+    :param rows: the rows that begin as an aggregate does.
+    :param belongs: returns whether a partition key belongs to the shard; None if all do.
     """
     found_at = {row: data[row].as_py() for row in rows} if importlib.util.find_spec("numpy") else {}
     aggregates = {row: aggregate for row, aggregate in found_at.items() if is_aggregated(aggregate)}
     while aggregates:
-        found = _found(list(aggregates.values()))
-        columns = None if found.irregular else _taken_apart(found, list(aggregates), belongs)
+        found = _locate(list(aggregates.values()))
+        columns = None if found.irregular else _extract(found, list(aggregates), belongs)
         if columns is not None:
             return columns
         aggregates = {
@@ -208,16 +207,16 @@ def _regular(data: pa.Array, rows: Sequence[int], belongs: Callable[[str], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
-    """Where the user records of some aggregates lie.
+class _Locations:
+    """The positions of the user records of some aggregates.
 
-    :param text: the aggregates, one after the other.
+    :param text: the aggregates, concatenated.
     :param keys: their partition keys, one table after the other.
-    :param key_counts: how many each has.
-    :param starts: where each user record begins.
-    :param counts: how many each aggregate has.
-    :param ends: where the last one of each aggregate ends.
-    :param irregular: the places of those that have another form.
+    :param key_counts: the number of partition keys of each aggregate.
+    :param starts: where each user record starts.
+    :param counts: the number of user records of each aggregate.
+    :param ends: where the last user record of each aggregate ends.
+    :param irregular: the indices of the aggregates in another form.
     """
 
     text: bytes
@@ -229,8 +228,8 @@ class _Found:
     irregular: set[int]
 
 
-def _found(aggregates: Sequence[bytes]) -> _Found:
-    found = _Found(
+def _locate(aggregates: Sequence[bytes]) -> _Locations:
+    found = _Locations(
         text=b"".join([*aggregates, _PADDING]),
         keys=[],
         key_counts=[],
@@ -254,7 +253,7 @@ def _found(aggregates: Sequence[bytes]) -> _Found:
 
 
 def _find(text: bytes, position: int, end: int, keys: list[str], starts: list[int]) -> bool:
-    """Note the partition keys of an aggregate, and where its user records begin; return whether it seems regular."""
+    """Collect an aggregate's partition keys and the starts of its user records; return whether it seems regular."""
     try:
         while text[position] == _PARTITION_KEY:
             length = text[position + 1]
@@ -267,7 +266,7 @@ def _find(text: bytes, position: int, end: int, keys: list[str], starts: list[in
             keys.append(text[position : position + length].decode())
             position += length
         found = starts.append
-        while position < end:  # for every user record, so it does as little as it can
+        while position < end:  # runs for every user record, so it does as little as possible
             found(position)
             length = text[position + 1]
             position += length + 2 if length < 0x80 else length + (text[position + 2] << 7) - 0x7D
@@ -276,8 +275,8 @@ def _find(text: bytes, position: int, end: int, keys: list[str], starts: list[in
     return position == end
 
 
-def _taken_apart(found: _Found, rows: Sequence[int], belongs: Callable[[str], bool] | None) -> _Columns | None:
-    """Return the user records of aggregates, or None if some are irregular after all; `found` names these then."""
+def _extract(found: _Locations, rows: Sequence[int], belongs: Callable[[str], bool] | None) -> _Columns | None:
+    """Return the user records of aggregates, or None if some are irregular; `found.irregular` then has those."""
     import numpy as np
 
     text = np.frombuffer(found.text, np.uint8)
@@ -327,13 +326,13 @@ def _taken_apart(found: _Found, rows: Sequence[int], belongs: Callable[[str], bo
 
 
 def _cut_out(text: bytes, start: Any, end: Any) -> pa.Array:
-    """Return what lies between some positions of a text, all of them growing."""
+    """Return the values between pairs of increasing positions of a text."""
     import numpy as np
 
     if not len(start):
         return pa.array([], pa.binary())
-    # Arrow keeps where each value begins, which is where the one before ends: so every other value is what is wanted,
-    # and those in between are what lies between these.
+    # Arrow stores only where each value starts, which is where the previous one ends. So every second value is the
+    # result, and the values in between are dropped.
     borders = np.empty(2 * len(start), np.int32)
     borders[0::2], borders[1::2] = start, end
     values = pa.Array.from_buffers(pa.binary(), len(borders) - 1, [None, pa.py_buffer(borders), pa.py_buffer(text)])

@@ -1,4 +1,4 @@
-"""Processing conditions: a partition waits until something is there beside its objects."""
+"""Processing conditions: a partition waits until a certain object exists in the folder of its objects."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from airflow_provider_coordination.sources.s3.settings import S3Settings
 
 
 class Conditions:
-    """Tells what the objects of a partition wait for.
+    """Checks the processing condition of a partition's objects.
 
     :param settings: of the source.
-    :param client: returns a client of S3, where there is one already.
+    :param client: returns an existing client of S3.
     """
 
     def __init__(self, settings: S3Settings, client: Callable[[], Any] | None = None) -> None:
@@ -30,10 +30,10 @@ class Conditions:
         self._client = client or (lambda: s3_client(settings.aws))
 
     def waits_for(self, items: Sequence[Item]) -> Wait | None:
-        """Return what these objects wait for; None if they may be read. See `Conditional.waits_for`.
+        """Return why these objects must wait; None if they may be read. See `Conditional.waits_for`.
 
-        :raises ConfigurationError: if nobody may look for it.
-        :raises SourceUnavailableError: if nobody knows.
+        :raises ConfigurationError: if access is denied.
+        :raises SourceUnavailableError: if the storage is unavailable.
         """
         condition = self._settings.condition
         if condition is None:
@@ -50,7 +50,7 @@ class Conditions:
 
     def _exists(self, uri: str) -> bool:
         try:
-            # Without the right to list its bucket, S3 says of an object that is not there that access is denied.
+            # Without permission to list the bucket, S3 reports "access denied" for an object that does not exist.
             with object_errors(uri, "look for it", "s3:GetObject and s3:ListBucket"):
                 if is_s3(uri):
                     bucket, key = bucket_and_key(uri)

@@ -12,7 +12,7 @@ from airflow_provider_coordination.sources.items import Item, ItemGoneError
 from airflow_provider_coordination.sources.s3.errors import object_errors
 from airflow_provider_coordination.sources.s3.listing import file_version
 from airflow_provider_coordination.sources.s3.locations import bucket_and_key, is_s3, open_filesystem, s3_client
-from airflow_provider_coordination.sources.s3.objects import Found
+from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.settings import S3Settings
 
 log = logging.getLogger(__name__)
@@ -21,18 +21,18 @@ THREADS = 16
 
 
 class DeletionError(SourceError):
-    """Objects that are delivered could not be deleted; the next scan tries again."""
+    """Delivered objects could not be deleted; the next scan tries again."""
 
 
 class Deletion:
     """Deletes the objects of partitions that are delivered.
 
-    An object is deleted if it is the one that was read: the same version, modified at the same time. Where S3 knows
-    conditional deletes it makes sure of that itself; elsewhere an object that is uploaded between the look and the
-    deletion, a moment later, is lost.
+    An object is deleted only if it is the one that was read: the same version, modified at the same time. If S3
+    supports conditional deletes, it ensures this itself. Otherwise an object that is uploaded in the moment between the check
+    and the deletion is lost.
 
     :param settings: of the source.
-    :param client: returns a client of S3, where there is one already.
+    :param client: returns an existing client of S3.
     """
 
     def __init__(self, settings: S3Settings, client: Callable[[], Any] | None = None) -> None:
@@ -46,14 +46,14 @@ class Deletion:
         """
         if not self._settings.delete_on_success or not items:
             return
-        objects = [Found.from_item(item) for item in items]
+        objects = [ListedObject.from_item(item) for item in items]
         client = self._client() if any(is_s3(each.uri) for each in objects) else None
 
-        def delete(found: Found) -> CoordinationError | None:
+        def delete(listed: ListedObject) -> CoordinationError | None:
             try:
-                deleted = delete_s3(client, found) if is_s3(found.uri) else delete_file(found)
+                deleted = delete_s3(client, listed) if is_s3(listed.uri) else delete_file(listed)
                 if not deleted:
-                    log.info("%s stays: it was uploaded again since it was read", found.uri)
+                    log.info("%s is not deleted: it was uploaded again since it was read", listed.uri)
             except ItemGoneError:
                 pass
             except (ConfigurationError, SourceError) as error:
@@ -68,33 +68,33 @@ class Deletion:
             ) from errors[0]
 
 
-def delete_s3(client: Any, found: Found) -> bool:
-    """Delete an object of S3; return whether it was the one that was found.
+def delete_s3(client: Any, listed: ListedObject) -> bool:
+    """Delete an object of S3; return whether it still was the listed version.
 
-    :raises ItemGoneError: if there is none, or another one by now.
+    :raises ItemGoneError: if it does not exist, or was replaced.
     """
-    bucket, key = bucket_and_key(found.uri)
-    with object_errors(found.uri, "delete", "s3:GetObject and s3:DeleteObject"):
+    bucket, key = bucket_and_key(listed.uri)
+    with object_errors(listed.uri, "delete", "s3:GetObject and s3:DeleteObject"):
         head = client.head_object(Bucket=bucket, Key=key)
-        if head["ETag"] != found.version or int(head["LastModified"].timestamp()) != int(found.modified.timestamp()):
+        if head["ETag"] != listed.version or int(head["LastModified"].timestamp()) != int(listed.modified.timestamp()):
             return False
-        client.delete_object(Bucket=bucket, Key=key, IfMatch=found.version)
+        client.delete_object(Bucket=bucket, Key=key, IfMatch=listed.version)
     return True
 
 
-def delete_file(found: Found) -> bool:
-    """Delete a file; return whether it was the one that was found.
+def delete_file(listed: ListedObject) -> bool:
+    """Delete a file; return whether it still was the listed version.
 
-    :raises ItemGoneError: if there is none.
+    :raises ItemGoneError: if it does not exist.
     """
     from pyarrow import fs
 
-    filesystem, path, _ = open_filesystem(found.uri)
-    with object_errors(found.uri, "delete", "deleting"):
+    filesystem, path, _ = open_filesystem(listed.uri)
+    with object_errors(listed.uri, "delete", "deleting"):
         info = filesystem.get_file_info(path)
         if info.type != fs.FileType.File:
-            raise ItemGoneError(f"{found.uri} does not exist any more")
-        if file_version(info) != found.version:
+            raise ItemGoneError(f"{listed.uri} does not exist any more")
+        if file_version(info) != listed.version:
             return False
         filesystem.delete_file(path)
     return True

@@ -1,6 +1,6 @@
-"""What can go wrong with objects, and the one place that knows how S3 and filesystems say it.
+"""The errors of objects; the only module that translates the errors of S3 and filesystems.
 
-Everything a person must put right is a `ConfigurationError`; what may pass is a `SourceUnavailableError`.
+Every error that a user must fix is a `ConfigurationError`; a temporary one is a `SourceUnavailableError`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class BucketNotFoundError(ConfigurationError):
 
 
 class AccessDeniedError(ConfigurationError):
-    """The credentials are refused, or do not allow what is asked."""
+    """The credentials are refused, or do not allow the call."""
 
 
 GONE_CODES = frozenset({"404", "NoSuchKey", "NoSuchVersion", "NotFound"})
@@ -37,13 +37,13 @@ REFUSED_CODES = ACCESS_CODES | {
 def object_errors(uri: str, action: str, right: str) -> Iterator[None]:
     """Raise the errors of the enclosed calls as errors of this package.
 
-    :param uri: the object or the path that they are about.
+    :param uri: the object or the path that they concern.
     :param action: what is done with it, such as `list`.
-    :param right: what the credentials must allow for it, such as `s3:ListBucket`.
-    :raises ItemGoneError: if the object is not there, or another one is by now.
-    :raises BucketNotFoundError: if its bucket is not there.
-    :raises AccessDeniedError: if somebody has to allow it first.
-    :raises SourceUnavailableError: for everything else: trying again may help.
+    :param right: the permission that it needs, such as `s3:ListBucket`.
+    :raises ItemGoneError: if the object does not exist, or was replaced.
+    :raises BucketNotFoundError: if its bucket does not exist.
+    :raises AccessDeniedError: if the permission is missing.
+    :raises SourceUnavailableError: for every other error: trying again may help.
     """
     from botocore.exceptions import (
         BotoCoreError,
@@ -58,39 +58,41 @@ def object_errors(uri: str, action: str, right: str) -> Iterator[None]:
         yield
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", ""))
-        said = _sentence(error)
+        message = _sentence(error)
         if code == "NoSuchBucket":
             raise BucketNotFoundError(
-                f"{where}: its bucket does not exist: check 'paths', the region and endpoint_url, or create it"
+                f"{where}: its bucket does not exist; check 'paths', the region and endpoint_url, or create it"
             ) from error
         if code in GONE_CODES:
             raise ItemGoneError(f"{uri} does not exist any more") from error
         if code in CHANGED_CODES:
             raise ItemGoneError(
-                f"{uri} was replaced since it was listed; what replaced it is an object of its own"
+                f"{uri} was replaced since it was listed; the new object is read as an item of its own"
             ) from error
         if code in REFUSED_CODES:
             raise AccessDeniedError(
-                f"{where}: {said}; check the credentials, and that they allow {right} on it"
+                f"{where}: {message}; check the credentials, and that they allow {right} on it"
             ) from error
         if code in ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"):
-            raise ConfigurationError(f"{where}: {said}; give the region that its bucket is in") from error
-        raise SourceUnavailableError(f"{where}: {said}") from error
+            raise ConfigurationError(f"{where}: {message}; give the region that its bucket is in") from error
+        raise SourceUnavailableError(f"{where}: {message}") from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise AccessDeniedError(
-            f"{where}: {_sentence(error)}; name an AWS connection in 'aws_conn_id', or give credentials where the AWS "
-            "SDK looks for them (environment, shared file, instance role)"
+            f"{where}: {_sentence(error)}; name an AWS connection in 'aws_conn_id', or provide credentials in the "
+            "AWS default credential chain (environment, shared file, instance role)"
         ) from error
     except ParamValidationError as error:
         raise ConfigurationError(f"{where}: {_sentence(error)}; check the name of its bucket") from error
     except BotoCoreError as error:
         raise SourceUnavailableError(
-            f"{where}: no usable answer: {_sentence(error)}; check endpoint_url, region and the network"
+            f"{where}: no valid response: {_sentence(error)}; check endpoint_url, region and the network"
         ) from error
     except FileNotFoundError as error:
         raise ItemGoneError(f"{uri} does not exist any more") from error
     except PermissionError as error:
-        raise AccessDeniedError(f"{where}: {_sentence(error)}; let the user that runs this do it") from error
+        raise AccessDeniedError(
+            f"{where}: {_sentence(error)}; give the user that runs this process the permission"
+        ) from error
     except OSError as error:
         raise SourceUnavailableError(f"{where}: {_sentence(error)}") from error
 

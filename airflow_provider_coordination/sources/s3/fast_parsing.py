@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from xml.etree import ElementTree
 
-from airflow_provider_coordination.sources.response_parsing import Decoded, decode_answers
+from airflow_provider_coordination.sources.response_parsing import DecodedBody, decode_responses
 
 _ROOT = re.compile(r"(\{.*\})?ListBucketResult")
 
@@ -22,10 +22,10 @@ def parse_listings_fast(client: Any) -> bool:
 
     :param client: of boto3 for S3; another one is left alone.
     """
-    return decode_answers(client, "ListObjectsV2", decode_listing)
+    return decode_responses(client, "ListObjectsV2", decode_listing)
 
 
-def decode_listing(body: bytes) -> Decoded:
+def decode_listing(body: bytes) -> DecodedBody:
     """Take the objects out of a page.
 
     :raises ValueError: if it is no page, or one that botocore has to look at.
@@ -45,7 +45,7 @@ def decode_listing(body: bytes) -> Decoded:
         else:
             rest.append(element)
     root[:] = rest
-    return Decoded(ElementTree.tostring(root), {"Contents": contents} if contents else {})
+    return DecodedBody(ElementTree.tostring(root), {"Contents": contents} if contents else {})
 
 
 def _parsed(body: bytes) -> ElementTree.Element:

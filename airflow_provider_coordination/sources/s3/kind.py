@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from airflow_provider_coordination.sources.dataset_names import file_dataset
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.kinds import DatasetName, Settings
-from airflow_provider_coordination.sources.s3.objects import Found
+from airflow_provider_coordination.sources.s3.objects import ListedObject
 
 
 def _datasets(settings: Settings) -> Iterable[DatasetName]:
@@ -19,5 +19,5 @@ KIND = ItemKind(
     "airflow_provider_coordination.sources.s3.reader:ObjectReader",
     _datasets,
     reads="airflow_provider_coordination.operators.reads.s3:S3Objects",
-    claims=lambda item: Found.from_item(item).name,
+    claims=lambda item: ListedObject.from_item(item).name,
 )

@@ -1,4 +1,4 @@
-"""Listing what is at a path: page by page, so that memory stays flat however many objects there are."""
+"""Listing the objects at a path, page by page, so that memory does not grow with the number of objects."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from airflow_provider_coordination.sources.s3.locations import (
     open_filesystem,
     s3_client,
 )
-from airflow_provider_coordination.sources.s3.objects import Found
+from airflow_provider_coordination.sources.s3.objects import ListedObject
 
 PAGE_OBJECTS = 1000
-"""S3 gives no more at a time."""
+"""The most objects that S3 returns in one response."""
 PAGES_AHEAD = 2
-"""How many pages are listed while those before are packed and written; as many as are packed together."""
+"""How many pages are listed ahead while earlier ones are packed and written: as many as are packed together."""
 
 T = TypeVar("T")
 
@@ -33,43 +33,43 @@ T = TypeVar("T")
 class ListedPage:
     """Some of the objects at a path.
 
-    :param found: the objects; folders, and the empty objects that stand for them, are none.
-    :param after: where a listing may go on after this page; empty where only from the beginning.
+    :param found: the objects, without folders and the empty objects that represent them.
+    :param after: where a listing can continue after this page; empty if it can only start from the beginning.
     """
 
-    found: Sequence[Found]
+    found: Sequence[ListedObject]
     after: str = ""
 
 
 class Listing(Protocol):
-    """What lists one path."""
+    """A listing of one path."""
 
     @property
     def start(self) -> str:
-        """What the URI of every object begins with: the path, as objects' URIs are written."""
+        """The prefix of every object's URI: the path in the form of those URIs."""
         ...
 
     @property
     def base(self) -> str:
-        """The folder that names are relative to, with a `/` at its end."""
+        """The folder that names are relative to, with a trailing `/`."""
         ...
 
     def pages(self, after: str = "") -> Iterator[ListedPage]:
         """Yield page after page.
 
-        :param after: where to go on, as a page of an earlier listing said; empty for everything.
-        :raises ConfigurationError: if there is no such bucket or folder, or access to it is denied.
-        :raises SourceUnavailableError: if it does not answer.
+        :param after: where to continue, the `after` of an earlier page; empty for everything.
+        :raises ConfigurationError: if the bucket or folder does not exist, or access is denied.
+        :raises SourceUnavailableError: if the storage is unavailable.
         """
         ...
 
 
 def listing_of(path: str, aws: AwsSettings) -> Listing:
-    """Return what lists a path.
+    """Return the listing of a path.
 
-    :param path: as `check_path` takes it.
-    :param aws: how to reach S3.
-    :raises ConfigurationError: if nothing reaches such a path.
+    :param path: as `check_path` accepts it.
+    :param aws: the settings for S3.
+    :raises ConfigurationError: if the kind of path is not supported.
     """
     if not is_s3(path):
         return FilesystemListing(path)
@@ -103,7 +103,7 @@ class S3Listing:
             if contents:
                 yield ListedPage(
                     [
-                        Found(
+                        ListedObject(
                             uri=object_uri(self._bucket, each["Key"]),
                             size=each["Size"],
                             version=each["ETag"],
@@ -122,10 +122,10 @@ class S3Listing:
 class FilesystemListing:
     """Lists the files in a folder and in the folders below it, or one file, through pyarrow.
 
-    Folder by folder: what is in one folder is listed at once, as no filesystem of pyarrow does otherwise.
+    The files of one folder are listed at once, since pyarrow's filesystems cannot do it in parts.
 
     :param path: an absolute path or a URI.
-    :raises ConfigurationError: if pyarrow reaches no such filesystem.
+    :raises ConfigurationError: if pyarrow does not support the filesystem.
     """
 
     def __init__(self, path: str) -> None:
@@ -140,10 +140,10 @@ class FilesystemListing:
         with object_errors(self.start, "list", "reading"):
             root = self._filesystem.get_file_info(self._path)
         if root.type == fs.FileType.NotFound:
-            raise BucketNotFoundError(f"{self.start} does not exist: check 'paths', or create it")
+            raise BucketNotFoundError(f"{self.start} does not exist; check 'paths', or create it")
         if root.type == fs.FileType.File:
             self.base = self.start[: self.start.rindex("/") + 1]
-            yield ListedPage([self._found(root)])
+            yield ListedPage([self._listed(root)])
             return
         folders = [root.path]
         while folders:
@@ -157,10 +157,10 @@ class FilesystemListing:
             folders += [info.path for info in reversed(infos) if info.type == fs.FileType.Directory]
             files = [info for info in infos if info.type == fs.FileType.File]
             for start in range(0, len(files), PAGE_OBJECTS):
-                yield ListedPage([self._found(info) for info in files[start : start + PAGE_OBJECTS]])
+                yield ListedPage([self._listed(info) for info in files[start : start + PAGE_OBJECTS]])
 
-    def _found(self, info: Any) -> Found:
-        return Found(
+    def _listed(self, info: Any) -> ListedObject:
+        return ListedObject(
             uri=f"{self._authority}{info.path}",
             size=info.size,
             version=file_version(info),
@@ -169,7 +169,7 @@ class FilesystemListing:
 
 
 def file_version(info: Any) -> str:
-    """Return what changes with the content of a file.
+    """Return the version of a file: a text that changes with its content.
 
     :param info: as a filesystem of pyarrow returns it.
     """
@@ -177,12 +177,12 @@ def file_version(info: Any) -> str:
 
 
 def ahead(values: Iterator[T]) -> Iterator[T]:
-    """Yield values, while a thread asks for the next ones already; there are never more than `PAGES_AHEAD` in hand."""
+    """Yield values while a thread already fetches the next ones; at most `PAGES_AHEAD` are held at a time."""
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
-        asked = deque(pool.submit(next, values, None) for _ in range(PAGES_AHEAD))
+        requested = deque(pool.submit(next, values, None) for _ in range(PAGES_AHEAD))
         try:
-            while (value := asked.popleft().result()) is not None:
-                asked.append(pool.submit(next, values, None))
+            while (value := requested.popleft().result()) is not None:
+                requested.append(pool.submit(next, values, None))
                 yield value
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # who stops here waits for one call at most
+            pool.shutdown(wait=False, cancel_futures=True)  # a caller that stops early waits for one call at most

@@ -1,6 +1,6 @@
-"""Where objects are: in buckets of S3, or on a filesystem that pyarrow reaches.
+"""Locations of objects: in buckets of S3, or on a filesystem that pyarrow supports.
 
-An object's URI is `s3://bucket/key` with the key as it is, never percent-encoded; a local file's is its path.
+An object's URI is `s3://bucket/key` with the unchanged key, never percent-encoded; a local file's URI is its path.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_s3(uri: str) -> bool:
-    """Return whether something is in S3: its scheme is `s3`, or Hadoop's `s3a` or `s3n`."""
+    """Return whether a URI is in S3: its scheme is `s3`, or Hadoop's `s3a` or `s3n`."""
     return _S3.match(uri) is not None
 
 
 def bucket_and_key(uri: str) -> tuple[str, str]:
-    """Return the bucket and the key, or prefix, of something in S3.
+    """Return the bucket and the key, or prefix, of a URI in S3.
 
-    :param uri: for which `is_s3` holds.
+    :param uri: a URI for which `is_s3` is true.
     """
     bucket, _, key = _S3.sub("", uri, count=1).partition("/")
     return bucket, key
@@ -38,24 +38,24 @@ def object_uri(bucket: str, key: str) -> str:
 
 
 def folder_of(uri: str) -> str:
-    """Return the folder that an object is in, with a `/` at its end."""
+    """Return the folder of an object, with a trailing `/`."""
     return uri[: uri.rindex("/") + 1]
 
 
 def s3_client(aws: AwsSettings) -> Any:
     """Return a client of S3; it may be shared by threads.
 
-    :param aws: where S3 is and who asks.
-    :raises ConfigurationError: if no region is known, or the endpoint is no URL.
+    :param aws: the settings for S3.
+    :raises ConfigurationError: if no region is known, or the endpoint is not a URL.
     """
     return aws_client(aws, "s3")
 
 
 def open_filesystem(uri: str) -> tuple[fs.FileSystem, str, str]:
-    """Return the filesystem of something that is not in S3, its path there, and what makes a URI of such a path.
+    """Open the filesystem of a URI that is not in S3.
 
-    :returns: the filesystem, the path, and the text that goes before a path of it to make its URI.
-    :raises ConfigurationError: if pyarrow reaches no such filesystem.
+    :returns: the filesystem, the path in it, and the prefix that makes a URI of such a path.
+    :raises ConfigurationError: if pyarrow does not support the filesystem.
     """
     import pyarrow as pa
     from pyarrow import fs
@@ -65,7 +65,7 @@ def open_filesystem(uri: str) -> tuple[fs.FileSystem, str, str]:
         path = uri.removeprefix("file://")
         return fs.LocalFileSystem(), path.rstrip("/") or "/", ""
     try:
-        # Its path is taken as it is: pyarrow would take a '%41' in it for an 'A'.
+        # The path is used unchanged: pyarrow would decode a '%41' in it to an 'A'.
         authority, _, path = uri[scheme.end() :].partition("/")
         filesystem = fs.FileSystem.from_uri(f"{scheme[0]}{authority}/")[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
@@ -74,7 +74,7 @@ def open_filesystem(uri: str) -> tuple[fs.FileSystem, str, str]:
 
 
 def check_path(uri: str) -> None:
-    """Check that a path says where something is.
+    """Check that a path is a valid location.
 
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
@@ -85,7 +85,7 @@ def check_path(uri: str) -> None:
     elif not (uri.startswith("/") or _SCHEME.match(uri)):
         raise _invalid_path(uri, "must be a URI as s3://bucket/prefix, or an absolute path")
     if "\0" in uri:
-        raise _invalid_path(uri, "must not hold a NUL")
+        raise _invalid_path(uri, "must not contain a NUL")
 
 
 def _invalid_path(uri: str, remedy: str) -> ConfigurationError:

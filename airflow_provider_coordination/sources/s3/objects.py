@@ -1,4 +1,4 @@
-"""An object as a listing tells of it, and the item that it becomes."""
+"""An object as a listing returns it, and the item that it becomes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from airflow_provider_coordination.sources.s3.locations import folder_of
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ListedObject:
     """An object, or a file, that a listing found.
 
-    :param uri: where it is; see `places`.
-    :param size: how many bytes it has, as stored.
-    :param version: what changes with its content: in S3 its ETag, quotes included; of a file its time and size.
-    :param modified: when it was last modified (aware, UTC). S3 tells whole seconds, and of an object that was uploaded
-        in parts when that began.
+    :param uri: its location; see `locations`.
+    :param size: its size in bytes, as stored.
+    :param version: a text that changes with its content: in S3 its ETag, including quotes; for a file its time and
+        size.
+    :param modified: when it was last modified (aware, UTC). S3 reports whole seconds, and for an object that was
+        uploaded in parts the start of the upload.
     """
 
     uri: str
@@ -30,7 +31,7 @@ class Found:
 
     @property
     def name(self) -> str:
-        """What a partition claims of it: an object that is uploaded again with other content is another one."""
+        """The name that a partition claims for it; an upload with other content gets another name."""
         return f"{self.uri}@{self.version}"
 
     @property
@@ -39,9 +40,9 @@ class Found:
         return folder_of(self.uri)
 
     def to_item(self, written: Callable[[datetime], str] = format_instant) -> dict[str, Any]:
-        """Return it as an item of a partition.
+        """Return the item of a partition for it.
 
-        :param written: what writes its instant, if one is at hand that remembers those that it wrote.
+        :param written: formats its instant; pass a cached function to format many objects faster.
         """
         return {
             "uri": self.uri,
@@ -51,6 +52,6 @@ class Found:
         }
 
     @classmethod
-    def from_item(cls, item: Item) -> Found:
+    def from_item(cls, item: Item) -> ListedObject:
         """Return the object that an item of a partition names."""
         return cls(item["uri"], item["size"], item["version"], parse_instant(item["modified"]))

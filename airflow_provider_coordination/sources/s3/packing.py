@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from airflow_provider_coordination.sources.s3.objects import Found
+from airflow_provider_coordination.sources.s3.objects import ListedObject
 
 OPENING_BYTES = 1024 * 1024
 """What opening an object costs, in bytes that could be read meanwhile."""
@@ -37,7 +37,7 @@ class Limits:
         return min(self.max_objects, self.room)
 
 
-def pack(found: Sequence[Found], limits: Limits) -> list[list[Found]]:
+def pack(found: Sequence[ListedObject], limits: Limits) -> list[list[ListedObject]]:
     """Pack objects: each into exactly one pack, all packs about equally much work.
 
     The largest object first, each to the pack with the least work so far that has room: no pack is further from
@@ -86,7 +86,7 @@ class _Pack:
         self.item_bytes += item_bytes
 
 
-def _least(found: Sequence[Found], limits: Limits, in_progress: int) -> int:
+def _least(found: Sequence[ListedObject], limits: Limits, in_progress: int) -> int:
     """Return how many packs there are at least."""
     large = sum(each.size >= limits.max_bytes for each in found)
     small = [each for each in found if each.size < limits.max_bytes]
@@ -98,7 +98,7 @@ def _least(found: Sequence[Found], limits: Limits, in_progress: int) -> int:
     return large + max(-(-total // most) for total, most in shares)
 
 
-def item_bytes(found: Found) -> int:
+def item_bytes(found: ListedObject) -> int:
     """Return how many bytes an object takes in a partition's progress at most."""
     return ITEM_BYTES + _json_bytes(found.uri) + _json_bytes(found.version)
 
@@ -109,7 +109,7 @@ def _json_bytes(text: str) -> int:
     return 12 * len(text)
 
 
-def partition_key(found: Sequence[Found]) -> str:
+def partition_key(found: Sequence[ListedObject]) -> str:
     """Return the key of a pack's partition: readable, and the same for the same uploads of the same objects.
 
     It is the first object's URI, how many there are beside it, and a digest of all names and times: what was deleted on

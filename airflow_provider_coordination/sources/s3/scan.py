@@ -1,8 +1,8 @@
-"""The scan: finds objects that belong to no partition yet, and packs them into partitions.
+"""The scan: finds objects that are not in a partition yet, and packs them into partitions.
 
-It is a supplier, so one worker of the fleet runs it at a time, and every page of partitions can be worked on at once.
-An object is known by its claim, its URI and version, and not by when it was modified: what was uploaded in parts, or
-copied with an old time, is found all the same, and what is uploaded again is found again.
+It is a supplier, so one worker of the fleet runs it at a time, and jobs can read every page of partitions at once.
+An object is identified by its claim, made of its URI and version, and not by its modification time. So objects that
+were uploaded in parts or copied with an old time are found too, and an object that is uploaded again is found again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airflow_provider_coordination.sources.landed import ProgressFormatError
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.s3.deletion import Deletion
 from airflow_provider_coordination.sources.s3.listing import Listing, ahead, listing_of
-from airflow_provider_coordination.sources.s3.objects import Found
+from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.packing import Limits, pack, partition_key
 from airflow_provider_coordination.sources.s3.selection import Selection, Window
 from airflow_provider_coordination.sources.s3.settings import KIND, S3Settings
@@ -31,26 +31,26 @@ from airflow_provider_coordination.sources.s3.settings import KIND, S3Settings
 log = logging.getLogger(__name__)
 
 GATHERED_OBJECTS = 2000
-"""How many new objects are packed together: enough for even packs, and few enough to keep."""
-GOES_ON_WITHIN = timedelta(hours=6)
-"""How long after its beginning a scan that was cut off is gone on with; later, one begins anew."""
+"""How many new objects are packed together: enough for even packs, and few enough for memory."""
+CONTINUE_WITHIN = timedelta(hours=6)
+"""How long after its start an interrupted scan is continued; later, a new scan starts."""
 DELETIONS_FAILED = 10
-"""After so many partitions whose objects cannot be deleted, a scan tries no others: one may be locked, or all."""
+"""After this many partitions whose objects cannot be deleted, a scan stops deleting: all may be locked."""
 CLOCKS_DIFFER_BY = timedelta(hours=1)
-"""How much earlier than it was modified, by the clock of S3, an object may be claimed by that of a scan at most."""
+"""The greatest difference between the clocks of S3 and of a scan that is assumed when objects are forgotten."""
 FORGOTTEN_AT_ONCE = 20_000
-"""How many objects a scan forgets; what is left is forgotten by the next one."""
+"""How many objects a scan forgets at most; the next scan forgets the rest."""
 GATHERED_SECONDS = 10.0
-"""How long the first of them waits at most while the listing goes on, so that jobs can begin."""
+"""How long new objects wait at most while the listing continues, so that jobs can start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unfinished:
-    """How far a scan came that was cut off.
+    """The progress of an interrupted scan.
 
-    :param began: when it began (aware).
-    :param path: the path that it was listing; those before it are done.
-    :param after: where its listing goes on.
+    :param began: when it started (aware).
+    :param path: the path that it was listing; the paths before it are done.
+    :param after: where its listing continues.
     """
 
     began: datetime
@@ -60,11 +60,11 @@ class Unfinished:
 
 @dataclass(frozen=True, kw_only=True)
 class ScanState:
-    """What a scan remembers in the source's global state.
+    """The state of scans in the source's global state.
 
-    :param scans: how many were finished.
-    :param last_scan: when the last one began (aware); None if there was none.
-    :param unfinished: the one that was cut off; None if none was.
+    :param scans: the number of finished scans.
+    :param last_scan: when the last finished scan started (aware); None if there was none.
+    :param unfinished: the interrupted scan; None if there is none.
     """
 
     scans: int = 0
@@ -77,7 +77,7 @@ class S3Scan:
 
     :param settings: of the source.
     :param coordinator: of the source, initialized.
-    :param list_path: makes what lists a path.
+    :param list_path: returns the listing of a path.
     """
 
     def __init__(
@@ -99,16 +99,16 @@ class S3Scan:
         """Scan once, if a scan is due.
 
         :param state: a `ScanState`, empty at first.
-        :raises ConfigurationError: if there is no such bucket or folder, or access to it is denied; once the other
+        :raises ConfigurationError: if a bucket or folder does not exist, or access is denied; raised once the other
             paths are scanned.
-        :raises SourceUnavailableError: if it does not answer; the next scan goes on where this one was.
+        :raises SourceUnavailableError: if the storage is unavailable; the next scan continues where this one was.
         """
         before = read_settings(ScanState, "state of the scan", state)
         if self._settings.delete_on_success:
             self._finish_deletions()
         unfinished = before.unfinished
-        if unfinished is not None and self._goes_on(unfinished):
-            log.info("scan goes on: source=%s after=%r", self._coordinator.source, unfinished.after)
+        if unfinished is not None and self._can_continue(unfinished):
+            log.info("scan continues: source=%s after=%r", self._coordinator.source, unfinished.after)
         elif self._is_due(before):
             unfinished = Unfinished(began=self._clock.now(), path=self._settings.paths[0], after="")
         else:
@@ -116,9 +116,9 @@ class S3Scan:
         yield from self._scan(before, unfinished)
 
     def is_done(self, stored: Mapping[str, Any]) -> bool:
-        """Return whether a scan that began after the end of the window has found what is in it.
+        """Return whether a scan that started after the end of the window has found everything in it.
 
-        Never so for what is deleted on success: a scan also finishes deletions that a job did not get to.
+        Always false with `delete_on_success`: a scan also finishes deletions that a job did not reach.
 
         :param stored: a `ScanState`, empty at first.
         """
@@ -139,12 +139,13 @@ class S3Scan:
                 return False
         return True
 
-    def _goes_on(self, unfinished: Unfinished) -> bool:
-        """Return whether a scan that was cut off is gone on with.
+    def _can_continue(self, unfinished: Unfinished) -> bool:
+        """Return whether an interrupted scan is continued.
 
-        Not for ever: what appeared meanwhile before the place where it goes on is found by the next one only.
+        It is not continued for ever: new objects before the position where it continues are only found by the next
+        scan.
         """
-        return unfinished.path in self._settings.paths and self._clock.now() - unfinished.began < GOES_ON_WITHIN
+        return unfinished.path in self._settings.paths and self._clock.now() - unfinished.began < CONTINUE_WITHIN
 
     def _scan(self, before: ScanState, at: Unfinished) -> Iterator[Page]:
         paths, wrong = self._settings.paths, None
@@ -152,7 +153,7 @@ class S3Scan:
             start = at if path == at.path else replace(at, path=path, after="")
             try:
                 yield from self._scan_path(before, start)
-            except ConfigurationError as error:  # the other paths shall not wait until a person has put this one right
+            except ConfigurationError as error:  # the other paths must not wait until the user has fixed this one
                 log.error("path %s cannot be scanned: %s", path, error)
                 wrong = wrong or error
         if wrong is not None:
@@ -163,7 +164,7 @@ class S3Scan:
             self._forget(at.began - self._settings.forget_after)
 
     def _forget(self, before: datetime) -> None:
-        """Forget the objects that were modified before an instant: everything that old has been found by now."""
+        """Forget the objects that were modified before an instant: all objects that old have been found by now."""
         forgotten = self._claims.forget(before, claimed_before=before - CLOCKS_DIFFER_BY, limit=FORGOTTEN_AT_ONCE)
         log.info(
             "objects forgotten: source=%s modified_before=%s objects=%d",
@@ -171,9 +172,9 @@ class S3Scan:
         )  # fmt: skip
 
     def _window(self, began: datetime) -> Window:
-        """Return when objects have to have been modified that a scan takes.
+        """Return the window of modification times that a scan selects.
 
-        :raises ConfigurationError: if it is an interval, and objects in it may be forgotten.
+        :raises ConfigurationError: if the window is an interval, and objects in it may be forgotten.
         """
         window, forgotten = Window.of(self._settings, began), self._claims.forgotten_before()
         if forgotten is None or (window.start is not None and window.start >= forgotten):
@@ -181,12 +182,12 @@ class S3Scan:
         if self._settings.end_time is not None:
             raise ConfigurationError(
                 f"source {self._coordinator.source!r}: objects modified before {forgotten.isoformat()} are forgotten, "
-                "and may have been delivered; begin the interval then, or deliver it without 'deduplicate_against'"
+                "and may have been delivered; start the interval then, or deliver it without 'deduplicate_against'"
             )
         return replace(window, start=forgotten)
 
-    def _still_new(self, found: Sequence[Found]) -> Iterator[Found]:
-        """Yield those of unclaimed objects that were not forgotten a moment ago, by a source that shares the claims."""
+    def _still_new(self, found: Sequence[ListedObject]) -> Iterator[ListedObject]:
+        """Return the unclaimed objects without those that a source with the same claims has just forgotten."""
         forgotten = self._claims.forgotten_before() if found else None
         return (each for each in found if forgotten is None or each.modified >= forgotten)
 
@@ -214,14 +215,14 @@ class S3Scan:
             self._coordinator.source, at.path, listed, taken, new,
         )  # fmt: skip
 
-    # Objects that are delivered, and not deleted yet
+    # Objects that are delivered and not deleted yet
 
     def _finish_deletions(self) -> None:
-        """Delete what is delivered, and forget it with its partition: what is uploaded there later is new.
+        """Delete delivered objects, and remove their claims and partitions: a later upload is a new object.
 
-        A job has deleted the objects already, unless it was cut off. First the objects, then the claims, and the
-        partition last, so that whatever is left is done the next time; an object that was uploaded meanwhile is not
-        the one that was read, so it stays.
+        A job has already deleted the objects, unless it was interrupted. The objects are deleted first, then the
+        claims, and the partition last, so that the next scan does what is left. An object that was uploaded again is
+        not the one that was read, so it is kept.
         """
         deletion = Deletion(self._settings)
         failed = 0
@@ -233,16 +234,16 @@ class S3Scan:
                 log.warning("partition %s: its objects are not deleted: %s", partition.partition_key, error)
                 continue
             except (ConfigurationError, SourceError) as error:
-                log.error("objects that are delivered are left to the next scan to delete: %s", error)
+                log.error("delivered objects could not be deleted; the next scan tries again: %s", error)
                 failed += 1
                 if failed == DELETIONS_FAILED:
                     return
                 continue
-            self._claims.release(Found.from_item(item).name for item in items)
-            self._coordinator.settling.remove(partition)
+            self._claims.release(ListedObject.from_item(item).name for item in items)
+            self._coordinator.settlement.remove(partition)
 
     def _delivered_items(self, partition: Partition) -> Sequence[Mapping[str, Any]]:
-        """Return the items of a finished partition that were read; the others are partitions of their own."""
+        """Return the items of a finished partition that were read; the others have partitions of their own."""
         progress = PartitionProgress.from_mapping(partition.progress)
         if progress.kind != KIND:
             raise ProgressFormatError(f"it is of kind {progress.kind!r}")
@@ -250,24 +251,24 @@ class S3Scan:
 
 
 class _Gathering:
-    """New objects of one path on their way into a page of partitions."""
+    """Collects the new objects of one path for a page of partitions."""
 
     def __init__(self, selection: Selection, limits: Limits) -> None:
         self.selection = selection
         self._limits = limits
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, ListedObject] = {}
 
     def __len__(self) -> int:
         return len(self._found)
 
-    def add(self, found: Iterator[Found]) -> int:
+    def add(self, found: Iterator[ListedObject]) -> int:
         before = len(self._found)
         self._found.update((each.name, each) for each in found)
         return len(self._found) - before
 
     def packed(self, state: ScanState) -> Page:
-        """Return everything as a page, and begin anew."""
-        groups: dict[str, list[Found]] = {}
+        """Return everything as a page, and clear the collection."""
+        groups: dict[str, list[ListedObject]] = {}
         for each in self._found.values():
             groups.setdefault(self.selection.group(each), []).append(each)
         self._found = {}

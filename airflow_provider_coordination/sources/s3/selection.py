@@ -1,4 +1,4 @@
-"""Which of the listed objects are taken."""
+"""Which of the listed objects are selected."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import datetime
 
 from airflow_provider_coordination.sources.s3.globs import Globs
 from airflow_provider_coordination.sources.s3.listing import Listing
-from airflow_provider_coordination.sources.s3.objects import Found
+from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.settings import S3Settings
 
 
 @dataclass(frozen=True)
 class Window:
-    """When objects have to have been modified: at `start` or later, before `end`; so windows that meet share none.
+    """The modification times that are selected: at `start` or later, before `end`; adjacent windows share no object.
 
     :param start: aware; None for no bound.
     :param end: aware; None for no bound.
@@ -26,17 +26,17 @@ class Window:
     def of(cls, settings: S3Settings, began: datetime) -> Window:
         """Return the window of a scan.
 
-        :param began: when the scan began, from which `range_seconds` is counted.
+        :param began: when the scan started; `range_seconds` is counted back from it.
         """
         return cls(began - settings.range if settings.range else settings.start_time, settings.end_time)
 
     def holds(self, instant: datetime) -> bool:
-        """Tell whether an instant is in it."""
+        """Return whether the window contains an instant."""
         return (self.start is None or instant >= self.start) and (self.end is None or instant < self.end)
 
 
 class Selection:
-    """What a scan takes of one path.
+    """Selects the objects of one path for a scan.
 
     :param settings: of the source.
     :param listing: of the path.
@@ -54,8 +54,8 @@ class Selection:
         self._listing = listing
         self._window = window
 
-    def takes(self, found: Found) -> bool:
-        """Tell whether an object is taken."""
+    def takes(self, found: ListedObject) -> bool:
+        """Return whether an object is selected."""
         if not self._window.holds(found.modified):
             return False
         uri = found.uri
@@ -72,8 +72,8 @@ class Selection:
             return False
         return self._exclude is None or not self._exclude.match(name)
 
-    def group(self, found: Found) -> str:
-        """Return the folder whose objects an object may share a partition with; empty for all."""
+    def group(self, found: ListedObject) -> str:
+        """Return the folder whose objects may share a partition with an object; empty for all."""
         if self._by_folder:
             return found.folder
         if self._folder_depth is None:
@@ -83,9 +83,9 @@ class Selection:
 
 
 def _is_hidden(below: str) -> bool:
-    """Tell whether a name, or a folder that it is in, begins with `_` or `.`; `_partition=value` is a folder of Hive's.
+    """Return whether a name, or one of its folders, begins with `_` or `.`; Hive's `_partition=value` is not hidden.
 
-    :param below: the part of the URI that the path does not name.
+    :param below: the part of the URI below the path.
     """
     if "_" not in below and below.find(".") == below.rfind(".") and "/." not in below and not below.startswith("."):
         return False  # the usual case: no underscore, and the only dot is before the ending

@@ -1,6 +1,6 @@
-"""What is scanned, which of it is taken, how it is packed, and what becomes of it once it is delivered.
+"""The settings of a source of objects: what is scanned and selected, how it is packed, and whether it is deleted.
 
-A supplier and a reader have the same settings; they travel to a Spark application as a JSON object.
+A supplier and a reader have the same settings; they are passed to a Spark application as a JSON object.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ LEAST_FORGET_AFTER_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessingCondition:
-    """What must be there before the objects of a folder are read.
+    """An object that must exist before the objects of its folder are read.
 
-    Data Prepper's processing condition, without its look into the object.
+    This is Data Prepper's processing condition, without its check of the object's content.
 
     :param object_name: an object in the same folder, such as `_SUCCESS`.
-    :param retry_seconds: how long a partition is closed before it is looked at again.
-    :param max_retries: how often it is at most; then it is read as it is.
+    :param retry_seconds: how long a partition is closed before the condition is checked again.
+    :param max_retries: how often it is checked again at most; then the partition is read as it is.
     """
 
     object_name: str
@@ -57,27 +57,27 @@ class ProcessingCondition:
 class S3Settings:
     """The settings of a source of objects.
 
-    :param paths: where the objects are: `s3://bucket/prefix`, or a folder or file on a filesystem that pyarrow reaches,
+    :param paths: locations of objects: `s3://bucket/prefix`, or a folder or file on a filesystem that pyarrow supports,
         as `/data/in` or `hdfs://name:8020/data/in`.
-    :param format: what the objects hold.
-    :param include: globs; only objects are taken that one of them matches. None for all. See `glob_regex`.
-    :param exclude: globs; no object is taken that one of them matches.
-    :param exclude_suffixes: no object is taken whose name ends like this.
-    :param hidden: take also what Spark takes for hidden: names and folders that begin with `_` or `.`.
-    :param start_time: take only what was modified at this instant (aware) or later.
-    :param end_time: take only what was modified before this instant (aware).
-    :param range_seconds: take only what was modified less than so long before a scan began.
-    :param interval_seconds: scan again no sooner than so long after the last scan began; None scans whenever it is run.
-    :param count: how many scans there are ever; None for no end.
-    :param folder_depth: so many folders below the path, objects of different ones are never in one partition; None
+    :param format: the format of the objects.
+    :param include: globs; only objects that match one of them are selected. Empty for all. See `glob_regex`.
+    :param exclude: globs; objects that match one of them are not selected.
+    :param exclude_suffixes: objects whose name ends with one of them are not selected.
+    :param hidden: also select what Spark treats as hidden: names and folders that begin with `_` or `.`.
+    :param start_time: select only objects that were modified at this instant (aware) or later.
+    :param end_time: select only objects that were modified before this instant (aware).
+    :param range_seconds: select only objects that were modified less than this many seconds before a scan started.
+    :param interval_seconds: the least time between the starts of two scans; None scans at every run.
+    :param count: the total number of scans; None for no limit.
+    :param folder_depth: objects in different folders at this depth below the path are never in one partition; None
         packs across folders.
     :param delete_on_success: delete objects once they are delivered.
-    :param forget_after_seconds: how long after it was found an object is remembered; from then on what was modified so
-        long ago is never taken. None remembers every object for ever.
-    :param condition: what must be there before the objects of a folder are read; None reads them at once.
-    :param max_objects: most objects in one partition.
-    :param max_bytes: most bytes in one partition, as stored; a larger object is alone in its partition.
-    :param aws: how to reach S3.
+    :param forget_after_seconds: how long a found object is remembered. Older objects are never selected again, by
+        their modification time. None remembers every object for ever.
+    :param condition: an object that must exist before the objects of a folder are read; None reads them at once.
+    :param max_objects: the most objects in one partition.
+    :param max_bytes: the most bytes in one partition, as stored; a larger object is alone in its partition.
+    :param aws: the settings for S3.
     """
 
     paths: tuple[str, ...]
@@ -124,7 +124,9 @@ class S3Settings:
         check_globs("exclude", self.exclude)
         if "" in self.exclude_suffixes:
             raise _invalid(
-                "exclude_suffixes", list(self.exclude_suffixes), "must not hold an empty text, which ends all"
+                "exclude_suffixes",
+                list(self.exclude_suffixes),
+                "must not contain an empty text, which matches every name",
             )
         self._check_window()
         self._check_schedule()
@@ -152,7 +154,9 @@ class S3Settings:
             raise _invalid("range_seconds", self.range_seconds, "must be positive, and at most a hundred years")
         if self.start_time or self.end_time:
             raise _invalid(
-                "range_seconds", self.range_seconds, "must not be given together with start_time or end_time: say one"
+                "range_seconds",
+                self.range_seconds,
+                "must not be given together with start_time or end_time; give one of them",
             )
 
     def _check_forgetting(self) -> None:
@@ -164,7 +168,7 @@ class S3Settings:
         if self.start_time or self.end_time:
             raise _invalid("forget_after_seconds", seconds, "must not be given together with start_time or end_time")
         for path in self.paths:
-            if not is_s3(path):  # a file may have been modified at whatever time
+            if not is_s3(path):  # the modification time of a file can be any time
                 raise _invalid("forget_after_seconds", seconds, f"must be left out: {path!r} is not in S3")
 
     def _check_schedule(self) -> None:
@@ -172,16 +176,16 @@ class S3Settings:
             raise _invalid("interval_seconds", self.interval_seconds, "must be positive, and at most a year")
         if self.count is not None and self.count < 1:
             raise _invalid(
-                "count", self.count, "must be at least 1, which scans once; leave it out to scan without end"
+                "count", self.count, "must be at least 1, which scans once; leave it out to scan without a limit"
             )
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object, secrets included."""
+        """Return the settings as a JSON object, including secrets."""
         return write_settings(self)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> S3Settings:
-        """Return the settings that a JSON object holds, checked.
+        """Parse and check the settings in a JSON object.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """

@@ -132,7 +132,7 @@ def test_what_is_due_leaves_no_hole(finished: set[str]) -> None:
 def test_a_hole_is_certain_at_its_third_sight_and_stays_so() -> None:
     tracker, sights = HoleTracker(), []
     for _ in range(4):
-        tracker = tracker.seeing(HashRange(3, 5))
+        tracker = tracker.after_check(HashRange(3, 5))
         sights.append(tracker.is_certain)
 
     assert sights == [False, False, True, True]

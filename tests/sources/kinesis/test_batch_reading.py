@@ -156,7 +156,7 @@ def test_an_aggregate_that_was_read_in_part_comes_again_with_the_part_that_was_r
 
 
 def test_an_aggregate_that_is_gone_was_not_read_to_its_end() -> None:
-    with pytest.raises(DataLostError, match="with what of it was not read"):
+    with pytest.raises(DataLostError, match="with its unread user records"):
         numbers(reading_of("5:2", NOON), a_page(8))
     reading = reading_of("5:2", NOON, reads_on=True)
     assert numbers(reading, a_page(8), a_page()) == [8]
@@ -212,7 +212,7 @@ def test_a_shard_that_ended_before_the_stop_is_at_its_end_and_not_at_the_stop() 
     ("begins", "at_stop"), [("2026-01-01T12:00:00.000000Z", True), ("2026-01-01T11:59:59.999999Z", False)]
 )
 def test_what_begins_at_the_stop_has_nothing_before_it(begins: str, at_stop: bool) -> None:
-    assert reading_of(f"AT_TIMESTAMP:{begins}", stop_at=NOON).begins_at_stop is at_stop
+    assert reading_of(f"AT_TIMESTAMP:{begins}", stop_at=NOON).starts_at_stop is at_stop
 
 
 def test_a_batch_stops_after_the_record_of_a_sequence_number() -> None:
@@ -245,7 +245,7 @@ def test_a_stop_that_is_yet_to_come_leaves_the_batch_at_the_tip() -> None:
     ("begins", "at_stop"), [("10", True), ("11", True), ("9", False), ("AT_SEQUENCE_NUMBER:10", False)]
 )
 def test_what_begins_behind_the_record_of_the_stop_has_nothing_before_it(begins: str, at_stop: bool) -> None:
-    assert reading_of(begins, stop_after="10").begins_at_stop is at_stop
+    assert reading_of(begins, stop_after="10").starts_at_stop is at_stop
 
 
 def test_a_batch_may_begin_with_the_record_that_its_position_names() -> None:
@@ -255,7 +255,7 @@ def test_a_batch_may_begin_with_the_record_that_its_position_names() -> None:
 
 
 def test_a_first_record_that_is_not_there_counts_as_trimmed() -> None:
-    with pytest.raises(DataLostError, match="is trimmed, or never was"):
+    with pytest.raises(DataLostError, match="is trimmed, or never existed"):
         numbers(reading_of("AT_SEQUENCE_NUMBER:5"), a_page(7))
     reading = reading_of("AT_SEQUENCE_NUMBER:5", stop_after="6", reads_on=True)
     assert numbers(reading, a_page(7)) == []

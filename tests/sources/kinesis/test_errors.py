@@ -56,14 +56,14 @@ def refused(code: str, operation: str = "GetRecords") -> exceptions.ClientError:
         (refused("ValidationException"), STREAM, ConfigurationError, "check the stream's name"),
         (refused("AccessDeniedException"), STREAM, AccessDeniedError, "check the credentials"),
         (refused("UnrecognizedClientException"), SHARD, AccessDeniedError, "check the credentials"),
-        (refused("KMSAccessDeniedException"), SHARD, AccessDeniedError, "the stream's key"),
-        (refused("KMSThrottlingException"), SHARD, KinesisUnavailableError, "after every retry"),
+        (refused("KMSAccessDeniedException"), SHARD, AccessDeniedError, "the stream's KMS key"),
+        (refused("KMSThrottlingException"), SHARD, KinesisUnavailableError, "every retry failed"),
         (refused("AccessDenied", "AssumeRole"), STREAM, AccessDeniedError, "check role_arn"),
         (
             refused("ProvisionedThroughputExceededException"),
             SHARD,
             ThrottledError,
-            "after every retry",
+            "every retry failed",
         ),
         (refused("InternalFailure"), SHARD, KinesisUnavailableError, "said so"),
         (exceptions.NoCredentialsError(), STREAM, MissingCredentialsError, "give access_key_id"),
@@ -115,8 +115,8 @@ def test_a_signature_that_is_refused_for_the_clock_names_the_host_and_both_times
     ours = translated(exceptions.ClientError(said, "GetRecords"), SHARD)  # type: ignore[arg-type]
     assert type(ours) is AccessDeniedError
     assert re.search(
-        rf"the clock of {socket.gethostname()} is (599|600) s behind that of AWS, which says {there:%Y-%m-%dT%H:%M}.*: "
-        r".* Signature expired; let NTP set the clock there$",
+        rf"the clock of {socket.gethostname()} is (599|600) s behind the clock of AWS: there it is {there:%Y-%m-%dT%H:%M}.*: "
+        r".* Signature expired; set the clock of that machine with NTP$",
         str(ours),
     )
 

@@ -18,7 +18,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     StreamNotReadyError,
 )
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer, subscribe_shard
-from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.pages import ShardPage
 from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from tests.support.kinesis_server.clock import VirtualClock
@@ -42,10 +42,10 @@ class Stream:
         self.consumer = self.ensure("analytics")
 
     def ensure(self, name: str, **options: float) -> str:
-        return ensure_consumer(self.client, "clicks", self.arn, name, patience=self.patience(), **options)  # type: ignore[arg-type]
+        return ensure_consumer(self.client, "clicks", self.arn, name, retry=self.retry(), **options)  # type: ignore[arg-type]
 
-    def patience(self, **options: float) -> Patience:
-        return Patience(clock=self.clock, sleep=self.clock.sleep, jitter=lambda: 1.0, **options)  # type: ignore[arg-type]
+    def retry(self, **options: float) -> RetryBudget:
+        return RetryBudget(clock=self.clock, sleep=self.clock.sleep, jitter=lambda: 1.0, **options)  # type: ignore[arg-type]
 
     def put(self, *data: bytes) -> list[str]:
         put = self.client.put_record
@@ -54,7 +54,7 @@ class Stream:
     def read(self, start: str = "TRIM_HORIZON", pages: int = 1, **options: float | bool) -> list[ShardPage]:
         inclusive = bool(options.pop("inclusive", False))
         reading = subscribe_shard(
-            self.client, self.consumer, "clicks", SHARD, start, inclusive=inclusive, patience=self.patience(**options)
+            self.client, self.consumer, "clicks", SHARD, start, inclusive=inclusive, retry=self.retry(**options)
         )
         try:
             return list(islice(reading, pages))
@@ -118,9 +118,7 @@ def test_a_shards_end_names_its_children(stream: Stream) -> None:
 
 def test_a_subscription_that_ends_after_its_time_is_followed_by_another_one(stream: Stream) -> None:
     numbers: list[str] = []
-    reading = subscribe_shard(
-        stream.client, stream.consumer, "clicks", SHARD, "TRIM_HORIZON", patience=stream.patience()
-    )
+    reading = subscribe_shard(stream.client, stream.consumer, "clicks", SHARD, "TRIM_HORIZON", retry=stream.retry())
     seen: list[str] = []
     for _ in range(200):
         stream.clock.advance(5)
@@ -192,9 +190,7 @@ def test_waiting_ends_with_the_patience_and_without_a_record(stream: Stream) -> 
 
 def test_a_subscription_that_another_one_takes_over_is_taken_back(stream: Stream) -> None:
     stream.put(b"1")
-    reading = subscribe_shard(
-        stream.client, stream.consumer, "clicks", SHARD, "TRIM_HORIZON", patience=stream.patience()
-    )
+    reading = subscribe_shard(stream.client, stream.consumer, "clicks", SHARD, "TRIM_HORIZON", retry=stream.retry())
     assert data([next(reading)]) == [b"1"]
     stream.clock.advance(6)
     stream.client.subscribe_to_shard(ConsumerARN=stream.consumer, ShardId=SHARD, StartingPosition={"Type": "LATEST"})
@@ -236,14 +232,12 @@ def test_a_shard_that_is_gone_is_told_from_a_consumer_that_is(stream: Stream) ->
     with pytest.raises(ShardNotFoundError):
         list(subscribe_shard(stream.client, stream.consumer, "clicks", "shardId-000000000009", "TRIM_HORIZON"))
     stream.client.deregister_stream_consumer(ConsumerARN=stream.consumer)
-    with pytest.raises(ConfigurationError, match="there is no consumer"):
+    with pytest.raises(ConfigurationError, match="no longer exists"):
         stream.read()
 
 
 def test_an_event_that_lay_in_the_connection_does_not_tell_what_there_is_now(stream: Stream) -> None:
-    reading = subscribe_shard(
-        stream.client, stream.consumer, "clicks", SHARD, "TRIM_HORIZON", patience=stream.patience()
-    )
+    reading = subscribe_shard(stream.client, stream.consumer, "clicks", SHARD, "TRIM_HORIZON", retry=stream.retry())
     began = stream.clock.now()
     first = next(reading)
     assert first.is_drained and first.read_at == began
@@ -289,15 +283,13 @@ def test_of_two_who_register_at_once_one_does(stream: Stream) -> None:
 
 def test_too_many_consumers_are_an_error_with_a_way_out(stream: Stream) -> None:
     stream.engine.limits = Limits(consumers_per_stream=1)
-    with pytest.raises(ConfigurationError, match=r"'other' cannot be registered: .*deregister one"):
+    with pytest.raises(ConfigurationError, match=r"'other' cannot be registered: .*deregister a consumer"):
         stream.ensure("other")
 
 
 def test_a_consumer_of_no_stream_is_an_error(stream: Stream) -> None:
     with pytest.raises(StreamNotFoundError, match="'nowhere'"):
-        ensure_consumer(
-            stream.client, "nowhere", stream.arn.replace("clicks", "nowhere"), "a", patience=stream.patience()
-        )
+        ensure_consumer(stream.client, "nowhere", stream.arn.replace("clicks", "nowhere"), "a", retry=stream.retry())
 
 
 def test_everything_is_in_utc(stream: Stream) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.kinesis.kcl import (
-    Becomes,
     CheckpointRecord,
+    ImportOutcome,
     ImportPlan,
     ShardPlan,
     checkpoints_to_look_up,
@@ -69,8 +69,8 @@ def plan(
     return plan_import(table, CLICKS, shards, found, now=NOON, **options)
 
 
-def outcomes(planned: ImportPlan) -> dict[str, Becomes]:
-    return {each.shard_id: each.becomes for each in planned.shards}
+def outcomes(planned: ImportPlan) -> dict[str, ImportOutcome]:
+    return {each.shard_id: each.outcome for each in planned.shards}
 
 
 def of(planned: ImportPlan, name: str) -> ShardPlan:
@@ -93,7 +93,7 @@ def test_a_sequence_number_is_the_checkpoint() -> None:
     assert of(planned, "s0") == ShardPlan(
         shard_id="s0",
         kcl_checkpoint="150",
-        becomes=Becomes.PARTITION,
+        outcome=ImportOutcome.PARTITION,
         progress=ShardProgress(
             stream="clicks",
             shard_id="s0",
@@ -108,7 +108,7 @@ def test_a_sequence_number_is_the_checkpoint() -> None:
 def test_an_unread_shard_is_read_from_its_earliest_record_on() -> None:
     planned = plan([lease("s0", "TRIM_HORIZON")], [shard("s0")])
 
-    assert of(planned, "s0").becomes is Becomes.PARTITION
+    assert of(planned, "s0").outcome is ImportOutcome.PARTITION
     assert progress_of(planned, "s0").checkpoint == "TRIM_HORIZON"
 
 
@@ -120,7 +120,11 @@ def test_a_finished_shard_is_completed_and_names_its_children() -> None:
     ]
     planned = plan([lease("s0", "SHARD_END"), lease("s1", "TRIM_HORIZON"), lease("s2", "250")], shards)
 
-    assert outcomes(planned) == {"s0": Becomes.COMPLETED, "s1": Becomes.PARTITION, "s2": Becomes.PARTITION}
+    assert outcomes(planned) == {
+        "s0": ImportOutcome.COMPLETED,
+        "s1": ImportOutcome.PARTITION,
+        "s2": ImportOutcome.PARTITION,
+    }
     finished = progress_of(planned, "s0")
     assert finished.is_finished and finished.checkpoint == "200"
     assert finished.children == (
@@ -132,17 +136,17 @@ def test_a_finished_shard_is_completed_and_names_its_children() -> None:
 def test_a_shard_at_latest_is_read_from_the_instant_of_the_import_on() -> None:
     planned = plan([lease("s0", "LATEST"), lease("s1", "150")], [shard("s0"), shard("s1")])
 
-    assert of(planned, "s0").becomes is Becomes.PARTITION
+    assert of(planned, "s0").outcome is ImportOutcome.PARTITION
     assert progress_of(planned, "s0").checkpoint == "AT_TIMESTAMP:2026-01-01T12:00:00.000000Z"
     assert progress_of(planned, "s0").delivered_until == NOON
-    assert "what arrived before and is not checkpointed is not read" in of(planned, "s0").note
+    assert "records that arrived earlier and are not checkpointed are not read" in of(planned, "s0").note
     assert planned.from_now_on == (of(planned, "s0"),)
 
 
 def test_a_shard_at_a_timestamp_that_the_lease_does_not_tell_is_refused() -> None:
     refused = of(plan([lease("s0", "AT_TIMESTAMP")], [shard("s0")]), "s0")
 
-    assert refused.becomes is Becomes.REFUSED
+    assert refused.outcome is ImportOutcome.REFUSED
     assert "--at-timestamp" in refused.remedy and "--unread-from-trim-horizon" in refused.remedy
 
 
@@ -151,7 +155,7 @@ def test_it_is_read_from_the_timestamp_that_a_person_tells(hours: int, noticed: 
     instant = NOON - hours * HOUR
     planned = plan([lease("s0", "AT_TIMESTAMP")], [shard("s0")], unread_since=instant)
 
-    assert of(planned, "s0").becomes is Becomes.PARTITION
+    assert of(planned, "s0").outcome is ImportOutcome.PARTITION
     assert progress_of(planned, "s0").checkpoint == f"AT_TIMESTAMP:{instant:%Y-%m-%dT%H}:00:00.000000Z"
     assert progress_of(planned, "s0").delivered_until == (instant if noticed else None)
     assert planned.from_now_on == ()
@@ -161,7 +165,7 @@ def test_it_is_read_from_the_timestamp_that_a_person_tells(hours: int, noticed: 
 def test_it_is_read_from_its_earliest_record_on_if_a_person_says_so(checkpoint: str) -> None:
     planned = plan([lease("s0", checkpoint)], [shard("s0")], unread_from_trim_horizon=True)
 
-    assert of(planned, "s0").becomes is Becomes.PARTITION
+    assert of(planned, "s0").outcome is ImportOutcome.PARTITION
     assert progress_of(planned, "s0").checkpoint == "TRIM_HORIZON"
     assert checkpoint in of(planned, "s0").note
     assert planned.from_now_on == ()
@@ -198,7 +202,7 @@ def test_a_checkpoint_is_inside_its_record_where_user_records_of_it_are_left(
         {"s0": CheckpointRecord(user_records=user_records)},
     )
 
-    assert of(planned, "s0").becomes is Becomes.PARTITION
+    assert of(planned, "s0").outcome is ImportOutcome.PARTITION
     assert progress_of(planned, "s0").checkpoint == checkpoint
 
 
@@ -213,7 +217,7 @@ def test_a_checkpoint_inside_an_aggregated_record_says_how_much_of_it_is_process
 def test_a_record_that_cannot_be_looked_at_refuses_the_shard() -> None:
     planned = plan([lease("s0", "150")], [shard("s0")], {"s0": CheckpointRecord(problem="throttled")})
 
-    assert of(planned, "s0").becomes is Becomes.REFUSED and "throttled" in of(planned, "s0").note
+    assert of(planned, "s0").outcome is ImportOutcome.REFUSED and "throttled" in of(planned, "s0").note
 
 
 # Families of shards
@@ -224,7 +228,7 @@ def test_an_unread_child_of_an_unfinished_shard_waits_for_it(parent: str) -> Non
     shards = [shard("s0", end=200), shard("s1", "s0", start=201)]
     planned = plan([lease("s0", parent), lease("s1", "TRIM_HORIZON")], shards)
 
-    assert of(planned, "s1").becomes is Becomes.LATER and of(planned, "s1").progress is None
+    assert of(planned, "s1").outcome is ImportOutcome.LATER and of(planned, "s1").progress is None
     assert "s0" in of(planned, "s1").note
 
 
@@ -232,7 +236,7 @@ def test_a_grandchild_waits_for_a_child_that_waits() -> None:
     shards = [shard("s0", end=200), shard("s1", "s0", start=201, end=300), shard("s2", "s1", start=301)]
     planned = plan([lease("s0", "150"), lease("s1", "TRIM_HORIZON"), lease("s2", "TRIM_HORIZON")], shards)
 
-    assert outcomes(planned) == {"s0": Becomes.PARTITION, "s1": Becomes.LATER, "s2": Becomes.LATER}
+    assert outcomes(planned) == {"s0": ImportOutcome.PARTITION, "s1": ImportOutcome.LATER, "s2": ImportOutcome.LATER}
 
 
 def test_the_child_of_a_merge_waits_for_the_parent_that_is_left() -> None:
@@ -240,9 +244,9 @@ def test_the_child_of_a_merge_waits_for_the_parent_that_is_left() -> None:
     leases = [lease("s0", "SHARD_END"), lease("s1", "150"), lease("s2", "TRIM_HORIZON")]
 
     assert outcomes(plan(leases, shards)) == {
-        "s0": Becomes.COMPLETED,
-        "s1": Becomes.PARTITION,
-        "s2": Becomes.LATER,
+        "s0": ImportOutcome.COMPLETED,
+        "s1": ImportOutcome.PARTITION,
+        "s2": ImportOutcome.LATER,
     }
 
 
@@ -251,14 +255,18 @@ def test_a_child_that_was_begun_is_imported_whatever_its_parent_says() -> None:
 
     planned = plan([lease("s0", "150"), lease("s1", "250")], shards)
 
-    assert outcomes(planned) == {"s0": Becomes.PARTITION, "s1": Becomes.PARTITION}
+    assert outcomes(planned) == {"s0": ImportOutcome.PARTITION, "s1": ImportOutcome.PARTITION}
 
 
 def test_listed_ancestors_whose_leases_were_cleaned_up_are_completed() -> None:
     shards = [shard("s0", end=200), shard("s1", "s0", start=201, end=300), shard("s2", "s1", start=301)]
     planned = plan([lease("s2", "350")], shards)
 
-    assert outcomes(planned) == {"s0": Becomes.COMPLETED, "s1": Becomes.COMPLETED, "s2": Becomes.PARTITION}
+    assert outcomes(planned) == {
+        "s0": ImportOutcome.COMPLETED,
+        "s1": ImportOutcome.COMPLETED,
+        "s2": ImportOutcome.PARTITION,
+    }
     assert progress_of(planned, "s1").is_finished
 
 
@@ -266,7 +274,7 @@ def test_a_shard_that_nobody_has_seen_yet_is_left_to_the_shard_sync() -> None:
     shards = [shard("s0", end=200), shard("s1", "s0", start=201)]
     planned = plan([lease("s0", "150")], shards)
 
-    assert of(planned, "s1").becomes is Becomes.LATER and of(planned, "s1").kcl_checkpoint == "no lease"
+    assert of(planned, "s1").outcome is ImportOutcome.LATER and of(planned, "s1").kcl_checkpoint == "no lease"
 
 
 def test_parents_and_hash_keys_come_from_the_listing_where_version_1_did_not_write_them() -> None:
@@ -291,14 +299,14 @@ def test_a_finished_shard_that_is_gone_is_completed() -> None:
     planned = plan([gone, lease("s1", "250")], [shard("s1", "s0", start=201)])
 
     progress = progress_of(planned, "s0")
-    assert of(planned, "s0").becomes is Becomes.COMPLETED and progress.is_finished
+    assert of(planned, "s0").outcome is ImportOutcome.COMPLETED and progress.is_finished
     assert [child.shard_id for child in progress.children] == ["s1"]
 
 
 def test_a_finished_shard_that_is_gone_and_of_which_version_1_tells_no_hash_keys_is_not_needed() -> None:
     planned = plan([lease("s0", "SHARD_END"), lease("s1", "250")], [shard("s1", "s0", start=201)])
 
-    assert of(planned, "s0").becomes is Becomes.NOTHING
+    assert of(planned, "s0").outcome is ImportOutcome.NOTHING
 
 
 @pytest.mark.parametrize("checkpoint", ["150", "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"])
@@ -306,9 +314,9 @@ def test_an_unfinished_shard_that_is_gone_is_lost(checkpoint: str) -> None:
     planned = plan([lease("s0", checkpoint), lease("s1", "TRIM_HORIZON")], [shard("s1", "s0", start=201)])
 
     lost = of(planned, "s0")
-    assert lost.becomes is Becomes.LOST and lost.is_refused
-    assert "cannot be read any more" in lost.note
-    assert of(planned, "s1").becomes is Becomes.PARTITION  # nothing is left to wait for
+    assert lost.outcome is ImportOutcome.LOST and lost.is_refused
+    assert "unread records are gone" in lost.note
+    assert of(planned, "s1").outcome is ImportOutcome.PARTITION  # nothing is left to wait for
 
 
 # Leases of another stream
@@ -318,8 +326,8 @@ def test_an_unfinished_shard_that_is_gone_is_lost(checkpoint: str) -> None:
     ("contradicting", "listed", "note"),
     [
         (lease("s0", "150", hash_key_range=(0, 4)), shard("s0"), "hash keys 0-4, the stream 0-9"),
-        (lease("s0", "150", parent_shard_ids=("s7",)), shard("s0", "s8"), "came from s7, the stream s8"),
-        (lease("s0", "SHARD_END"), shard("s0"), "has ended, but it is open"),
+        (lease("s0", "150", parent_shard_ids=("s7",)), shard("s0", "s8"), "parents s7, the stream s8"),
+        (lease("s0", "SHARD_END"), shard("s0"), "has ended, but the shard is open"),
         (lease("s0", "50"), shard("s0"), "before the first sequence number of the shard, 100"),
     ],
 )
@@ -328,14 +336,14 @@ def test_a_lease_that_contradicts_the_shard_of_its_name_is_refused(
 ) -> None:
     refused = of(plan([contradicting], [listed]), "s0")
 
-    assert refused.becomes is Becomes.REFUSED
-    assert note in refused.note and "earlier one of its name" in refused.remedy
+    assert refused.outcome is ImportOutcome.REFUSED
+    assert note in refused.note and "earlier stream of the same name" in refused.remedy
 
 
 def test_only_the_leases_of_the_stream_are_taken_from_a_multi_stream_table() -> None:
     planned = plan([lease_of("s0", "150"), lease_of("s0", "160", stream="views")], [shard("s0")])
 
-    assert outcomes(planned) == {"s0": Becomes.PARTITION}
+    assert outcomes(planned) == {"s0": ImportOutcome.PARTITION}
     assert progress_of(planned, "s0").checkpoint == "150"
     assert planned.other_streams == 1
 
@@ -344,9 +352,9 @@ def test_leases_of_an_earlier_stream_of_the_name_are_refused() -> None:
     planned = plan([lease_of("s0", "150", epoch=EPOCH - 60)], [shard("s0")])
 
     refused = of(planned, f"1:clicks:{EPOCH - 60}:s0")
-    assert refused.becomes is Becomes.REFUSED and refused.progress is None
+    assert refused.outcome is ImportOutcome.REFUSED and refused.progress is None
     assert "an earlier stream of this name" in refused.note
-    assert of(planned, "s0").becomes is Becomes.LATER
+    assert of(planned, "s0").outcome is ImportOutcome.LATER
 
 
 def test_streams_of_one_name_in_two_accounts_are_told_apart_by_a_person() -> None:
@@ -360,9 +368,9 @@ def test_streams_of_one_name_in_two_accounts_are_told_apart_by_a_person() -> Non
 def test_leases_of_a_single_stream_application_in_a_multi_stream_table_are_refused() -> None:
     planned = plan([lease_of("s0", "150"), lease("s0", "120"), lease("s1", "130")], [shard("s0"), shard("s1")])
 
-    assert [(p.shard_id, p.becomes) for p in planned.shards if p.kcl_checkpoint != "150"] == [
-        ("s0", Becomes.REFUSED),
-        ("s1", Becomes.REFUSED),
+    assert [(p.shard_id, p.outcome) for p in planned.shards if p.kcl_checkpoint != "150"] == [
+        ("s0", ImportOutcome.REFUSED),
+        ("s1", ImportOutcome.REFUSED),
     ]
     assert [p.progress is None for p in planned.refused] == [True, False]  # s0 has its partition already
 
@@ -378,7 +386,7 @@ def test_a_damaged_lease_refuses_its_shard_and_no_other() -> None:
         unreadable=(UnreadableItem("s0", "checkpoint is missing"),),
     )
 
-    assert outcomes(planned) == {"s0": Becomes.REFUSED, "s1": Becomes.LATER, "s2": Becomes.PARTITION}
+    assert outcomes(planned) == {"s0": ImportOutcome.REFUSED, "s1": ImportOutcome.LATER, "s2": ImportOutcome.PARTITION}
     assert "checkpoint is missing" in of(planned, "s0").note
 
 
@@ -387,4 +395,4 @@ def test_a_damaged_lease_of_another_stream_is_none_of_ours() -> None:
         [lease_of("s0", "150")], [shard("s0")], unreadable=(UnreadableItem("1:views:5:s0", "checkpoint is missing"),)
     )
 
-    assert outcomes(planned) == {"s0": Becomes.PARTITION} and planned.other_streams == 1
+    assert outcomes(planned) == {"s0": ImportOutcome.PARTITION} and planned.other_streams == 1

@@ -12,11 +12,11 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError
-from airflow_provider_coordination.sources.kinesis.kcl import Becomes, CheckpointRecord, ImportPlan, ShardPlan
+from airflow_provider_coordination.sources.kinesis.kcl import CheckpointRecord, ImportOutcome, ImportPlan, ShardPlan
 from airflow_provider_coordination.sources.kinesis.kcl_import import (
-    PAGES_LOOKED_AT,
-    as_before,
+    MAX_PAGES_READ,
     checkpoint_record,
+    keep_earlier_start,
     partitions_of,
 )
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
@@ -77,11 +77,11 @@ def test_a_shard_that_ends_after_its_checkpoint_has_nothing_there(
 def test_a_record_before_the_checkpoint_is_no_answer(client: KinesisClient, kinesis_answers: Stubber) -> None:
     answer(kinesis_answers, record("149"))
 
-    assert "149, which is before it" in (look(client).problem or "")
+    assert "149, which is before the checkpoint" in (look(client).problem or "")
 
 
 def test_pages_without_a_record_are_read_only_so_often(client: KinesisClient, kinesis_answers: Stubber) -> None:
-    answer(kinesis_answers, *[{"MillisBehindLatest": 5}] * PAGES_LOOKED_AT)
+    answer(kinesis_answers, *[{"MillisBehindLatest": 5}] * MAX_PAGES_READ)
 
     assert "try again" in (look(client).problem or "")
 
@@ -99,10 +99,10 @@ def test_what_concerns_them_all_is_raised(client: KinesisClient, kinesis_answers
         look(client)
 
 
-def plan(becomes: Becomes, progress: ShardProgress | None) -> ImportPlan:
+def plan(outcome: ImportOutcome, progress: ShardProgress | None) -> ImportPlan:
     stream = StreamDescription(name="clicks", creation_epoch=5, open_shards=1, retention_hours=24)
     shard = ShardPlan(
-        shard_id="s0", kcl_checkpoint="150", becomes=becomes, progress=progress, note="why", remedy="what to do"
+        shard_id="s0", kcl_checkpoint="150", outcome=outcome, progress=progress, note="why", remedy="what to do"
     )
     return ImportPlan(stream=stream, shards=(shard,), other_items={})
 
@@ -114,37 +114,37 @@ def progress(**fields: Any) -> ShardProgress:
 
 
 @pytest.mark.parametrize(
-    ("becomes", "given", "status"),
+    ("outcome", "given", "status"),
     [
-        (Becomes.PARTITION, progress(checkpoint="150"), PartitionStatus.UNASSIGNED),
-        (Becomes.COMPLETED, progress(is_ended=True), PartitionStatus.COMPLETED),
-        (Becomes.REFUSED, progress(), PartitionStatus.CLOSED),
+        (ImportOutcome.PARTITION, progress(checkpoint="150"), PartitionStatus.UNASSIGNED),
+        (ImportOutcome.COMPLETED, progress(is_ended=True), PartitionStatus.COMPLETED),
+        (ImportOutcome.REFUSED, progress(), PartitionStatus.CLOSED),
     ],
 )
 def test_a_shard_becomes_a_partition_under_the_key_of_the_shard_sync(
-    becomes: Becomes, given: ShardProgress, status: PartitionStatus
+    outcome: ImportOutcome, given: ShardProgress, status: PartitionStatus
 ) -> None:
-    [partition] = partitions_of(plan(becomes, given), "clicks|PARTITION", NOW)
+    [partition] = partitions_of(plan(outcome, given), "clicks|PARTITION", NOW)
 
     assert (partition.source_identifier, partition.partition_key) == ("clicks|PARTITION", "clicks:5:s0")
     assert (partition.status, ShardProgress.from_mapping(partition.progress)) == (status, given)
 
 
 def test_a_refused_shard_is_parked_and_says_why() -> None:
-    [parked] = partitions_of(plan(Becomes.REFUSED, progress()), "clicks|PARTITION", NOW)
+    [parked] = partitions_of(plan(ImportOutcome.REFUSED, progress()), "clicks|PARTITION", NOW)
 
     assert parked.is_parked and parked.last_error == "not imported: why; what to do"
 
 
-@pytest.mark.parametrize("becomes", [Becomes.LATER, Becomes.NOTHING, Becomes.LOST])
-def test_what_becomes_nothing_makes_no_partition(becomes: Becomes) -> None:
-    assert partitions_of(plan(becomes, None), "clicks|PARTITION", NOW) == []
+@pytest.mark.parametrize("outcome", [ImportOutcome.LATER, ImportOutcome.NOTHING, ImportOutcome.LOST])
+def test_what_becomes_nothing_makes_no_partition(outcome: ImportOutcome) -> None:
+    assert partitions_of(plan(outcome, None), "clicks|PARTITION", NOW) == []
 
 
 def imported(checkpoint: str, instant: datetime | None, **fields: Any) -> tuple[ShardPlan, Partition]:
     """The partition of a shard that was at LATEST."""
     began = progress(checkpoint=checkpoint, delivered_until=instant, **fields)
-    shard = ShardPlan(shard_id="s0", kcl_checkpoint="LATEST", becomes=Becomes.PARTITION, progress=began)
+    shard = ShardPlan(shard_id="s0", kcl_checkpoint="LATEST", outcome=ImportOutcome.PARTITION, progress=began)
     stream = StreamDescription(name="clicks", creation_epoch=5, open_shards=1, retention_hours=24)
     whole = ImportPlan(stream=stream, shards=(shard,), other_items={})
     [partition] = partitions_of(whole, "clicks|PARTITION", NOW)
@@ -156,8 +156,8 @@ def test_a_shard_at_latest_begins_where_the_first_import_began_when_it_is_import
     _, existing = imported(at_timestamp(earlier), earlier)
     shard, again = imported(at_timestamp(NOW), NOW)
 
-    assert as_before(shard, again, existing).progress == existing.progress
-    assert as_before(shard, again, None) == again
+    assert keep_earlier_start(shard, again, existing).progress == existing.progress
+    assert keep_earlier_start(shard, again, None) == again
 
 
 @pytest.mark.parametrize("changes", [{"checkpoint": "7"}, {"epoch": 3}])
@@ -165,4 +165,4 @@ def test_a_shard_that_was_worked_on_since_is_not_as_the_first_import_left_it(cha
     _, existing = imported(**{"checkpoint": at_timestamp(NOW), "instant": NOW, **changes})
     shard, again = imported(at_timestamp(NOW + timedelta(hours=1)), NOW)
 
-    assert as_before(shard, again, existing) == again
+    assert keep_earlier_start(shard, again, existing) == again

@@ -12,7 +12,7 @@ from botocore.stub import Stubber
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.lag import PAGES, unread_lag
-from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.shards import Shard
 from tests.support.clock import ManualClock
 from tests.support.shard_leases import a_lease
@@ -53,7 +53,7 @@ class Asked:
 
     def lag(self) -> timedelta | None:
         clock = ManualClock(NOON)
-        return unread_lag(self.client, self.partition, Patience(attempts=1, clock=clock, sleep=clock.advance))
+        return unread_lag(self.client, self.partition, RetryBudget(attempts=1, clock=clock, sleep=clock.advance))
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from airflow_provider_coordination.sources.kinesis.pacing import (
     OWN_READS_FADE_SECONDS,
     READ_BYTES_PER_SECOND,
     Pace,
-    Patience,
-    moved,
+    RetryBudget,
+    shifted,
 )
 from tests.support.clock import ManualClock
 from tests.support.depth import examples
@@ -21,8 +21,8 @@ from tests.support.depth import examples
 MIB = 2**20
 
 
-def patient(clock: ManualClock, **options: float) -> Patience:
-    return Patience(clock=clock, sleep=clock.advance, jitter=lambda: 1.0, **options)  # type: ignore[arg-type]
+def patient(clock: ManualClock, **options: float) -> RetryBudget:
+    return RetryBudget(clock=clock, sleep=clock.advance, jitter=lambda: 1.0, **options)  # type: ignore[arg-type]
 
 
 def times_of(sizes: Sequence[int]) -> list[float]:
@@ -71,7 +71,7 @@ def test_a_reader_that_goes_on_for_another_keeps_to_the_budget_that_is_left(firs
         pace.wait()
         times.append(clock.monotonic() - begun)
         pace.took(size)
-    pace = Pace(patient(clock), taken=moved(pace.taken, -clock.monotonic()))
+    pace = Pace(patient(clock), recent_reads=shifted(pace.recent_reads, -clock.monotonic()))
     for size in then:
         pace.wait()
         times.append(clock.monotonic() - begun)
@@ -93,10 +93,10 @@ def test_what_was_read_before_counts_for_a_while() -> None:
 
 def test_pauses_grow_and_end() -> None:
     clock = ManualClock()
-    patience, pauses = patient(clock), []
+    retry, pauses = patient(clock), []
     for failures in range(1, 8):
         before = clock.monotonic()
-        assert patience.pause(failures)
+        assert retry.pause(failures)
         pauses.append(clock.monotonic() - before)
     assert pauses == [0.25, 0.5, 1, 2, 4, 5, 5]
 
@@ -104,15 +104,15 @@ def test_pauses_grow_and_end() -> None:
 def test_half_of_a_pause_is_chance() -> None:
     clock = ManualClock()
     before = clock.monotonic()
-    Patience(clock=clock, sleep=clock.advance, jitter=lambda: 0.0).pause(3)
+    RetryBudget(clock=clock, sleep=clock.advance, jitter=lambda: 0.0).pause(3)
     assert clock.monotonic() - before == 0.5
 
 
 def test_nobody_waits_beyond_the_end_of_the_patience() -> None:
     clock = ManualClock()
     before = clock.monotonic()
-    patience = patient(clock, until=before + 1.0)
-    assert patience.pause(2)
-    assert not patience.pause(2)
+    retry = patient(clock, until=before + 1.0)
+    assert retry.pause(2)
+    assert not retry.pause(2)
     assert clock.monotonic() - before == 0.5
-    assert not patience.is_over() and patience.is_over(after=0.5)
+    assert not retry.is_over() and retry.is_over(after=0.5)

@@ -58,7 +58,7 @@ def test_an_acknowledgment_moves_the_checkpoint_to_the_end_of_the_batch() -> Non
 
 
 def test_a_batch_that_does_not_continue_what_is_landed_is_refused() -> None:
-    with pytest.raises(ProgressChangedError, match="starts at '6', but what is landed ends at '5'"):
+    with pytest.raises(ProgressChangedError, match="starts at '6', but the landed batches end at '5'"):
         FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("6", "9"))
 
 
@@ -117,11 +117,11 @@ def test_only_what_is_to_be_delivered_can_be_in_delivery_acknowledged_or_rejecte
     progress = three_batches().acknowledged("batch-to-9").acknowledged("batch-to-5")
     waits_after_a_gap = three_batches().acknowledged("batch-to-9")
 
-    with pytest.raises(ProgressChangedError, match="'batch-to-5' is not to be delivered; to deliver: 'batch-to-12'"):
+    with pytest.raises(ProgressChangedError, match="'batch-to-5' is not pending delivery; pending are: 'batch-to-12'"):
         act(progress, "batch-to-5")
-    with pytest.raises(ProgressChangedError, match="to deliver: 'batch-to-5', 'batch-to-12'"):
+    with pytest.raises(ProgressChangedError, match="pending are: 'batch-to-5', 'batch-to-12'"):
         act(waits_after_a_gap, "batch-to-9")
-    with pytest.raises(ProgressChangedError, match="to deliver: none"):
+    with pytest.raises(ProgressChangedError, match="pending are: none"):
         act(FRESH, "batch-to-5")
 
 

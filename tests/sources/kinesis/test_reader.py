@@ -20,7 +20,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     ShardNotFoundError,
     ThrottledError,
 )
-from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, ShardPage
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 from airflow_provider_coordination.sources.kinesis.reader import RENEWALS_IN_A_ROW, read_shard
@@ -67,8 +67,8 @@ class Shard:
         return list(islice(self.reading(start), pages))
 
     def reading(self, start: str, **options: Any) -> Any:
-        patience = Patience(clock=self.clock, sleep=self.sleep, jitter=lambda: 1.0, attempts=2)
-        return read_shard(self.client, "clicks", "shard-1", start, patience=patience, **options)
+        retry = RetryBudget(clock=self.clock, sleep=self.sleep, jitter=lambda: 1.0, attempts=2)
+        return read_shard(self.client, "clicks", "shard-1", start, retry=retry, **options)
 
     def sleep(self, seconds: float) -> None:
         self.sleeps.append(round(seconds, 6))
@@ -202,11 +202,11 @@ def test_reads_are_kept_apart_by_what_is_left_of_the_interval(shard: Shard) -> N
 def test_a_page_says_when_it_was_asked_for(shard: Shard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     shard.gives_page("i1", then="i2")
-    asked_at = shard.clock.now()
+    requested_at = shard.clock.now()
 
     [page] = shard.read("TRIM_HORIZON", pages=1)
 
-    assert page.read_at == asked_at
+    assert page.read_at == requested_at
 
 
 @pytest.mark.parametrize(
@@ -339,15 +339,15 @@ def test_an_iterator_that_the_service_does_not_know_any_more_is_replaced_once(sh
     ],
 )
 def test_a_page_is_dated_by_the_services_clock(shard: Shard, date: float, read_at: float) -> None:
-    asked_at = shard.clock.now()
+    requested_at = shard.clock.now()
     shard.clock.advance(0.75)
-    header = format_datetime(asked_at + timedelta(seconds=date), usegmt=True)
+    header = format_datetime(requested_at + timedelta(seconds=date), usegmt=True)
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     shard.gives_page("i1", then="i2", ResponseMetadata={"HTTPHeaders": {"date": header}})
 
     [page] = shard.read("TRIM_HORIZON", pages=1)
 
-    assert page.read_at == asked_at + timedelta(seconds=read_at)
+    assert page.read_at == requested_at + timedelta(seconds=read_at)
 
 
 def test_an_answer_without_records_is_no_page(shard: Shard) -> None:
@@ -356,6 +356,6 @@ def test_an_answer_without_records_is_no_page(shard: Shard) -> None:
     shard.client.meta.events.register(*spoil)
     shard.gives_page("i1", then="i2")
 
-    with pytest.raises(KinesisUnavailableError, match="no usable answer"):
+    with pytest.raises(KinesisUnavailableError, match="no valid response"):
         shard.read("TRIM_HORIZON")
     shard.client.meta.events.unregister(*spoil)

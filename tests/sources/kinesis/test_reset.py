@@ -95,7 +95,7 @@ def test_what_the_stream_no_longer_has_stays_and_is_told() -> None:
 
     assert (planned.begin, planned.remove) == (("2", "5"), ("3", "4"))
     assert planned.left["0"] == "finished, and the stream no longer has the shard"
-    assert "cannot be read any more" in planned.left["1"]
+    assert "unread records are gone" in planned.left["1"]
 
 
 def test_from_an_instant_on_what_was_finished_before_it_stays() -> None:

@@ -17,7 +17,7 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
-from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
+from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
 from airflow_provider_coordination.sources.kinesis.cleanup import gap_after, with_loss
 from airflow_provider_coordination.sources.kinesis.errors import (
     AccessDeniedError,
@@ -145,7 +145,7 @@ def test_a_task_fails_where_another_worker_goes_on_syncing(synced: Synced) -> No
         synced.pass_time(seconds)
         taken_by(synced, "alive", 60)
 
-    with pytest.raises(SupplierBusyError, match="another worker is running the supplier, alive, "):
+    with pytest.raises(SupplierBusyError, match="another worker, alive, is running the supplier"):
         synced.summary(sleep=renewed_meanwhile)
     assert synced.clock.monotonic() - began == 600
     assert len(synced.leases()) == 1
@@ -189,14 +189,14 @@ def test_a_sync_that_is_suspended_on_its_way_creates_no_more_and_says_so(synced:
 
     def meanwhile() -> None:
         person.view.suspensions.suspend("ann")
-        synced.pass_time(REMEMBERED_SECONDS)
+        synced.pass_time(CACHE_SECONDS)
 
     synced.engine.faults.before("ListShards", meanwhile)
     summary = synced.summary()
     assert summary is not None and str(summary.skipped).startswith("the source is suspended by ann")
     assert synced.leases() == {}
     person.view.suspensions.resume()
-    synced.pass_time(REMEMBERED_SECONDS)
+    synced.pass_time(CACHE_SECONDS)
     assert len(synced.sync().created) == 2
 
 
@@ -274,7 +274,7 @@ def test_an_instant_beyond_the_retention_is_the_earliest_record_with_a_warning(
     synced.sync(initial_position=at_timestamp(synced.clock.now() - timedelta(hours=25)))
 
     assert synced.progress(shard_id(0)).checkpoint == TRIM_HORIZON
-    assert "keeps records for 24 hours, and not since AT_TIMESTAMP" in caplog.text
+    assert "keeps records for 24 hours only, and not since AT_TIMESTAMP" in caplog.text
 
 
 def test_an_instant_in_the_second_of_the_streams_creation_is_no_error() -> None:
@@ -292,10 +292,10 @@ def test_an_instant_in_the_second_of_the_streams_creation_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("position", "message"),
     [
-        ("AT_TIMESTAMP:1969-12-31T23:59:59.000000Z", "which is before 1970: give TRIM_HORIZON"),
+        ("AT_TIMESTAMP:1969-12-31T23:59:59.000000Z", "which is before 1970; give TRIM_HORIZON"),
         ("4711", "a sequence number, which is a position of one shard"),
         ("YESTERDAY", "position 'YESTERDAY' is neither TRIM_HORIZON, .* give TRIM_HORIZON, LATEST or an instant"),
-        (f"AT_TIMESTAMP:{'2030-01-01T00:00:00.000000Z'}", "which is yet to come: it is 2026-01-01T00:00:0.Z; give an"),
+        (f"AT_TIMESTAMP:{'2030-01-01T00:00:00.000000Z'}", "in the future: now is 2026-01-01T00:00:0.Z; give an"),
     ],
 )
 def test_a_position_at_which_no_stream_can_begin_is_refused(synced: Synced, position: str, message: str) -> None:
@@ -549,7 +549,7 @@ def test_a_stream_that_is_no_longer_named_is_put_aside_until_it_is_named_again(s
 
 def test_a_partition_that_was_parked_for_another_reason_stays_parked(synced: Synced) -> None:
     synced.sync()
-    parked = synced.coordinator.settling.parked(synced.leases()[shard_id(0)], "a person shall look at it")
+    parked = synced.coordinator.settlement.parked(synced.leases()[shard_id(0)], "a person shall look at it")
     synced.store.transact(update=[parked])
     create(synced, OTHER)
     synced.summary(OTHER)
@@ -561,7 +561,7 @@ def test_a_partition_that_was_parked_for_another_reason_stays_parked(synced: Syn
 @pytest.mark.parametrize("words", [NOT_NAMED, "shard sync: its stream is gone: stream 'clicks' does not exist"])
 def test_what_a_person_parked_in_the_words_of_a_sync_stays_parked(synced: Synced, words: str) -> None:
     synced.sync()
-    parked = synced.coordinator.settling.parked(synced.leases()[shard_id(0)], words)
+    parked = synced.coordinator.settlement.parked(synced.leases()[shard_id(0)], words)
     synced.store.transact(update=[parked])
     result = synced.sync()
 
@@ -664,7 +664,7 @@ def test_a_stream_that_was_recreated_is_read_from_its_first_record(synced: Synce
     assert set(result.lost) == former
     assert stored[new].progress["checkpoint"] == TRIM_HORIZON
     assert {stored[key].status for key in former} == {CLOSED if on_data_loss == "fail" else COMPLETED}
-    assert stored[next(iter(former))].progress["gaps"][0]["reason"].endswith("was deleted and created anew")
+    assert stored[next(iter(former))].progress["gaps"][0]["reason"].endswith("was deleted and created again")
 
 
 def test_a_stream_that_was_deleted_first_and_recreated_later_is_read_from_its_first_record(synced: Synced) -> None:
@@ -705,7 +705,7 @@ def test_a_job_goes_on_where_it_may_not_list_shards(synced: Synced, caplog: pyte
     summary = synced.summary(STREAM, OTHER, forced=False)
 
     assert summary is not None
-    assert "access refused" in str(summary.streams[0].error) and summary.streams[1].error is None
+    assert "access denied" in str(summary.streams[0].error) and summary.streams[1].error is None
     assert synced.count("shard_sync_failures") == 1
     assert f"stream {STREAM} could not be synced" in caplog.text
 

@@ -10,7 +10,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.sources.s3.listing import ListedPage
-from airflow_provider_coordination.sources.s3.objects import Found
+from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import S3Settings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -20,9 +20,9 @@ MODIFIED = datetime(2025, 12, 31, 12, tzinfo=UTC)
 PATH = "s3://bucket/in/"
 
 
-def found(name: str, *, size: int = 10, version: str = '"1"', modified: datetime = MODIFIED) -> Found:
+def found(name: str, *, size: int = 10, version: str = '"1"', modified: datetime = MODIFIED) -> ListedObject:
     """An object below `PATH`."""
-    return Found(uri=PATH + name, size=size, version=version, modified=modified)
+    return ListedObject(uri=PATH + name, size=size, version=version, modified=modified)
 
 
 class Bucket:
@@ -34,14 +34,14 @@ class Bucket:
     start = base = PATH
 
     def __init__(self, *names: str, page_objects: int = 1000) -> None:
-        self.objects: dict[str, Found] = {}
+        self.objects: dict[str, ListedObject] = {}
         self.page_objects = page_objects
         self.began_after: list[str] = []
         self.before_page: Callable[[int], object] = lambda number: None
         for name in names:
             self.put(found(name))
 
-    def put(self, *objects: Found) -> None:
+    def put(self, *objects: ListedObject) -> None:
         self.objects.update((each.uri, each) for each in objects)
 
     def pages(self, after: str = "") -> Iterator[ListedPage]:

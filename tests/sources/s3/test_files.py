@@ -18,7 +18,7 @@ from airflow_provider_coordination.sources.s3.conditions import Conditions
 from airflow_provider_coordination.sources.s3.deletion import Deletion
 from airflow_provider_coordination.sources.s3.errors import BucketNotFoundError
 from airflow_provider_coordination.sources.s3.listing import PAGES_AHEAD, FilesystemListing, ListedPage, ahead
-from airflow_provider_coordination.sources.s3.objects import Found
+from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import ProcessingCondition, S3Settings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -32,7 +32,7 @@ def files(folder: Path, *names: str) -> None:
         path.write_text(f"content of {name}")
 
 
-def listed(path: Path | str) -> list[Found]:
+def listed(path: Path | str) -> list[ListedObject]:
     return [each for page in FilesystemListing(str(path)).pages() for each in page.found]
 
 
@@ -51,7 +51,7 @@ def finished(worker: SourceCoordinator, key: str, **changes: object) -> Partitio
     return found
 
 
-def items(found: list[Found]) -> list[dict[str, object]]:
+def items(found: list[ListedObject]) -> list[dict[str, object]]:
     return [each.to_item() for each in found]
 
 
@@ -75,7 +75,7 @@ def test_a_name_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BucketNotFoundError, match=rf"{tmp_path}/nowhere does not exist: check 'paths'"):
+    with pytest.raises(BucketNotFoundError, match=rf"{tmp_path}/nowhere does not exist; check 'paths'"):
         listed(tmp_path / "nowhere")
 
 

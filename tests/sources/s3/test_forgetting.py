@@ -118,7 +118,7 @@ def test_an_interval_that_begins_before_what_is_forgotten_is_refused(scans: Scan
     scans.run()
     now = scans.clock.now()
     scans.settings = S3Settings(paths=(PATH,), start_time=now - timedelta(days=5), end_time=now)
-    with pytest.raises(ConfigurationError, match="are forgotten, and may have been delivered; begin the interval then"):
+    with pytest.raises(ConfigurationError, match="are forgotten, and may have been delivered; start the interval then"):
         scans.run()
     scans.settings = S3Settings(paths=(PATH,), start_time=now - timedelta(hours=20), end_time=now)
     assert scans.run() == []

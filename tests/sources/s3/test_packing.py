@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES
-from airflow_provider_coordination.sources.s3.objects import Found
+from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.packing import (
     MAX_ITEMS_BYTES,
     OPENING_BYTES,
@@ -26,11 +26,11 @@ MEGABYTE = 1024 * 1024
 LIMITS = Limits(max_objects=100, max_bytes=100 * MEGABYTE, room=1000)
 
 
-def sized(*sizes: int) -> list[Found]:
+def sized(*sizes: int) -> list[ListedObject]:
     return [found(f"{n:05}", size=size) for n, size in enumerate(sizes)]
 
 
-def work(packed: list[Found]) -> int:
+def work(packed: list[ListedObject]) -> int:
     return sum(each.size + OPENING_BYTES for each in packed)
 
 
@@ -95,7 +95,7 @@ def test_items_fit_into_progress_also_where_even_work_would_put_them_together() 
 
 
 def test_the_largest_object_takes_no_more_than_is_reckoned() -> None:
-    largest = Found("s3://bucket/x", 10**15, '"0123"', MODIFIED)
+    largest = ListedObject("s3://bucket/x", 10**15, '"0123"', MODIFIED)
     assert len(json.dumps(largest.to_item(), separators=(",", ":"))) + 1 <= item_bytes(largest)
 
 

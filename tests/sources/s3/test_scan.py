@@ -16,7 +16,7 @@ from airflow_provider_coordination.sources.items import SourceUnavailableError
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.s3 import scan
 from airflow_provider_coordination.sources.s3.listing import PAGE_OBJECTS, PAGES_AHEAD, S3Listing
-from airflow_provider_coordination.sources.s3.objects import Found
+from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.scan import GATHERED_OBJECTS, S3Scan
 from airflow_provider_coordination.sources.s3.settings import ProcessingCondition
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -107,7 +107,7 @@ class Endless:
         self.most_kept = 0
 
     def list_objects_v2(self, **request: Any) -> Mapping[str, Any]:
-        self.most_kept = max(self.most_kept, sum(type(each) is Found for each in gc.get_objects()))
+        self.most_kept = max(self.most_kept, sum(type(each) is ListedObject for each in gc.get_objects()))
         start = int(request.get("ContinuationToken", 0))
         stop = min(start + 1000, self._objects)
         return {

@@ -39,7 +39,7 @@ def test_settings_travel_as_json() -> None:
         ({"paths": ["s3:///x"]}, "'paths' must name a bucket"),
         ({"include": ["[a"]}, "'include': glob '[a' has a '[' without its ']'"),
         ({"exclude": [""]}, "'exclude': an empty glob matches nothing; remove it"),
-        ({"exclude_suffixes": [""]}, "'exclude_suffixes' must not hold an empty text"),
+        ({"exclude_suffixes": [""]}, "'exclude_suffixes' must not contain an empty text"),
         ({"start_time": "noon"}, "'start_time' must be an instant such as 2026-01-31T00:00:00.000000Z"),
         (
             {"start_time": "2026-01-02T00:00:00.000000Z", "end_time": "2026-01-01T00:00:00.000000Z"},
