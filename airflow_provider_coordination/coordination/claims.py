@@ -110,7 +110,7 @@ class Claims:
         case the store may refuse the page, and the supplier runs again.
         """
         keys = {name: claim_key(name) for name in names}
-        claimed = self._store.known(self._source_identifier, list(keys.values()))
+        claimed = self._store.existing_keys(self._source_identifier, list(keys.values()))
         return [name for name, key in keys.items() if key not in claimed]
 
     def partition_of(self, name: str) -> str | None:

@@ -86,7 +86,7 @@ class CoordinationStore(Protocol):
         """Return the partitions that exist, by key, as they are stored now. Reads many keys in one request."""
         ...
 
-    def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
+    def existing_keys(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
         """Return the keys of the partitions that exist now. Reads many keys in one request."""
         ...
 

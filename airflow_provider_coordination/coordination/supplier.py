@@ -153,7 +153,7 @@ class GlobalState:
     def _create_absent(self, partitions: Sequence[Partition]) -> Sequence[Partition]:
         for tries_left in reversed(range(MAX_TRIES)):
             family = partitions[0].source_identifier
-            known = self._store.known(family, [partition.partition_key for partition in partitions])
+            known = self._store.existing_keys(family, [partition.partition_key for partition in partitions])
             absent = [partition for partition in partitions if partition.partition_key not in known]
             if not absent:
                 break
@@ -205,8 +205,8 @@ class GlobalState:
 
     def _require_all_claimed(self, partition: Partition, claims: Sequence[Partition]) -> None:
         keys, key = [claim.partition_key for claim in claims], partition.partition_key
-        claimed = self._store.known(claims[0].source_identifier, keys)
-        if not claimed and self._store.known(partition.source_identifier, [key]):
+        claimed = self._store.existing_keys(claims[0].source_identifier, keys)
+        if not claimed and self._store.existing_keys(partition.source_identifier, [key]):
             raise ConfigurationError(
                 f"partition {key!r} exists, but names such as {keys[0]!r} do not belong to it: let the supplier use a "
                 "separate partition key for each set of names, or delete the partition"

@@ -1,11 +1,11 @@
-"""Taking over what Data Prepper's source coordination left in its DynamoDB table.
+"""Takes over the items of Data Prepper's source coordination from its DynamoDB table.
 
-Either in place, since our DynamoDB store works on the very same items: then only what would hurt us is put right, item
-by item, under the condition that nobody has written it since, and everything else stays as it is, the progress to the
-byte. Or into another store: then each item becomes a partition of the same name there, and the table is only read.
+Either in place, because our DynamoDB store works on the same items. Then only harmful attributes are repaired, item by
+item, if no other process has written the item since. Everything else stays unchanged, the progress byte for byte.
+Or into another store: each item becomes a partition of the same name there, and the table is only read.
 
-What would hurt: an item that may expire although it is not finished, and one that was given up and queues by a lease
-that had not ended yet, since priorities delay here and only order there.
+Two things are harmful. An unfinished item may expire. And an item that was given up may be queued by a lease that has
+not ended yet: here, a priority in the future delays a partition, while there it only orders the queue.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from airflow_provider_coordination.stores.dynamodb.items import (
     key_of,
     partition_of,
 )
-from airflow_provider_coordination.stores.dynamodb.table import TableOptions, make_ready
+from airflow_provider_coordination.stores.dynamodb.table import TableOptions, ensure_table
 
 NO_STATUS = "none"
 WRITE_THREADS = 8
 
 
 class Repair(StrEnum):
-    """What is put right in an item."""
+    """The repair of an item."""
 
     KEEP = "no longer expires"
     QUEUE = "queued as of now"
@@ -53,17 +53,17 @@ class Repair(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedItem:
-    """An item of the table, and what is to be done about it.
+    """An item of the table, with its problem and its repairs.
 
-    :param item: as DynamoDB returned it.
+    :param item: the item as DynamoDB returned it.
     :param source_identifier: the item family it belongs to.
-    :param partition_key: its name there.
-    :param partition: what it holds; None if that cannot be read.
-    :param status: as it is stored; `NO_STATUS` where it has none.
-    :param is_leased: whether somebody's lease on it runs now.
+    :param partition_key: its key in that family.
+    :param partition: the partition in the item; None if it is unreadable.
+    :param status: the stored status; `NO_STATUS` if it has none.
+    :param is_leased: whether a lease on it has not ended yet.
     :param expires: whether TTL may delete it.
-    :param problem: what only a person can put right; empty if nothing is.
-    :param mends: what is to be put right.
+    :param problem: a problem that only a user can fix; empty if there is none.
+    :param repairs: the repairs that the item needs.
     """
 
     item: Item
@@ -74,19 +74,19 @@ class CheckedItem:
     is_leased: bool = False
     expires: bool = False
     problem: str = ""
-    mends: tuple[Repair, ...] = ()
+    repairs: tuple[Repair, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class FamilySummary:
-    """What one item family of the table holds.
+    """A summary of one item family of the table.
 
     :param source_identifier: the family.
-    :param statuses: how many items have each status; `none` for those without.
-    :param unreadable_progress: how many hold a state that is not a JSON object; it is kept as it is.
-    :param leased: how many are leased now: somebody works on them.
-    :param problems: how many only a person can put right.
-    :param mends: how many items each thing is put right in.
+    :param statuses: the number of items of each status; `none` for items without a status.
+    :param unreadable_progress: the number of items whose state is not a JSON object; it is kept unchanged.
+    :param leased: the number of items that are leased now.
+    :param problems: the number of items with a problem that only a user can fix.
+    :param repairs: the number of items that need each repair.
     """
 
     source_identifier: str
@@ -94,17 +94,17 @@ class FamilySummary:
     unreadable_progress: int
     leased: int
     problems: int
-    mends: Mapping[str, int]
+    repairs: Mapping[str, int]
 
 
 def check_table(call: DynamoDbCalls) -> bool:
-    """Check that a table is one of Data Prepper's source coordination; tell whether its items expire.
+    """Check that a table is one of Data Prepper's source coordination; return whether its items expire.
 
     :param call: makes calls to the table.
-    :raises ConfigurationError: if it is absent, or has another key or index.
-    :raises StoreUnavailableError: if DynamoDB does not answer.
+    :raises ConfigurationError: if the table does not exist, or has another key or index.
+    :raises StoreUnavailableError: if DynamoDB is unavailable.
     """
-    make_ready(call, TableOptions(skip_creation=True), expire=False)
+    ensure_table(call, TableOptions(skip_creation=True), expire=False)
     try:
         description = call("describe_time_to_live", expect=("UnknownOperationException",))["TimeToLiveDescription"]
     except RejectedError:
@@ -115,33 +115,33 @@ def check_table(call: DynamoDbCalls) -> bool:
 
 
 def read_items(call: DynamoDbCalls) -> list[Item]:
-    """Return every item of the table, read consistently, page after page.
+    """Return every item of the table, read consistently, page by page.
 
     :param call: makes calls to the table.
-    :raises StoreUnavailableError: if DynamoDB does not answer.
+    :raises StoreUnavailableError: if DynamoDB is unavailable.
     """
     return [item for page in call.pages("scan", ConsistentRead=True) for item in page["Items"]]
 
 
 def is_of(item: Item, source: str | None, prefix: str | None) -> bool:
-    """Tell whether an item belongs to a source, `[prefix|]source|family`.
+    """Return whether an item belongs to a source, `[prefix|]source|family`.
 
-    :param item: as DynamoDB returned it.
-    :param source: the source's name, which Data Prepper takes from the pipeline; None for any.
+    :param item: the item as DynamoDB returned it.
+    :param source: the name of the source, which Data Prepper takes from the pipeline; None for any.
     :param prefix: the table's `partition_prefix`; None for any.
     """
     parts = str(item["sourceIdentifier"]["S"]).split("|")
     return source in (None, *parts[-2:-1]) and prefix in (None, "|".join(parts[:-2]))
 
 
-def judge(item: Item, now: datetime, *, release: bool = False) -> CheckedItem:
-    """Return what an item holds and what is to be put right in it.
+def check_item(item: Item, now: datetime, *, release: bool = False) -> CheckedItem:
+    """Return an item with its problem and the repairs that it needs.
 
-    :param item: as DynamoDB returned it.
-    :param now: the present instant (aware).
-    :param release: whether leases are to be ended now rather than at their timeout.
+    :param item: the item as DynamoDB returned it.
+    :param now: the current time (aware).
+    :param release: whether to end leases now instead of at their timeout.
     """
-    judged = CheckedItem(
+    checked = CheckedItem(
         item=item,
         source_identifier=item["sourceIdentifier"]["S"],
         partition_key=item["sourcePartitionKey"]["S"],
@@ -152,59 +152,59 @@ def judge(item: Item, now: datetime, *, release: bool = False) -> CheckedItem:
     try:
         partition = partition_of(item)
     except ConfigurationError as error:
-        return replace(judged, problem=str(error))
-    is_finished = judged.status == PartitionStatus.COMPLETED
-    is_assigned = judged.status == PartitionStatus.ASSIGNED
+        return replace(checked, problem=str(error))
+    is_finished = checked.status == PartitionStatus.COMPLETED
+    is_assigned = checked.status == PartitionStatus.ASSIGNED
     timeout = partition.ownership_timeout
-    mends = [Repair.KEEP] if judged.expires and not is_finished else []
-    if judged.status == PartitionStatus.UNASSIGNED and partition.priority > now:
-        mends.append(Repair.QUEUE)
+    repairs = [Repair.KEEP] if checked.expires and not is_finished else []
+    if checked.status == PartitionStatus.UNASSIGNED and partition.priority > now:
+        repairs.append(Repair.QUEUE)
     if is_assigned and release:
-        mends.append(Repair.RELEASE)
-    problem = _problem(item, judged.status)
+        repairs.append(Repair.RELEASE)
+    problem = _problem(item, checked.status)
     return replace(
-        judged,
+        checked,
         partition=partition,
         is_leased=is_assigned and timeout is not None and timeout > now,
         problem=problem,
-        mends=() if problem else tuple(mends),
+        repairs=() if problem else tuple(repairs),
     )
 
 
 def summarize(items: Iterable[CheckedItem]) -> list[FamilySummary]:
-    """Return what each item family holds, in the order of their names."""
+    """Return the summary of each item family, sorted by name."""
     families: dict[str, list[CheckedItem]] = {}
     for item in items:
         families.setdefault(item.source_identifier, []).append(item)
     return [_summary(name, families[name]) for name in sorted(families)]
 
 
-def mend(call: DynamoDbCalls, items: Sequence[CheckedItem], now: datetime) -> list[CheckedItem]:
-    """Put right what is to be put right; return the items that were written by somebody else meanwhile, untouched.
+def repair_items(call: DynamoDbCalls, items: Sequence[CheckedItem], now: datetime) -> list[CheckedItem]:
+    """Repair items; return those that another process has changed in the interim, which are not changed.
 
     :param call: makes calls to the table.
-    :param items: as `judge` returns them; those with nothing to be put right are passed over.
-    :param now: the present instant (aware); what is queued queues as of then.
+    :param items: items from `check_item`; those that need no repair are skipped.
+    :param now: the current time (aware), as of which items are queued.
     :raises ConfigurationError: if access is refused.
-    :raises StoreUnavailableError: if DynamoDB does not answer; what was written until then stays, and doing it again is
-        harmless.
+    :raises StoreUnavailableError: if DynamoDB is unavailable. Items that were written until then stay repaired, and
+        repeating the repair is safe.
     """
-    to_mend = [item for item in items if item.mends]
+    to_repair = [item for item in items if item.repairs]
     with ThreadPoolExecutor(WRITE_THREADS) as pool:
-        done = pool.map(lambda item: _write(call, item, now), to_mend)
-        return [item for item, written in zip(to_mend, done, strict=True) if not written]
+        done = pool.map(lambda item: _write(call, item, now), to_repair)
+        return [item for item, written in zip(to_repair, done, strict=True) if not written]
 
 
 def copied(item: CheckedItem, now: datetime, *, release: bool = False) -> Partition:
-    """Return the partition of another store that an item becomes.
+    """Return the partition for another store that an item becomes.
 
-    What was finished stays finished. What is leased is available when the lease ends. What has no status, as the global
-    items of Data Prepper's newer sources, becomes UNASSIGNED: the family it is in is none that is worked off here.
+    A finished item stays finished. A leased item becomes available when its lease ends. An item without a status, such
+    as the global items of Data Prepper's newer sources, becomes UNASSIGNED; no worker here acquires from its family.
 
-    :param item: as `judge` returns it.
-    :param now: the present instant (aware).
+    :param item: an item from `check_item`.
+    :param now: the current time (aware).
     :param release: whether leases end now.
-    :raises ConfigurationError: if it cannot be read, or no other store can hold it.
+    :raises ConfigurationError: if it is unreadable, or other stores cannot store it.
     """
     if item.partition is None:
         raise ConfigurationError(item.problem)
@@ -221,7 +221,7 @@ def copied(item: CheckedItem, now: datetime, *, release: bool = False) -> Partit
 
 
 def _storable(partition: Partition, item: Item) -> Partition:
-    """Return a partition as every store can hold it: what JSON does not know, such as NaN, is kept as text."""
+    """Return a partition that every store can store. Progress with non-JSON values, such as NaN, is kept as text."""
     name = f"partition {partition.partition_key!r} of {partition.source_identifier!r}"
     state = _text(item, "partitionProgressState") or ""
     if len(partition.source_identifier.encode()) > MAX_SOURCE_IDENTIFIER_BYTES:
@@ -235,13 +235,13 @@ def _storable(partition: Partition, item: Item) -> Partition:
         size = len(state.encode())
     if size > MAX_PROGRESS_BYTES:
         raise ConfigurationError(
-            f"{name}: its state has {size} bytes and may have {MAX_PROGRESS_BYTES}; keep it in DynamoDB"
+            f"{name}: its state has {size} bytes; the limit is {MAX_PROGRESS_BYTES}. Keep it in DynamoDB"
         )
     return partition
 
 
 def _problem(item: Item, status: str) -> str:
-    """Return what only a person can put right in an item that can be read; empty if nothing is."""
+    """Return the problem of a readable item that only a user can fix; empty if there is none."""
     family = item["sourceIdentifier"]["S"]
     wanted = f"{family}|{'null' if status == NO_STATUS else status}"
     found = _text(item, "sourceStatusCombinationKey")
@@ -250,7 +250,7 @@ def _problem(item: Item, status: str) -> str:
     if _text(item, "partitionPriority") is None and status != NO_STATUS:
         return "it is in no queue: set partitionPriority"
     if "N" not in item.get("version", {}):
-        return "it has no version, so that no write to it is safe: set version to 0"
+        return "it has no version, so no write to it is safe: set version to 0"
     return ""
 
 
@@ -261,13 +261,13 @@ def _summary(source_identifier: str, items: Sequence[CheckedItem]) -> FamilySumm
         unreadable_progress=sum(p.unreadable_progress is not None for item in items if (p := item.partition)),
         leased=sum(item.is_leased for item in items),
         problems=sum(bool(item.problem) for item in items),
-        mends=dict(Counter(str(mend) for item in items for mend in item.mends)),
+        repairs=dict(Counter(str(repair_items) for item in items for repair_items in item.repairs)),
     )
 
 
 def _write(call: DynamoDbCalls, item: CheckedItem, now: datetime) -> bool:
-    """Put one item right; tell whether it still was as it was read."""
-    wanted = _mended(item, now)
+    """Repair one item; return False if it has changed since it was read."""
+    wanted = _repaired(item, now)
     present = {name: value for name, value in wanted.items() if value is not None}
     absent = [f"#{name}" for name in wanted if name not in present]
     request: dict[str, Any] = {
@@ -289,15 +289,15 @@ def _write(call: DynamoDbCalls, item: CheckedItem, now: datetime) -> bool:
     return True
 
 
-def _mended(item: CheckedItem, now: datetime) -> dict[str, Value | None]:
-    """Return the attributes that change; None for those that go."""
+def _repaired(item: CheckedItem, now: datetime) -> dict[str, Value | None]:
+    """Return the new values of the attributes to change; None for those to remove."""
     version = int(item.item["version"]["N"]) + 1
     wanted: dict[str, Value | None] = {"version": {"N": str(version)}}
-    if Repair.KEEP in item.mends:
+    if Repair.KEEP in item.repairs:
         wanted[TTL_ATTRIBUTE] = None
-    if Repair.QUEUE in item.mends or Repair.RELEASE in item.mends:
+    if Repair.QUEUE in item.repairs or Repair.RELEASE in item.repairs:
         wanted["partitionPriority"] = {"S": format_instant(now)}
-    if Repair.RELEASE in item.mends:
+    if Repair.RELEASE in item.repairs:
         queue = combination_key(item.source_identifier, PartitionStatus.UNASSIGNED)
         wanted |= {
             "sourcePartitionStatus": {"S": PartitionStatus.UNASSIGNED.value},

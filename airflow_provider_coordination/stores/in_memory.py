@@ -1,7 +1,7 @@
-"""Partitions in the memory of one process: for tests and for trying things out.
+"""Keeps partitions in the memory of one process, for tests and for experiments.
 
-Unlike Data Prepper's store of the same name it isolates sources, recovers expired leases, keeps completed partitions
-and refuses stale writes: it passes the same contract suite as the others.
+Unlike Data Prepper's store of the same name, it isolates sources, recovers expired leases, keeps completed partitions
+and refuses stale writes. It passes the same contract suite as the other stores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from airflow_provider_coordination.coordination.store import (
 
 
 class InMemoryStore:
-    """A store that one process keeps in memory, for all its threads; gone when the process ends."""
+    """A store in memory, shared by all threads of the process and lost when the process ends."""
 
     kind = "in_memory"
     transaction_items = 2500
@@ -47,10 +47,10 @@ class InMemoryStore:
         self._lock = threading.Lock()
 
     def initialize(self) -> None:
-        """Do nothing: there is nothing to make ready."""
+        """Do nothing: there is nothing to initialize."""
 
     def close(self) -> None:
-        """Do nothing: the memory goes with the object."""
+        """Do nothing: there is nothing to close."""
 
     def create(self, partitions: Sequence[Partition]) -> list[str]:
         """See `CoordinationStore.create`."""
@@ -70,8 +70,8 @@ class InMemoryStore:
             found = {key: self._partitions.get((source_identifier, key)) for key in partition_keys}
             return {key: _copy(partition) for key, partition in found.items() if partition is not None}
 
-    def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
-        """See `CoordinationStore.known`."""
+    def existing_keys(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
+        """See `CoordinationStore.existing_keys`."""
         with self._lock:
             return {key for key in partition_keys if (source_identifier, key) in self._partitions}
 
@@ -148,24 +148,24 @@ class InMemoryStore:
         """See `CoordinationStore.browse`."""
         wanted.check(order, after)
 
-        def is_behind(place: BrowsePosition) -> bool:
-            return after is None or (place < after if descending else place > after)
+        def is_after(position: BrowsePosition) -> bool:
+            return after is None or (position < after if descending else position > after)
 
-        def is_along(partition: Partition) -> bool:  # as in a database whose indexes these are
+        def is_in_index(partition: Partition) -> bool:  # as in the index of a database
             if order is SortOrder.PRIORITY:
                 return partition.status in wanted.statuses
             return partition.partition_key.startswith(wanted.prefix)
 
         with self._lock:
-            known = ((position_of(p, order), p) for p in self._of(source_identifier) if is_along(p))
-            places = sorted(((place, p) for place, p in known if is_behind(place)), reverse=descending, key=_first)
-        looked = places[:examine]
-        found = [(place, p) for place, p in looked if wanted.matches(p)]
+            known = ((position_of(p, order), p) for p in self._of(source_identifier) if is_in_index(p))
+            entries = sorted(((at, p) for at, p in known if is_after(at)), reverse=descending, key=_first)
+        examined = entries[:examine]
+        found = [(at, p) for at, p in examined if wanted.matches(p)]
         if len(found) > limit:
-            next_place: BrowsePosition | None = found[limit - 1][0]
+            next_position: BrowsePosition | None = found[limit - 1][0]
         else:
-            next_place = looked[-1][0] if len(looked) < len(places) else None
-        return BrowsePage(partitions=[_copy(p) for _, p in found[:limit]], next=next_place)
+            next_position = examined[-1][0] if len(examined) < len(entries) else None
+        return BrowsePage(partitions=[_copy(p) for _, p in found[:limit]], next=next_position)
 
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
@@ -187,7 +187,7 @@ class InMemoryStore:
         return True
 
     def _put(self, partition: Partition) -> None:
-        # Kept as other stores keep it, so that what is not JSON is refused here too.
+        # Stored as text like in other stores, so that progress that is not JSON is refused here too.
         state = read_progress(progress_text(partition))
         self._partitions[_key(partition)] = replace(partition, change=None, **state)
 
@@ -204,7 +204,7 @@ class InMemoryStore:
 
 
 def _check(partitions: Sequence[Partition]) -> None:
-    """Refuse what cannot be stored before anything is."""
+    """Refuse partitions that cannot be stored before anything is written."""
     for partition in partitions:
         progress_text(partition)
 
@@ -218,7 +218,7 @@ def _copy(partition: Partition) -> Partition:
 
 
 def _copied(value: Any) -> Any:
-    # JSON alone, and so many times faster than copy.deepcopy.
+    # Only JSON values, which makes this many times faster than copy.deepcopy.
     if isinstance(value, dict):
         return {name: _copied(each) for name, each in value.items()}
     return [_copied(each) for each in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""What a store says of itself to whoever checks an installation."""
+"""The report of a store for a check of the installation."""
 
 from __future__ import annotations
 
@@ -17,58 +17,58 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class StoreReport:
-    """How a store answered.
+    """The result of a check of a store.
 
-    :param name: which store, without a password.
-    :param round_trip: the shortest time that a question took.
-    :param server_time: the server's clock (aware), when it answered; None if it did not say.
-    :param here: the time here in that moment.
-    :param imprecision: how much more or less than `server_time` the server's clock may have shown.
-    :param schema: the version of the schema that it has; 0 if there is no table yet.
-    :param newest_schema: the version that this package makes.
+    :param name: the name of the store, without a password.
+    :param round_trip: the duration of the fastest request.
+    :param server_time: the server's clock (aware) at its response; None if it has none.
+    :param local_time: the local time at that moment.
+    :param imprecision: how much the server's clock may have differed from `server_time`.
+    :param schema: the version of the store's schema; 0 if there is no table yet.
+    :param newest_schema: the newest version that this package knows.
     """
 
     name: str
     round_trip: timedelta
     server_time: datetime | None
-    here: datetime
+    local_time: datetime
     imprecision: timedelta = timedelta()
     schema: int
     newest_schema: int
 
     @property
     def clock_difference(self) -> timedelta | None:
-        """By how much the server's clock is ahead of the one here, at least; negative if it is behind."""
+        """The minimum difference of the server's clock to the local one; negative if the server's clock is behind."""
         if self.server_time is None:
             return None
-        difference = self.server_time - self.here
+        difference = self.server_time - self.local_time
         least = max(abs(difference) - self.imprecision, timedelta())
         return least if difference > timedelta() else -least
 
 
 @runtime_checkable
-class Reporting(Protocol):
-    """A store that says how it stands."""
+class ReportingStore(Protocol):
+    """A store that can report its status."""
 
     def report(self, now: Callable[[], datetime]) -> StoreReport:
-        """Ask the store; create and change nothing.
+        """Return the report of the store; create and change nothing.
 
-        :param now: the clock here.
-        :raises ConfigurationError: if only a person can put right what is wrong.
-        :raises StoreUnavailableError: if it does not answer.
+        :param now: returns the local time.
+        :raises ConfigurationError: if only a user can fix the problem.
+        :raises StoreUnavailableError: if it is unavailable.
         """
 
     def permissions(self) -> tuple[AwsSettings, Sequence[Permission]] | None:
-        """Return the permissions of AWS that it needs, and with which settings; None if it is not in AWS."""
+        """Return the AWS settings and permissions that it needs; None if it is not in AWS."""
 
 
-def timed(ask: Callable[[], T], now: Callable[[], datetime]) -> tuple[T, datetime, timedelta]:
-    """Ask a few times; return the quickest answer, the time here in the middle of it, and how long it took."""
-    ask()  # the first one connects
+def measure_quickest(request: Callable[[], T], now: Callable[[], datetime]) -> tuple[T, datetime, timedelta]:
+    """Make a request a few times; return the fastest response, the local time in its middle, and its duration."""
+    request()  # the first one connects
     tries = []
     for _ in range(ROUND_TRIPS):
         before = now()
-        answer = ask()
-        tries.append((now() - before, before, answer))
-    took, before, answer = min(tries, key=lambda each: each[0])
-    return answer, before + took / 2, took
+        response = request()
+        tries.append((now() - before, before, response))
+    took, before, response = min(tries, key=lambda each: each[0])
+    return response, before + took / 2, took

@@ -1,9 +1,9 @@
-"""Partitions in a SQL database, through SQLAlchemy Core: SQLite as the embedded default, PostgreSQL, MySQL or MariaDB
-for production.
+"""Keeps partitions in a SQL database, through SQLAlchemy Core: SQLite by default; PostgreSQL, MySQL or MariaDB in
+production.
 
-Acquisition selects and updates in one transaction, passing over rows that another worker is taking (`SKIP LOCKED`;
-SQLite has one writer at a time instead). Instants are text of fixed width, so that one schema and one order serve
-every database.
+An acquisition selects and updates in one transaction, and skips rows that another worker is acquiring (`SKIP LOCKED`;
+SQLite has only one writer at a time). Instants are text of fixed width, so that one schema and one order suit every
+database.
 """
 
 from __future__ import annotations
@@ -45,32 +45,32 @@ from airflow_provider_coordination.coordination.store import (
     version_refused,
 )
 from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS, sql_schema
-from airflow_provider_coordination.stores.report import StoreReport, timed
+from airflow_provider_coordination.stores.report import StoreReport, measure_quickest
 from airflow_provider_coordination.stores.sql_database import Database
 
 CHUNK_ROWS = 1000
 TRANSACTION_ITEMS = 2500
-"""A database takes more; this keeps what a transaction locks short, some hundredths of a second."""
-OF_EACH = ("partition_key", "progress", "version", "priority")
-"""What differs between partitions that are created together."""
+"""Databases allow more. This limit keeps the locks of a transaction short, some hundredths of a second."""
+VARYING_COLUMNS = ("partition_key", "progress", "version", "priority")
+"""The columns that differ between partitions that are created together."""
 LEASE_COLUMNS = ("status", "owner", "ownership_timeout", "held_since", "priority", "reopen_at")
-"""What an acquisition changes beside the version, the same in every row that it takes."""
+"""The columns that an acquisition sets besides the version, to the same value in every row."""
 
 T = TypeVar("T")
 Key = tuple[str, str]
 """A source identifier and a partition key."""
 Comparison = Callable[[Any, Any], Any]
-STRICTLY: dict[Comparison, Comparison] = {le: lt, ge: gt}
+STRICT: dict[Comparison, Comparison] = {le: lt, ge: gt}
 
 
 class SqlStore:
     """A store in one table of a SQL database.
 
     :param url: an SQLAlchemy URL; see `Database`.
-    :param table: the table's name; created if absent, and brought up to date if it is older.
-    :param retry_deadline_seconds: how long a transaction is tried again after a broken connection, a deadlock or a
-        busy database, before the store counts as unavailable.
-    :raises ConfigurationError: if the URL or the table name is not usable, or its driver is not installed.
+    :param table: the name of the table, which is created if it does not exist and upgraded if it is older.
+    :param retry_deadline_seconds: how long a transaction is retried after a broken connection, a deadlock or a busy
+        database, before the store counts as unavailable.
+    :raises ConfigurationError: if the URL or the table name is not valid, or the driver is not installed.
     """
 
     def __init__(self, url: str, *, table: str, retry_deadline_seconds: float = RETRY_DEADLINE_SECONDS) -> None:
@@ -95,37 +95,37 @@ class SqlStore:
         return self._database.kind
 
     def initialize(self) -> None:
-        """Create the table and its index if they are absent, or bring them up to date.
+        """Create the table and its index if they do not exist, or upgrade them.
 
-        :raises ConfigurationError: if the database is too old, or newer than this package; if the table is another
-            one's; if the file or the role lets nothing be written.
+        :raises ConfigurationError: if the database is too old, or newer than this package; if the table belongs to
+            another program; if the file or the role permits no writes.
         """
         sql_schema.initialize(self._database, self._table)
 
     def report(self, now: Callable[[], datetime]) -> StoreReport:
-        """See `Reporting.report`."""
-        schema = self._database.read(partial(sql_schema.reached, database=self._database, table=self._table))
+        """See `ReportingStore.report`."""
+        schema = self._database.read(partial(sql_schema.schema_version, database=self._database, table=self._table))
         self._database.check_version()
-        server_time, here, took = timed(self._database.time, now)
+        server_time, local_time, took = measure_quickest(self._database.time, now)
         return StoreReport(
             name=self._database.name,
             round_trip=took,
             server_time=server_time,
-            here=here,
+            local_time=local_time,
             imprecision=took / 2,
             schema=schema,
             newest_schema=len(sql_schema.STEPS),
         )
 
     def permissions(self) -> None:
-        """See `Reporting.permissions`."""
+        """See `ReportingStore.permissions`."""
 
     def close(self) -> None:
         """Close the pooled connections."""
         self._database.close()
 
     def create(self, partitions: Sequence[Partition]) -> list[str]:
-        """See `CoordinationStore.create`; in transactions of a thousand rows."""
+        """See `CoordinationStore.create`; uses transactions of a thousand rows."""
         created: list[str] = []
         for chunk in _chunks(partitions):
             created += self._database.write(partial(self._insert_absent, partitions=chunk))
@@ -138,7 +138,7 @@ class SqlStore:
         return None if row is None else _partition(row)
 
     def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
-        """See `CoordinationStore.get_many`; a thousand keys a statement."""
+        """See `CoordinationStore.get_many`; reads a thousand keys per statement."""
         columns = self._table.c
         found: dict[str, Partition] = {}
         for chunk in _chunks(partition_keys):
@@ -149,37 +149,37 @@ class SqlStore:
             found |= {row.partition_key: _partition(row) for row in rows}
         return found
 
-    def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
-        """See `CoordinationStore.known`; a thousand keys a statement."""
+    def existing_keys(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
+        """See `CoordinationStore.existing_keys`; reads a thousand keys per statement."""
         found: set[str] = set()
         for chunk in _chunks(partition_keys):
-            known = partial(self._known, source_identifier=source_identifier, partition_keys=chunk)
+            known = partial(self._existing_keys, source_identifier=source_identifier, partition_keys=chunk)
             found.update(self._database.read(known))
         return found
 
     def acquire(self, request: Acquisition) -> list[Partition]:
-        """See `CoordinationStore.acquire`; one transaction."""
-        committed_perhaps = False
+        """See `CoordinationStore.acquire`; uses one transaction."""
+        may_have_committed = False
 
-        def take(connection: sa.Connection) -> list[Partition]:
-            nonlocal committed_perhaps
-            if committed_perhaps and (leased := self._leased_by(connection, request)):
+        def acquire(connection: sa.Connection) -> list[Partition]:
+            nonlocal may_have_committed
+            if may_have_committed and (leased := self._leased_by(connection, request)):
                 return leased
-            committed_perhaps = True
+            may_have_committed = True
             taken: list[sa.Row[Any]] = []
             for status, latest in acquisition_order(request):
                 if len(taken) == request.limit:
                     break
                 taken += connection.execute(
                     self._in_order(request.source_identifier, status)
-                    .add_columns(*self._places())
+                    .add_columns(*self._row_location())
                     .where(self._table.c.priority <= format_instant(latest))
                     .limit(request.limit - len(taken))
                     .with_for_update(skip_locked=True)
                 ).all()
             return self._lease(connection, taken, request)
 
-        return self._database.write(take)
+        return self._database.write(acquire)
 
     def transact(
         self,
@@ -189,13 +189,13 @@ class SqlStore:
         new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
-        """See `CoordinationStore.transact`; one transaction, rows locked in the order of their keys."""
+        """See `CoordinationStore.transact`; uses one transaction and locks rows in the order of their keys."""
 
         def change(connection: sa.Connection) -> list[Partition]:
             if len(update) + len(unchanged) > 1:
                 self._lock(connection, [*update, *unchanged])
             written = self._update(connection, update)
-            self._insert_absent(connection, create, tell=False)
+            self._insert_absent(connection, create, return_created=False)
             self._insert_new(connection, new)
             return written
 
@@ -224,7 +224,9 @@ class SqlStore:
         if since is not None:
             statement = statement.where(self._table.c.priority >= format_instant(since))
         if after is not None:
-            statement = statement.where(self._stands(gt, position_of(after, SortOrder.PRIORITY), SortOrder.PRIORITY))
+            statement = statement.where(
+                self._compared_to(gt, position_of(after, SortOrder.PRIORITY), SortOrder.PRIORITY)
+            )
         return self._database.read(lambda connection: [_partition(row) for row in connection.execute(statement)])
 
     def browse(
@@ -238,20 +240,20 @@ class SqlStore:
         limit: int = 100,
         examine: int = EXAMINED_PER_PAGE,
     ) -> BrowsePage:
-        """See `CoordinationStore.browse`; along an index, and what is wanted is picked out of what is there."""
+        """See `CoordinationStore.browse`; reads along an index and filters the rows."""
         wanted.check(order, after)
-        along = self._along(source_identifier, wanted, order)
+        conditions = self._index_conditions(source_identifier, wanted, order)
         if after is not None:
-            along.append(self._stands(lt if descending else gt, after, order))
+            conditions.append(self._compared_to(lt if descending else gt, after, order))
         includes_all = wanted.includes_all(order)
 
-        def look(connection: sa.Connection) -> BrowsePage:
-            within, end = along, None
+        def read(connection: sa.Connection) -> BrowsePage:
+            within, end = conditions, None
             if not includes_all:
-                end = self._end(connection, along, order, descending=descending, examine=examine)
-                within = [*along, *self._picking(wanted)]
+                end = self._end(connection, conditions, order, descending=descending, examine=examine)
+                within = [*conditions, *self._filter_conditions(wanted)]
                 if end is not None:
-                    within.append(self._stands(ge if descending else le, end, order))
+                    within.append(self._compared_to(ge if descending else le, end, order))
             most = min(limit, examine)
             statement = self._select(within, order, descending=descending).limit(most + 1)
             rows = connection.execute(statement).all()
@@ -260,7 +262,7 @@ class SqlStore:
                 partitions=partitions, next=position_of(partitions[-1], order) if len(rows) > most else end
             )
 
-        return self._database.read(look)
+        return self._database.read(read)
 
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
@@ -281,31 +283,33 @@ class SqlStore:
         statement = sa.select(column).distinct().order_by(column)
         return self._database.read(lambda connection: list(connection.scalars(statement)))
 
-    # Browsing: along an index from a place on, so far as is looked at once.
+    # Browsing: along an index from a position, for a limited number of rows.
 
-    def _along(self, source_identifier: str, wanted: Filter, order: SortOrder) -> list[sa.ColumnElement[bool]]:
-        """Return the conditions that the index of an order fulfils."""
+    def _index_conditions(
+        self, source_identifier: str, wanted: Filter, order: SortOrder
+    ) -> list[sa.ColumnElement[bool]]:
+        """Return the conditions that the index of the order can evaluate."""
         columns = self._table.c
         conditions = [columns.source_identifier == source_identifier]
         if order is SortOrder.KEY:
-            return conditions + self._begins_with(wanted.prefix)
+            return conditions + self._starts_with(wanted.prefix)
         [status] = set(wanted.statuses)
         conditions.append(columns.status == status.value)
         if status is PartitionStatus.ASSIGNED and wanted.expired_by is not None:
             conditions.append(columns.priority <= format_instant(wanted.expired_by))
         return conditions
 
-    def _picking(self, wanted: Filter) -> list[sa.ColumnElement[bool]]:
-        """Return the conditions for what is wanted of that."""
+    def _filter_conditions(self, wanted: Filter) -> list[sa.ColumnElement[bool]]:
+        """Return the other conditions of the filter."""
         columns = self._table.c
-        # Not by itself, or databases would go by the index of statuses, and put in order what they find there.
+        # The plain column would make databases use the index of statuses and sort the rows that they find there.
         status = columns.status.concat("")
-        conditions = self._begins_with(wanted.prefix)
+        conditions = self._starts_with(wanted.prefix)
         if set(wanted.statuses) != set(PartitionStatus):
             conditions.append(status.in_([each.value for each in wanted.statuses]))
         for column, text in ((columns.partition_key, wanted.search), (columns.owner, wanted.owner)):
             if text:
-                conditions.append(self._has(column, text))
+                conditions.append(self._contains(column, text))
         if wanted.parked:
             conditions += [status == PartitionStatus.CLOSED.value, columns.reopen_at >= PARKED_FROM]
         if wanted.failing:
@@ -320,16 +324,16 @@ class SqlStore:
     def _end(
         self,
         connection: sa.Connection,
-        along: Sequence[sa.ColumnElement[bool]],
+        conditions: Sequence[sa.ColumnElement[bool]],
         order: SortOrder,
         *,
         descending: bool,
         examine: int,
     ) -> BrowsePosition | None:
-        """Return where a look of so many partitions ends; None if there are no more. The index alone tells."""
+        """Return the position of the last row to examine; None if there are no more rows. Reads only the index."""
         columns = self._table.c
-        named = (columns.partition_key, columns.priority) if order is SortOrder.PRIORITY else (columns.partition_key,)
-        statement = self._select(along, order, descending=descending).with_only_columns(*named)
+        indexed = (columns.partition_key, columns.priority) if order is SortOrder.PRIORITY else (columns.partition_key,)
+        statement = self._select(conditions, order, descending=descending).with_only_columns(*indexed)
         last = connection.execute(statement.offset(examine - 1).limit(2)).all()
         if len(last) < 2:
             return None
@@ -349,33 +353,33 @@ class SqlStore:
             .order_by(*(column.desc() if descending else column for column in chosen))
         )
 
-    def _stands(self, compared: Comparison, place: BrowsePosition, order: SortOrder) -> sa.ColumnElement[bool]:
-        """Return the condition for what an order has before or behind a place.
+    def _compared_to(self, compared: Comparison, position: BrowsePosition, order: SortOrder) -> sa.ColumnElement[bool]:
+        """Return the condition for the rows before or after a position in an order.
 
         :param compared: `lt`, `le`, `gt` or `ge`.
         """
         priority, key = self._table.c.priority, self._table.c.partition_key
         condition: sa.ColumnElement[bool]
         if order is SortOrder.KEY:
-            condition = compared(key, place.partition_key)
-        elif self._database.dialect_name == "mysql":  # finds its place in the index only if it is spelled out
-            among = sa.and_(priority == place.priority, compared(key, place.partition_key))
-            condition = sa.or_(STRICTLY.get(compared, compared)(priority, place.priority), among)
+            condition = compared(key, position.partition_key)
+        elif self._database.dialect_name == "mysql":  # uses the index only if the comparison is spelled out
+            same = sa.and_(priority == position.priority, compared(key, position.partition_key))
+            condition = sa.or_(STRICT.get(compared, compared)(priority, position.priority), same)
         else:
-            there = sa.tuple_(*place, types=[priority.type, key.type])
-            condition = compared(sa.tuple_(priority, key), there)
+            at = sa.tuple_(*position, types=[priority.type, key.type])
+            condition = compared(sa.tuple_(priority, key), at)
         return condition
 
-    def _begins_with(self, prefix: str) -> list[sa.ColumnElement[bool]]:
+    def _starts_with(self, prefix: str) -> list[sa.ColumnElement[bool]]:
         if not prefix:
             return []
-        key, behind = self._table.c.partition_key, end_of_prefix(prefix)
-        return [key >= prefix, *([] if behind is None else [key < behind])]
+        key, end = self._table.c.partition_key, end_of_prefix(prefix)
+        return [key >= prefix, *([] if end is None else [key < end])]
 
-    def _has(self, column: sa.ColumnElement[Any], text: str) -> sa.ColumnElement[bool]:
-        """Return the condition that a column has this text in it; unlike LIKE, to the letter everywhere."""
-        place = sa.func.strpos if self._database.dialect_name == "postgresql" else sa.func.instr
-        return place(column, sa.literal(text, column.type), type_=sa.Integer) > 0
+    def _contains(self, column: sa.ColumnElement[Any], text: str) -> sa.ColumnElement[bool]:
+        """Return the condition that a column contains this text; unlike LIKE, always case-sensitive."""
+        position = sa.func.strpos if self._database.dialect_name == "postgresql" else sa.func.instr
+        return position(column, sa.literal(text, column.type), type_=sa.Integer) > 0
 
     # Conditions
 
@@ -391,7 +395,7 @@ class SqlStore:
 
     def _in_order(self, source_identifier: str, status: PartitionStatus) -> sa.Select[Any]:
         columns = self._table.c
-        # MySQL would rather sort than walk the index, once most partitions have the status that is asked for.
+        # MySQL would sort instead of using the index, once most partitions have the requested status.
         hint = f"FORCE INDEX ({sql_schema.order_index(self._table.name)})"
         return (
             sa.select(self._table)
@@ -400,25 +404,27 @@ class SqlStore:
             .order_by(columns.priority, columns.partition_key)
         )
 
-    def _places(self) -> Sequence[sa.ColumnElement[Any]]:
-        """Return what tells where a locked row is, beside its key."""
+    def _row_location(self) -> Sequence[sa.ColumnElement[Any]]:
+        """Return the columns that locate a locked row, in addition to its key."""
         return (sa.literal_column("ctid"),) if self._database.dialect_name == "postgresql" else ()
 
-    def _are(self, source_identifier: str, rows: Sequence[sa.Row[Any]]) -> sa.ColumnElement[bool]:
+    def _are_locked_rows(self, source_identifier: str, rows: Sequence[sa.Row[Any]]) -> sa.ColumnElement[bool]:
         """Return the condition for rows of one source that this transaction has locked."""
-        if self._database.dialect_name == "postgresql":  # before its first ANALYZE it might walk the whole order index
-            places = [row.ctid for row in rows]
-            return sa.text("ctid = ANY(CAST(:places AS tid[]))").bindparams(places=places)  # type: ignore[return-value]
+        if self._database.dialect_name == "postgresql":  # before its first ANALYZE it may scan the whole order index
+            locations = [row.ctid for row in rows]
+            return sa.text("ctid = ANY(CAST(:locations AS tid[]))").bindparams(locations=locations)  # type: ignore[return-value]
         columns = self._table.c
         return sa.and_(
             columns.source_identifier == source_identifier,
             columns.partition_key.in_([row.partition_key for row in rows]),
         )
 
-    # Many at once, by the driver alone: SQLAlchemy needs longer for a thousand parameters than a database for the rest;
-    # and PostgreSQL's driver for them, or for an array, longer than for one text of JSON.
+    # Many rows at once, directly by the driver. SQLAlchemy needs longer for a thousand parameters than a database for
+    # the rest; and PostgreSQL's driver needs longer for them, or for an array, than for one JSON text.
 
-    def _known(self, connection: sa.Connection, source_identifier: str, partition_keys: Sequence[str]) -> list[str]:
+    def _existing_keys(
+        self, connection: sa.Connection, source_identifier: str, partition_keys: Sequence[str]
+    ) -> list[str]:
         statement = f"SELECT partition_key FROM {self._quoted} WHERE source_identifier = "
         match self._database.dialect_name:
             case "sqlite":
@@ -433,9 +439,9 @@ class SqlStore:
                 return [row[0].decode() for row in connection.exec_driver_sql(statement, values)]
         return [row[0] for row in rows]
 
-    def _insert_alike(self, connection: sa.Connection, partitions: Sequence[Partition]) -> None:
-        """Insert partitions that differ in no other column than `OF_EACH`: the others are parameters once."""
-        shared = {name: value for name, value in _row(partitions[0]).items() if name not in OF_EACH}
+    def _insert_similar(self, connection: sa.Connection, partitions: Sequence[Partition]) -> None:
+        """Insert partitions that differ only in `VARYING_COLUMNS`. The other columns are passed only once."""
+        shared = {name: value for name, value in _row(partitions[0]).items() if name not in VARYING_COLUMNS}
         rows = _rows_of_each(partitions)
         match self._database.dialect_name:
             case "sqlite":
@@ -444,33 +450,35 @@ class SqlStore:
             case "postgresql":
                 types = "partition_key text, progress text, version bigint, priority text"
                 of_each = f"* FROM json_to_recordset(%s::json) AS given({types})"
-                given = [dict(zip(OF_EACH, row, strict=True)) for row in rows]
+                given = [dict(zip(VARYING_COLUMNS, row, strict=True)) for row in rows]
                 mark, values = "%s", (*shared.values(), json.dumps(given))
             case _:
                 connection.execute(
-                    sa.insert(self._table), [shared | dict(zip(OF_EACH, row, strict=True)) for row in rows]
+                    sa.insert(self._table), [shared | dict(zip(VARYING_COLUMNS, row, strict=True)) for row in rows]
                 )
                 return
-        columns = ", ".join((*shared, *OF_EACH))
+        columns = ", ".join((*shared, *VARYING_COLUMNS))
         connection.exec_driver_sql(
             f"INSERT INTO {self._quoted} ({columns}) SELECT {_marks(mark, shared)}, {of_each}", values
         )
 
-    # What transactions are made of
+    # Parts of transactions
 
     def _lease(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]], request: Acquisition) -> list[Partition]:
-        """Lease rows that this transaction has locked: one statement for all of them."""
+        """Lease rows that this transaction has locked, with one statement per thousand rows."""
         leased = [_partition(row).taken(request.owner, request.ownership_timeout, request.available_by) for row in rows]
         for start in range(0, len(rows), CHUNK_ROWS):
             chunk, first = rows[start : start + CHUNK_ROWS], _row(leased[start])
             changes = {name: first[name] for name in LEASE_COLUMNS} | {"version": self._table.c.version + 1}
-            statement = sa.update(self._table).where(self._are(request.source_identifier, chunk)).values(changes)
+            statement = (
+                sa.update(self._table).where(self._are_locked_rows(request.source_identifier, chunk)).values(changes)
+            )
             if connection.execute(statement).rowcount != len(chunk):
                 raise version_refused(leased[start])
         return leased
 
     def _leased_by(self, connection: sa.Connection, request: Acquisition) -> list[Partition]:
-        """Return what this very request leased already: its commit happened, and the answer was lost."""
+        """Return the rows that this request has already leased, if it was committed but its response was lost."""
         statement = (
             self._in_order(request.source_identifier, PartitionStatus.ASSIGNED)
             .where(self._table.c.priority == format_instant(request.ownership_timeout))
@@ -480,13 +488,13 @@ class SqlStore:
         return [_partition(row) for row in connection.execute(statement)]
 
     def _update(self, connection: sa.Connection, partitions: Sequence[Partition]) -> list[Partition]:
-        """Write what this transaction has locked, or a single partition, if each is the version that it carries."""
+        """Update rows that this transaction has locked, or a single row, if the versions match."""
         written = [partition.written() for partition in partitions]
         if not written:
             return written
         rows = [_row(each) for each in written]
         if len(rows) > 1 and self._database.dialect_name == "postgresql":
-            count = connection.execute(self._updating(rows)).rowcount
+            count = connection.execute(self._update_statement(rows)).rowcount
         else:
             keys = ("source_identifier", "partition_key")
             changes = [
@@ -500,7 +508,7 @@ class SqlStore:
         return written
 
     def _lock(self, connection: sa.Connection, partitions: Sequence[Partition]) -> None:
-        """Lock rows in the order of their keys, if each is the version that its partition carries."""
+        """Lock rows in the order of their keys, if their versions match those of the partitions."""
         keys = sorted({_key(partition) for partition in partitions})
         stored = {
             (source_identifier, key): version for source_identifier, key, version in self._locked(connection, keys)
@@ -510,8 +518,8 @@ class SqlStore:
                 raise version_refused(partition)
 
     def _locked(self, connection: sa.Connection, keys: Sequence[Key]) -> Iterator[Sequence[Any]]:
-        """Lock rows one after another; yield the key and the version of each that is there."""
-        if self._database.dialect_name == "mysql":  # many keys at once might lead it through the whole table
+        """Lock rows one after another; yield the key and the version of each existing row."""
+        if self._database.dialect_name == "mysql":  # many keys at once may make it scan the whole table
             for source_identifier, key in keys:
                 yield from connection.execute(self._lock_one, {"of_source": source_identifier, "of_key": key})
         elif self._database.dialect_name == "postgresql":
@@ -530,9 +538,9 @@ class SqlStore:
             )
             yield from connection.exec_driver_sql(statement, tuple(chain.from_iterable(keys)))
 
-    def _updating(self, rows: Sequence[dict[str, Any]]) -> sa.Update:
-        """Return the statement that writes rows to PostgreSQL."""
-        columns, given = self._table.c, self._given(rows)
+    def _update_statement(self, rows: Sequence[dict[str, Any]]) -> sa.Update:
+        """Return the statement that updates rows in PostgreSQL."""
+        columns, given = self._table.c, self._as_table(rows)
         return (
             sa.update(self._table)
             .where(
@@ -544,13 +552,13 @@ class SqlStore:
         )
 
     def _insert_absent(
-        self, connection: sa.Connection, partitions: Sequence[Partition], *, tell: bool = True
+        self, connection: sa.Connection, partitions: Sequence[Partition], *, return_created: bool = True
     ) -> list[str]:
-        """Insert what is absent; return the keys that were, in the given order.
+        """Insert the rows that do not exist; return the keys of the new rows, in the given order.
 
-        :param tell: whether anybody wants to know them: SQLite takes rows several times as fast where nobody does.
+        :param return_created: whether to return them. Without, SQLite inserts rows several times as fast.
         """
-        # Sorted, so that two that create the same do not wait for each other; of equal keys the first one counts.
+        # Sorted, so that two processes that create the same rows do not deadlock; of equal keys, the first one counts.
         rows = {_key(p): _row(p) for p in reversed(partitions)}
         absent = [rows[key] for key in sorted(rows)]
         if not absent:
@@ -558,28 +566,28 @@ class SqlStore:
         match self._database.dialect_name:
             case "mysql":
                 created = self._insert_missing(connection, absent)
-            case "sqlite" if not tell:
+            case "sqlite" if not return_created:
                 connection.execute(self._insert_or_ignore(), absent)
                 return []
             case _:
-                created = self._insert_or_pass_over(connection, absent)
+                created = self._insert_or_skip(connection, absent)
         return [key[1] for key in dict.fromkeys(map(_key, partitions)) if key in created]
 
     def _insert_new(self, connection: sa.Connection, partitions: Sequence[Partition]) -> None:
         try:
             for _, alike in groupby(sorted(partitions, key=_key), key=_SHARED):
-                self._insert_alike(connection, list(alike))
+                self._insert_similar(connection, list(alike))
         except exc.IntegrityError as error:
             if not _is_duplicate(error):
                 raise
             raise creation_refused(partitions[0]) from None
 
-    def _insert_or_pass_over(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
+    def _insert_or_skip(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
         key = (self._table.c.source_identifier, self._table.c.partition_key)
         if self._database.dialect_name == "postgresql":
             from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 
-            statement = postgresql_insert(self._table).from_select(list(rows[0]), sa.select(self._given(rows)))
+            statement = postgresql_insert(self._table).from_select(list(rows[0]), sa.select(self._as_table(rows)))
             inserted = connection.execute(statement.on_conflict_do_nothing().returning(*key))
         else:
             inserted = connection.execute(self._insert_or_ignore().returning(*key), rows)
@@ -590,20 +598,20 @@ class SqlStore:
 
         return sqlite_insert(self._table).on_conflict_do_nothing()
 
-    def _given(self, rows: Sequence[dict[str, Any]]) -> sa.TableValuedAlias:
-        """Return rows as one parameter instead of many thousand, which take PostgreSQL's driver twice the time."""
+    def _as_table(self, rows: Sequence[dict[str, Any]]) -> sa.TableValuedAlias:
+        """Return rows as one parameter instead of many thousand, which take PostgreSQL's driver twice as long."""
         columns = [sa.column(name, self._table.c[name].type) for name in rows[0]]
         given = sa.func.json_to_recordset(sa.cast(list(rows), sa.JSON))
         return given.table_valued(*columns, name="given").render_derived(with_types=True)
 
     def _insert_missing(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
-        """Insert where the database cannot pass over a row that exists and say so: look first, and again if need be.
+        """Insert rows if the database cannot report which rows it skipped: read first, and repeat if necessary.
 
-        `INSERT IGNORE` would hide other errors, and the count of `ON DUPLICATE KEY UPDATE` does not name rows.
+        `INSERT IGNORE` would hide other errors, and the count of `ON DUPLICATE KEY UPDATE` does not identify rows.
         """
         while True:
-            there = self._which_exist(connection, rows)
-            missing = [row for row in rows if (row["source_identifier"], row["partition_key"]) not in there]
+            existing = self._existing_rows(connection, rows)
+            missing = [row for row in rows if (row["source_identifier"], row["partition_key"]) not in existing]
             if not missing:
                 return set()
             try:
@@ -612,10 +620,10 @@ class SqlStore:
             except exc.IntegrityError as error:
                 if not _is_duplicate(error):
                     raise
-                continue  # another process created one of them after we looked
+                continue  # another process created one of them in between
             return {(row["source_identifier"], row["partition_key"]) for row in missing}
 
-    def _which_exist(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
+    def _existing_rows(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
         columns = self._table.c
         found: set[Key] = set()
         for source_identifier, family in groupby(rows, key=lambda row: row["source_identifier"]):
@@ -636,7 +644,7 @@ def _all_rows(connection: sa.Connection, statement: sa.Select[Any]) -> Sequence[
 
 
 def _is_duplicate(error: exc.IntegrityError) -> bool:
-    """Tell whether a row was refused because its key exists, in the words of MySQL, PostgreSQL or SQLite."""
+    """Return whether a row was refused because its key exists, by the codes of MySQL, PostgreSQL or SQLite."""
     refused: Any = error.orig
     return (
         refused.args[:1] == (1062,)
@@ -653,11 +661,13 @@ def _key(partition: Partition) -> Key:
     return (partition.source_identifier, partition.partition_key)
 
 
-_SHARED = attrgetter(*(field.name for field in fields(Partition) if field.compare and field.name not in OF_EACH))
+_SHARED = attrgetter(
+    *(field.name for field in fields(Partition) if field.compare and field.name not in VARYING_COLUMNS)
+)
 
 
 def _rows_of_each(partitions: Sequence[Partition]) -> list[tuple[Any, ...]]:
-    """Return the columns `OF_EACH`; what several partitions have as one object is written once."""
+    """Return the columns `VARYING_COLUMNS`. The same progress object of several partitions is encoded only once."""
     texts = {key: progress_text(each) for key, each in {id(each.progress): each for each in partitions}.items()}
     instant = cache(format_instant)
     return [(each.partition_key, texts[id(each.progress)], each.version, instant(each.priority)) for each in partitions]

@@ -1,7 +1,7 @@
-"""A SQL database as the store sees it: its connections, its transactions, and what differs between the four we support.
+"""A SQL database: its connections, its transactions, and the differences between the four supported databases.
 
-A transaction is tried again after a passing failure (a broken connection, a deadlock, a busy or restarting server)
-until a deadline; then the database counts as unavailable.
+A transaction is retried after a transient failure (a broken connection, a deadlock, a busy or restarting server) until
+a deadline. Then the database counts as unavailable.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from airflow_provider_coordination.stores.sqlite_file import SqliteFile, sqlite_
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_SECONDS = 10
-MYSQL_ANSWER_TIMEOUT_SECONDS = 60
+MYSQL_RESPONSE_TIMEOUT_SECONDS = 60
 
-# What each driver is called, and the extra that installs it.
+# The name of each driver, and the extra that installs it.
 DRIVERS = {"sqlite": ("pysqlite", ""), "postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")}
-# MySQL and MariaDB know SKIP LOCKED since these; SQLite knows RETURNING.
+# The oldest versions with SKIP LOCKED (MySQL, MariaDB) and RETURNING (SQLite).
 OLDEST_VERSIONS = {"sqlite": (3, 35), "postgresql": (10,), "mysql": (8, 0, 1), "mariadb": (10, 6)}
 
-# A host that is gone without a word is noticed by the missing acknowledgments of TCP, as libpq has no timeout for
-# answers. Statements are not prepared: a plan made for one queue would be kept for all, and a step of the schema would
-# break it.
+# TCP keepalives detect a host that disappeared, because libpq has no timeout for responses. Statements are not
+# prepared: a plan made for one queue would be kept for all, and a step of the schema would break it.
 _POSTGRESQL_ARGUMENTS = {
     "connect_timeout": CONNECT_TIMEOUT_SECONDS,
     "keepalives_idle": 10,
@@ -41,31 +40,31 @@ _POSTGRESQL_ARGUMENTS = {
     "tcp_user_timeout": 25_000,
     "prepare_threshold": None,
 }
-# Nobody waits for ever for a lock of a worker that was stopped in the middle of a transaction, and it loses its locks.
+# No worker waits for ever for the locks of a worker that was stopped during a transaction, and which loses them.
 _POSTGRESQL_SESSION = "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s'"
 _MYSQL_ARGUMENTS = {
     "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-    "read_timeout": MYSQL_ANSWER_TIMEOUT_SECONDS,
-    "write_timeout": MYSQL_ANSWER_TIMEOUT_SECONDS,
+    "read_timeout": MYSQL_RESPONSE_TIMEOUT_SECONDS,
+    "write_timeout": MYSQL_RESPONSE_TIMEOUT_SECONDS,
     "charset": "utf8mb4",
-    # Strict, so that nothing is cut off in silence, whatever the server's default is.
+    # Strict, so that nothing is truncated silently, whatever the server's default is.
     "init_command": (
         "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
         "innodb_lock_wait_timeout = 10, lock_wait_timeout = 30"
     ),
 }
 
-# What trying again does not mend: no such user, database or table, or no right to it.
-_LASTING_MYSQL_CODES = frozenset({1044, 1045, 1049, 1054, 1130, 1142, 1143, 1146, 1227, 1251, 1698})
-_LASTING_SQLSTATES = ("28", "3D", "3F", "42")
+# Permanent errors: no such user, database or table, or no permission for it.
+_PERMANENT_MYSQL_CODES = frozenset({1044, 1045, 1049, 1054, 1130, 1142, 1143, 1146, 1227, 1251, 1698})
+_PERMANENT_SQLSTATES = ("28", "3D", "3F", "42")
 _NO_RIGHT = frozenset({"42501", 1044, 1142, 1227})
-_LASTING_TEXTS = re.compile(
+_PERMANENT_TEXTS = re.compile(
     r"unable to open|not a database|readonly|no such table|password authentication|does not exist|no pg_hba\.conf",
     re.IGNORECASE,
 )
 
-# What a person can do about what the server, or the way to it, says.
-_REACH = "check the host and the port in 'url', and that this machine may reach them"
+# What a user can do about errors of the server or the network.
+_REACH = "check the host and the port in 'url', and that this machine can reach them"
 _DATABASE_DENIED = re.compile(r"access denied for user .* to database", re.I)
 _ADVICE: tuple[tuple[str, str], ...] = (
     ("resolve host|translate host name|name or service not known|name resolution", "check the host in 'url'"),
@@ -75,25 +74,25 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (r"role .* does not exist", "check the login and the password"),
     (r"database .* does not exist|unknown database", "create the database, or check its name in 'url'"),
     (r"no pg_hba\.conf entry", "let the server accept this role from this machine"),
-    ("file is not a database", "name another file in 'url', or a new one: this one holds something else"),
+    ("file is not a database", "give another file in 'url', or a new one: this one is not a database"),
 )
 _TABLE_DENIED = re.compile(r"permission denied for (table|relation)|(select|insert|update|delete) command denied", re.I)
-# MySQL says the same of a table that is not there, to a role that may not know.
+# MySQL reports the same error for a missing table if the role has no permission to know that.
 _GRANT = (
-    "grant this role SELECT, INSERT, UPDATE and DELETE on the table and on the one with '_schema' behind its name; "
-    "if these are not there yet, initialize the store once as a role that may create them"
+    "grant this role SELECT, INSERT, UPDATE and DELETE on the table and on the one with the suffix '_schema'; "
+    "if they do not exist yet, initialize the store once as a role that may create them"
 )
 
 T = TypeVar("T")
 
 
 class Database:
-    """The connections to one database and the transactions on it; connects when it is first asked.
+    """The connections to one database and the transactions on it. It connects at the first request.
 
     :param url: an SQLAlchemy URL. `postgres://` and `postgresql://` use the psycopg driver, `mysql://` and `mariadb://`
-        the PyMySQL driver, for either server.
-    :param retry_deadline_seconds: how long a transaction is tried again after a passing failure.
-    :raises ConfigurationError: if the URL is not usable, or its driver is not installed.
+        the PyMySQL driver, for both servers.
+        :param retry_deadline_seconds: how long a transaction is retried after a transient failure.
+        :raises ConfigurationError: if the URL is not valid, or the driver is not installed.
     """
 
     def __init__(self, url: str, *, retry_deadline_seconds: float) -> None:
@@ -105,12 +104,12 @@ class Database:
 
     @property
     def dialect_name(self) -> str:
-        """How to speak to it: `sqlite`, `postgresql`, or `mysql` for MariaDB too."""
+        """The SQL dialect: `sqlite`, `postgresql`, or `mysql`, which includes MariaDB."""
         return self.engine.dialect.name
 
     @property
     def kind(self) -> str:
-        """What it is: `sqlite`, `postgresql`, `mysql` or `mariadb`; by its URL until it has answered."""
+        """The database: `sqlite`, `postgresql`, `mysql` or `mariadb`; judged by the URL until it has responded."""
         if self.dialect_name != "mysql" or self.engine.dialect.server_version_info is None:
             return self._named_kind
         return "mariadb" if getattr(self.engine.dialect, "is_mariadb", False) else "mysql"
@@ -120,7 +119,7 @@ class Database:
         self.engine.dispose()
 
     def time(self) -> datetime:
-        """Return the time by the server's clock (aware, UTC), as exactly as it shows it."""
+        """Return the time of the server's clock (aware, UTC), with its full precision."""
         statement = sa.text(
             {
                 "sqlite": "SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')",
@@ -133,7 +132,7 @@ class Database:
         return instant.astimezone(UTC) if instant.tzinfo else instant.replace(tzinfo=UTC)
 
     def check_version(self) -> None:
-        """Check that the server, which has answered before, is new enough.
+        """Check that the server is new enough; it must have responded before.
 
         :raises ConfigurationError: if it is not.
         """
@@ -142,15 +141,15 @@ class Database:
             raise ConfigurationError(f"store {self.name}: {message}")
 
     def read(self, work: Callable[[sa.Connection], T]) -> T:
-        """Run `work` in a transaction that only reads; see `write`."""
+        """Run `work` in a read-only transaction; see `write`."""
         return self._run(work, {})
 
     def write(self, work: Callable[[sa.Connection], T]) -> T:
-        """Run `work` in a transaction, again after a passing failure, until the deadline.
+        """Run `work` in a transaction, which is retried after a transient failure until the deadline.
 
-        A commit whose answer was lost may run twice: `work` must see to it that this does no harm.
+        If the response of a commit is lost, `work` may run twice, so a repetition must be harmless.
 
-        :raises StoreUnavailableError: if the database does not answer, or refuses for good.
+        :raises StoreUnavailableError: if the database is unavailable, or refuses permanently.
         """
         return self._run(work, {"coordination_write": True})
 
@@ -165,12 +164,12 @@ class Database:
                 if isinstance(error, exc.IntegrityError | exc.DataError | exc.NotSupportedError):
                     raise
                 pause = random.uniform(0.5, 1.0) * min(0.05 * 2 ** min(attempt, 10), 2.0)
-                if not is_passing(error) or time.monotonic() + pause > deadline:
+                if not is_transient(error) or time.monotonic() + pause > deadline:
                     advice = advice_for(error)
                     raise StoreUnavailableError(
                         f"store {self.name} cannot be used: {_reason(error)}{f'; {advice}' if advice else ''}"
                     ) from error
-                log.debug("store %s: %s; trying again in %.2f s", self.name, _reason(error), pause)
+                log.debug("store %s: %s; retrying in %.2f s", self.name, _reason(error), pause)
                 time.sleep(pause)
                 attempt += 1
 
@@ -182,12 +181,12 @@ def too_old(kind: str, version: tuple[int, ...]) -> str | None:
         return None
     return (
         f"{kind} {'.'.join(map(str, version))} is too old; upgrade to {'.'.join(map(str, oldest))} or newer, "
-        "or name another database"
+        "or use another database"
     )
 
 
-def is_passing(error: exc.SQLAlchemyError) -> bool:
-    """Tell whether trying again may help: not where the file, the database or the right to it is missing."""
+def is_transient(error: exc.SQLAlchemyError) -> bool:
+    """Return whether a retry may help: not if the file, the database or the permission for it is missing."""
     if isinstance(error, exc.TimeoutError):
         return True
     if not isinstance(error, exc.OperationalError | exc.InterfaceError | exc.InternalError):
@@ -195,25 +194,25 @@ def is_passing(error: exc.SQLAlchemyError) -> bool:
     cause = error.orig
     state = getattr(cause, "sqlstate", None)
     if state is not None:
-        return not state.startswith(_LASTING_SQLSTATES)
+        return not state.startswith(_PERMANENT_SQLSTATES)
     code = cause.args[0] if cause is not None and cause.args else None
     if isinstance(code, int):
-        return code not in _LASTING_MYSQL_CODES
-    return not _LASTING_TEXTS.search(str(cause))
+        return code not in _PERMANENT_MYSQL_CODES
+    return not _PERMANENT_TEXTS.search(str(cause))
 
 
 def advice_for(error: exc.SQLAlchemyError) -> str | None:
-    """Return what a person can do about an error of any call; None if that is not known."""
-    said = str(getattr(error, "orig", None) or "")
-    if _TABLE_DENIED.search(said):
+    """Return what a user can do about an error of any call; None if unknown."""
+    message = str(getattr(error, "orig", None) or "")
+    if _TABLE_DENIED.search(message):
         return _GRANT
-    return next((advice for pattern, advice in _ADVICE if re.search(pattern, said, re.I)), None)
+    return next((advice for pattern, advice in _ADVICE if re.search(pattern, message, re.I)), None)
 
 
 def remedy_for(cause: BaseException | None) -> str | None:
-    """Return what a person can do about an error met while the store was made ready, beside what `advice_for` says.
+    """Return what a user can do about an error of the initialization, in addition to `advice_for`.
 
-    :returns: empty where that says it all; None if only waiting may help, or nothing is known.
+    :returns: empty if `advice_for` is sufficient; None if only waiting may help, or nothing is known.
     """
     error = cause.orig if isinstance(cause, exc.DBAPIError) else None
     if error is None:
@@ -222,10 +221,11 @@ def remedy_for(cause: BaseException | None) -> str | None:
         return ""
     if re.search("unable to open database file|readonly database", str(error)):
         return (
-            "let the user who runs this write to the file and its folder, or name a file on a disk that can be written"
+            "give the user who runs this write permission for the file and its folder, or give a file in a folder "
+            "with write permission"
         )
     if _NO_RIGHT.intersection([getattr(error, "sqlstate", None), *error.args[:1]]):
-        return "let this role create and alter tables, or initialize the store once as one that may"
+        return "let this role create and alter tables, or initialize the store once as a role that may do so"
     return None
 
 
@@ -233,7 +233,7 @@ def _reason(error: exc.SQLAlchemyError) -> str:
     cause = getattr(error, "orig", None)
     if cause is None:
         return str(error).strip().splitlines()[0]
-    if len(cause.args) == 2 and isinstance(cause.args[0], int):  # PyMySQL's number and text
+    if len(cause.args) == 2 and isinstance(cause.args[0], int):  # PyMySQL's code and text
         return f"{cause.args[1] or 'the connection is closed'} ({cause.args[0]})"
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
@@ -241,10 +241,10 @@ def _reason(error: exc.SQLAlchemyError) -> str:
 def _parse(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
-    except (exc.ArgumentError, ValueError):  # the latter of a port that is no number
+    except (exc.ArgumentError, ValueError):  # ValueError: the port is not a number
         raise ConfigurationError(
             "store 'sql': 'url' is not an SQLAlchemy URL; "
-            "give for example sqlite:////var/lib/coordination.db or postgresql://user@host/database"
+            "give, for example, sqlite:////var/lib/coordination.db or postgresql://user@host/database"
         ) from None
     scheme, _, driver = parsed.drivername.partition("+")
     dialect = {"postgres": "postgresql", "mariadb": "mysql"}.get(scheme, scheme)
@@ -253,12 +253,12 @@ def _parse(url: str) -> sa.URL:
             f"store 'sql': database {scheme!r} is not supported; use sqlite, postgresql, mysql or mariadb"
         )
     if driver not in ("", DRIVERS[dialect][0]):
-        raise ConfigurationError(f"store 'sql': driver {driver!r} is not supported; begin the URL with {scheme}://")
+        raise ConfigurationError(f"store 'sql': driver {driver!r} is not supported; start the URL with {scheme}://")
     if dialect == "sqlite":
         sqlite_path(parsed)
     if dialect == "mysql" and not parsed.database:
         raise ConfigurationError(
-            f"store 'sql': 'url' names no database; give for example {scheme}://user@host/database"
+            f"store 'sql': 'url' contains no database; give, for example, {scheme}://user@host/database"
         )
     return parsed.set(drivername=f"{'postgresql' if scheme == 'postgres' else scheme}+{DRIVERS[dialect][0]}")
 
@@ -267,7 +267,7 @@ def _engine(url: sa.URL) -> sa.Engine:
     dialect = {"mariadb": "mysql"}.get(url.get_backend_name(), url.get_backend_name())
     driver, extra = DRIVERS[dialect]
     try:
-        # `mysql` for MariaDB too: SQLAlchemy looks which of them answers, and refuses a `mariadb` that is a MySQL.
+        # `mysql` for MariaDB too: SQLAlchemy detects which one responds, and refuses `mariadb` for a MySQL server.
         url = url.set(drivername=f"{dialect}+{driver}")
         if dialect == "sqlite":
             file = SqliteFile(sqlite_path(url))
@@ -275,10 +275,10 @@ def _engine(url: sa.URL) -> sa.Engine:
             file.watch(engine)
             return engine
         arguments = _POSTGRESQL_ARGUMENTS if dialect == "postgresql" else _MYSQL_ARGUMENTS
-        # What the URL says about times wins; what the texts mean is not its to say.
-        given = {k: v for k, v in arguments.items() if k not in url.query or k in ("charset", "init_command")}
-        # Everything below rests on READ COMMITTED: MySQL's own default would lock the gaps between rows.
-        engine = sa.create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=given)
+        # Timeouts in the URL take precedence; the charset and the init command cannot be changed.
+        effective = {k: v for k, v in arguments.items() if k not in url.query or k in ("charset", "init_command")}
+        # All statements depend on READ COMMITTED: MySQL's default would lock the gaps between rows.
+        engine = sa.create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=effective)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"store 'sql': the driver {error.name!r} is not installed; install airflow-provider-coordination[{extra}]"

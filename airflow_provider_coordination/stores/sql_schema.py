@@ -1,8 +1,8 @@
-"""The table that partitions are kept in, and the steps by which older databases reach its present form.
+"""The table of the partitions, and the steps that upgrade older databases to its current form.
 
-Steps only go forward. Beside the table `<name>` a table `<name>_schema` holds one number, the last step that was taken.
-A step may be cut off in the middle where the database commits each of its statements (MySQL, MariaDB): it looks what is
-already there, and goes on from it.
+There are only upgrade steps. Besides the table `<name>`, a table `<name>_schema` holds one number: the last step that
+was done. If the database commits every statement of a step (MySQL, MariaDB), a step may be interrupted halfway. The
+next run checks what exists already and continues from there.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ MAX_TABLE_NAME = 54
 """`ix_<name>_order` then fits into PostgreSQL's 63 characters."""
 LOCK_WAIT_SECONDS = 600
 MYSQL_LOCK_TRY_SECONDS = 20
-"""Shorter than the time that a connection waits for an answer."""
+"""Shorter than the response timeout of a connection."""
 
 
 class KeyText(TypeDecorator[str]):
-    """Text that is equal only to itself and ordered by code points, whatever the database's collation.
+    """Text that is compared exactly and ordered by code points, whatever the database's collation is.
 
-    MySQL and MariaDB keep it as bytes, which the longest keys need anyway to fit into an index.
+    MySQL and MariaDB store it as bytes; the longest keys would not fit into an index otherwise.
     """
 
     impl = sa.String
@@ -45,7 +45,7 @@ class KeyText(TypeDecorator[str]):
         self.length = length
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
-        """Return what the database keeps it as."""
+        """Return the column type in the database."""
         length = self.length
         if dialect.name == "mysql":
             return dialect.type_descriptor(mysql.VARBINARY(length))  # type: ignore[arg-type]
@@ -54,11 +54,11 @@ class KeyText(TypeDecorator[str]):
         return dialect.type_descriptor(sa.String(length))
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | bytes | None:
-        """Return what the driver is given."""
+        """Return the value to pass to the driver."""
         return value.encode() if value is not None and dialect.name == "mysql" else value
 
     def process_result_value(self, value: str | bytes | None, dialect: Dialect) -> str | None:
-        """Return what the driver has given."""
+        """Return the value from the driver."""
         return value.decode() if isinstance(value, bytes) else value
 
 
@@ -68,9 +68,9 @@ MYSQL_TABLE: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8m
 
 
 def partition_table(name: str) -> sa.Table:
-    """Return the table of this name in its present form.
+    """Return the table with this name in its current form.
 
-    :raises ConfigurationError: if the name is not usable.
+    :raises ConfigurationError: if the name is not valid.
     """
     if not name.isascii() or not name.isidentifier() or len(name) > MAX_TABLE_NAME:
         raise ConfigurationError(
@@ -98,25 +98,25 @@ def partition_table(name: str) -> sa.Table:
 
 
 def order_index(table: str) -> str:
-    """Return the name of the index that acquisition and queries go by."""
+    """Return the name of the index for acquisitions and queries."""
     return f"ix_{table}_order"
 
 
 def initialize(database: Database, table: sa.Table) -> None:
-    """Bring the database to the present form of the table; harmless when it is, and when others do it at once.
+    """Upgrade the database to the current form of the table. Safe to repeat, and for several processes at once.
 
-    A role without the right to create or alter tables will do where nothing is left to do.
+    If nothing is left to do, the role needs no permission to create or alter tables.
 
-    :raises ConfigurationError: if the database is newer than this package or too old; if the table is not one of
-        ours; if the file or the role lets nothing be written.
-    :raises StoreUnavailableError: if the database does not answer.
+    :raises ConfigurationError: if the database is newer than this package or too old; if the table belongs to another
+        program; if the file or the role permits no writes.
+    :raises StoreUnavailableError: if the database is unavailable.
     """
     try:
-        last = database.read(lambda connection: reached(connection, database, table))
+        last = database.read(lambda connection: schema_version(connection, database, table))
         database.check_version()
         if last < len(STEPS):
             database.write(lambda connection: _take_steps(connection, database, table))
-        elif database.dialect_name == "sqlite":  # tells only a statement that writes that its file is read-only
+        elif database.dialect_name == "sqlite":  # reports a read-only file only for a write statement
             nothing = sa.delete(_version_table(table.name)).where(sa.false())
             database.write(lambda connection: connection.execute(nothing))
     except StoreUnavailableError as error:
@@ -127,18 +127,18 @@ def initialize(database: Database, table: sa.Table) -> None:
 
 
 def _take_steps(connection: sa.Connection, database: Database, table: sa.Table) -> None:
-    with _alone(connection, database, table.name):
-        last = reached(connection, database, table)
+    with _exclusive(connection, database, table.name):
+        last = schema_version(connection, database, table)
         if last < len(STEPS):
             _check_encoding(connection, database)
         for number in range(last + 1, len(STEPS) + 1):
             STEPS[number - 1](connection, table)
-            _note(connection, table.name, number)
+            _record_version(connection, table.name, number)
             log.info("store %s: table %s is at schema version %d", database.name, table.name, number)
 
 
-def reached(connection: sa.Connection, database: Database, table: sa.Table) -> int:
-    """Return the last step that the database has taken; 0 if it has none of our tables."""
+def schema_version(connection: sa.Connection, database: Database, table: sa.Table) -> int:
+    """Return the number of the last step that the database has done; 0 if it has none of our tables."""
     inspector = sa.inspect(connection)
     versions = _version_table(table.name)
     if not inspector.has_table(table.name):
@@ -146,7 +146,7 @@ def reached(connection: sa.Connection, database: Database, table: sa.Table) -> i
     number = None
     if inspector.has_table(versions.name):
         number = connection.scalar(sa.select(versions.c.version))
-    if number is None:  # made before there were steps: by step 1, perhaps not to its end, or by part of a later one
+    if number is None:  # created before there were steps: by step 1, possibly incomplete, or by part of a later step
         _check_ours(inspector, database, table)
         return int(inspector.has_index(table.name, order_index(table.name)))
     if number > len(STEPS):
@@ -175,7 +175,7 @@ def _check_encoding(connection: sa.Connection, database: Database) -> None:
     encoding = connection.scalar(sa.text("SELECT current_setting('server_encoding')"))
     if encoding != "UTF8":
         raise ConfigurationError(
-            f"store {database.name}: the database's encoding is {encoding}, which not all partition keys fit; "
+            f"store {database.name}: the database's encoding is {encoding}, which cannot store all partition keys; "
             "create the database with ENCODING 'UTF8'"
         )
 
@@ -185,7 +185,7 @@ def _version_table(name: str) -> sa.Table:
     return sa.Table(f"{name}_schema", sa.MetaData(), version, **MYSQL_TABLE)
 
 
-def _note(connection: sa.Connection, name: str, number: int) -> None:
+def _record_version(connection: sa.Connection, name: str, number: int) -> None:
     versions = _version_table(name)
     versions.create(connection, checkfirst=True)
     connection.execute(sa.delete(versions))
@@ -196,7 +196,7 @@ def _note(connection: sa.Connection, name: str, number: int) -> None:
 
 
 def _first_table(name: str) -> sa.Table:
-    # As it was: what a later step needs to be different is that step's to say.
+    # The original table. A later step that needs it changed must do so itself.
     return sa.Table(
         name,
         sa.MetaData(),
@@ -223,8 +223,8 @@ def _create(connection: sa.Connection, table: sa.Table) -> None:
         index.create(connection, checkfirst=True)
 
 
-def _add_failures_and_order_by_code_points(connection: sa.Connection, table: sa.Table) -> None:
-    """Step 2: what failed, how often; longer keys, compared by code points."""
+def _add_failures_and_binary_collation(connection: sa.Connection, table: sa.Table) -> None:
+    """Step 2: the columns for failures; longer keys, compared by code points."""
     _add_missing(
         connection,
         table,
@@ -241,23 +241,23 @@ def _add_failures_and_order_by_code_points(connection: sa.Connection, table: sa.
             'ALTER COLUMN priority TYPE VARCHAR(27) COLLATE "C", '
             "ALTER COLUMN owner TYPE TEXT",
         )
-        # Between two indexes that seem to cost the same, as on a table that was never analyzed, the planner takes the
-        # younger one: it must be this one, as the other finds a key only by trying every priority.
+        # If two indexes seem to cost the same, as on a table that was never analyzed, the planner takes the newer one.
+        # It must be this one, because the other one finds a key only by trying every priority.
         key = sa.inspect(connection).get_pk_constraint(table.name)["name"]
         quoted = connection.dialect.identifier_preparer.quote(str(key))
         _alter(connection, table.name, f"DROP CONSTRAINT {quoted}")
         _alter(connection, table.name, f"ADD CONSTRAINT {quoted} PRIMARY KEY (source_identifier, partition_key)")
 
 
-def _add_since_when_it_is_held(connection: sa.Connection, table: sa.Table) -> None:
-    """Step 3: since when its owner has held a partition."""
+def _add_held_since(connection: sa.Connection, table: sa.Table) -> None:
+    """Step 3: the column for when the owner acquired a partition."""
     _add_missing(connection, table, sa.Column("held_since", INSTANT))
 
 
 def _add_missing(connection: sa.Connection, table: sa.Table, *columns: sa.Column[Any]) -> None:
-    there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    existing = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
     for column in columns:
-        if column.name not in there:
+        if column.name not in existing:
             _alter(connection, table.name, f"ADD COLUMN {_definition(connection, column)}")
 
 
@@ -272,35 +272,36 @@ def _definition(connection: sa.Connection, column: sa.Column[Any]) -> str:
 
 STEPS: tuple[Callable[[sa.Connection, sa.Table], None], ...] = (
     _create,
-    _add_failures_and_order_by_code_points,
-    _add_since_when_it_is_held,
+    _add_failures_and_binary_collation,
+    _add_held_since,
 )
-"""In order; the number of a step is its place, counted from 1. A step that was released is never changed."""
+"""In order; steps are numbered from 1. A released step is never changed."""
 
 
-# One at a time
+# Locking
 
 
 @contextmanager
-def _alone(connection: sa.Connection, database: Database, name: str) -> Iterator[None]:
-    """Let no other process take steps meanwhile; SQLite's write transaction does so by itself."""
+def _exclusive(connection: sa.Connection, database: Database, name: str) -> Iterator[None]:
+    """Prevent other processes from upgrading at the same time. SQLite's write transaction already does so."""
     if database.dialect_name == "postgresql":
         connection.execute(sa.text(f"SET LOCAL lock_timeout = '{LOCK_WAIT_SECONDS}s'"))
         key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
         yield
     elif database.dialect_name == "mysql":
-        # Its statements commit each by itself, so the lock is the session's. Its name is the whole server's.
-        place = f"{database.engine.url.database}.{name}"
-        lock = f"coordination.{hashlib.sha256(place.encode()).hexdigest()[:40]}"
+        # Each of its statements commits on its own, so the lock belongs to the session. Its name is global to the
+        # server.
+        name_on_server = f"{database.engine.url.database}.{name}"
+        lock = f"coordination.{hashlib.sha256(name_on_server.encode()).hexdigest()[:40]}"
         for _ in range(LOCK_WAIT_SECONDS // MYSQL_LOCK_TRY_SECONDS):
             if connection.scalar(sa.select(sa.func.get_lock(lock, MYSQL_LOCK_TRY_SECONDS))):
                 break
         else:
-            raise StoreUnavailableError(f"store {database.name}: another process has held its schema for too long")
+            raise StoreUnavailableError(f"store {database.name}: another process has locked its schema for too long")
         try:
             yield
-            connection.exec_driver_sql("COMMIT")  # before the next one looks
+            connection.exec_driver_sql("COMMIT")  # before the next process reads
         finally:
             connection.execute(sa.select(sa.func.release_lock(lock)))
     else:

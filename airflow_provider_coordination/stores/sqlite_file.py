@@ -1,4 +1,4 @@
-"""The file of an SQLite store: which one a URL names, how it is opened, and whether it is still the same one."""
+"""The file of an SQLite store: its path, how it is opened, and whether it is still the same file."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ BUSY_TIMEOUT_MS = 30_000
 
 
 def sqlite_path(url: sa.URL) -> Path:
-    """Return the file that an SQLite URL names: every process that is given the URL has to mean the same one.
+    """Return the path in an SQLite URL. Every process with this URL must use the same file.
 
-    :raises ConfigurationError: if it names none, or one that depends on the process.
+    :raises ConfigurationError: if it has no path, or one that depends on the process.
     """
     name = (url.database or "").removeprefix("file:")
     if url.host:
         raise ConfigurationError(
-            f"store 'sql': 'url' names a server, {url.host!r}, and SQLite has none; give the whole path of the file: "
-            f"sqlite:////{url.host}/{name}, four slashes"
+            f"store 'sql': 'url' contains a server, {url.host!r}, but SQLite has none; give the absolute path of the "
+            f"file: sqlite:////{url.host}/{name}, with four slashes"
         )
     if name in ("", ":memory:") or url.query.get("mode") == "memory":
         raise ConfigurationError(
@@ -31,29 +31,29 @@ def sqlite_path(url: sa.URL) -> Path:
     if not name.startswith("/"):
         whole = name if "/" in name and name[0] not in ".~" else f"path/to/{Path(name).name}"
         raise ConfigurationError(
-            f"store 'sql': 'url' names the SQLite file {name!r} by a relative path, so processes with other working "
-            f"directories would coordinate through other files; give the whole path: sqlite:////{whole}, four slashes"
+            f"store 'sql': 'url' contains the relative path {name!r}, so processes with other working directories "
+            f"would coordinate through other files; give the absolute path: sqlite:////{whole}, with four slashes"
         )
     return Path(name)
 
 
 class SqliteFile:
-    """The file of a store, as a process opened it first.
+    """The file of a store, as a process first opened it.
 
-    A file that is deleted, moved or replaced stays what it was to those who have it open: they would coordinate
-    through it, and everybody else through the new one. SQLite would also apply to the new file what the former one's
-    write-ahead log holds. So a process that finds another file uses neither.
+    If a file is deleted, moved or replaced, processes that have it open continue to coordinate through it, while all
+    others use the new one. SQLite would also apply the old file's write-ahead log to the new file. So a process that
+    finds another file uses neither.
 
-    :param path: where it is.
+    :param path: the path of the file.
     :raises ConfigurationError: if its folder does not exist, or it is itself a folder.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._opened: tuple[int, int] | None = None
-        with suppress(PermissionError):  # SQLite says so too, and what may be done about it
+        with suppress(PermissionError):  # SQLite reports this as well, with advice
             if path.is_dir():
-                raise ConfigurationError(f"store 'sql': {str(path)!r} is a folder; name a file in it in 'url'")
+                raise ConfigurationError(f"store 'sql': {str(path)!r} is a folder; give a file in it in 'url'")
             if not path.parent.is_dir():
                 raise ConfigurationError(
                     f"store 'sql': the folder {str(path.parent)!r} of the SQLite file {str(path)!r} does not exist on "
@@ -61,43 +61,43 @@ class SqliteFile:
                 )
 
     def watch(self, engine: sa.Engine) -> None:
-        """Prepare the connections of an engine, and check the file at the begin of each transaction."""
+        """Configure the connections of an engine, and check the file at the start of each transaction."""
         sa.event.listen(engine, "connect", self._connected)
         sa.event.listen(engine, "begin", self._begin)
 
     def _connected(self, connection: Any, record: object) -> None:
         if self._opened is not None:
             self._check()
-        connection.isolation_level = None  # transactions are begun below, not guessed by the driver
-        # The timeout first: another process may be switching the same new file to WAL in this moment.
+        connection.isolation_level = None  # transactions are started below, not by the driver
+        # The timeout comes first, because another process may switch the same new file to WAL at this moment.
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")  # a checkpoint that was acknowledged survives a power cut
+        connection.execute("PRAGMA synchronous = FULL")  # an acknowledged checkpoint must survive a power failure
         self._opened = self._opened or self._identity()
 
     def _begin(self, connection: sa.Connection) -> None:
         self._check()
-        # A writer takes the write lock at once: upgrading a read lock later fails without waiting.
+        # A writer takes the write lock at once, because upgrading a read lock later fails without waiting.
         write = connection.get_execution_options().get("coordination_write")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
     def _check(self) -> None:
-        """Check that the file is the one that was opened first.
+        """Check that the file is the one that was first opened.
 
         :raises StoreUnavailableError: if it is not.
         """
         found = self._identity()
         if found == self._opened:
             return
-        became = "deleted or moved" if found is None else "replaced"
+        change = "deleted or moved" if found is None else "replaced"
         raise StoreUnavailableError(
-            f"store sqlite:///{self._path}: its file was {became} while this process had it open; end every process "
-            f"that uses the store, put the right file there without '{self._path.name}-wal' and "
+            f"store sqlite:///{self._path}: its file was {change} while this process had it open; end every process "
+            f"that uses the store, restore the right file without '{self._path.name}-wal' and "
             f"'{self._path.name}-shm', and start them again"
         )
 
     def _identity(self) -> tuple[int, int] | None:
-        """Return what distinguishes the file from another one of its name; None if there is none."""
+        """Return the identity of the file, which differs for another file at this path; None if it does not exist."""
         try:
             status = self._path.stat()
         except OSError:

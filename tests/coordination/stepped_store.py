@@ -8,7 +8,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.store import CoordinationStore
 
-CALLS = frozenset({"acquire", "create", "delete", "get", "get_many", "known", "query", "transact"})
+CALLS = frozenset({"acquire", "create", "delete", "get", "get_many", "existing_keys", "query", "transact"})
 
 
 class ProcessKilled(BaseException):

@@ -101,8 +101,8 @@ class UnreliableStore:
     def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
         return self._read("get_many", lambda: self.store.get_many(source_identifier, partition_keys))
 
-    def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
-        return self._read("known", lambda: self.store.known(source_identifier, partition_keys))
+    def existing_keys(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
+        return self._read("existing_keys", lambda: self.store.existing_keys(source_identifier, partition_keys))
 
     def query(
         self,

@@ -7,10 +7,10 @@ from sqlalchemy import exc
 
 from airflow_provider_coordination.stores.sql_database import advice_for, remedy_for
 
-REACH = "check the host and the port in 'url', and that this machine may reach them"
+REACH = "check the host and the port in 'url', and that this machine can reach them"
 GRANT = (
-    "grant this role SELECT, INSERT, UPDATE and DELETE on the table and on the one with '_schema' behind its name; "
-    "if these are not there yet, initialize the store once as a role that may create them"
+    "grant this role SELECT, INSERT, UPDATE and DELETE on the table and on the one with the suffix '_schema'; "
+    "if they do not exist yet, initialize the store once as a role that may create them"
 )
 
 
@@ -52,4 +52,4 @@ def test_an_error_comes_with_what_can_be_done_about_it(said: tuple[object, ...],
 def test_a_role_that_may_not_read_the_table_is_not_told_to_create_one() -> None:
     assert remedy_for(met("permission denied for table coordination_partition")) == ""
     create = remedy_for(met(1142, "CREATE command denied to user 'ann'@'%' for table 'coordination_partition'"))
-    assert create == "let this role create and alter tables, or initialize the store once as one that may"
+    assert create == "let this role create and alter tables, or initialize the store once as a role that may do so"

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, progress_text
-from airflow_provider_coordination.stores.data_prepper import Repair, copied, is_of, judge, summarize
+from airflow_provider_coordination.stores.data_prepper import Repair, check_item, copied, is_of, summarize
 from tests.support.data_prepper_items import GLOBAL, OWNER, PARTITIONS, Item, item, item_set, java_instant
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -17,7 +17,7 @@ ITEMS = item_set(NOW)
 LEASE_END = (NOW + timedelta(minutes=8)).replace(microsecond=123456)
 REOPENS = (NOW + timedelta(minutes=8)).replace(microsecond=123000)
 
-EXPECTED_MENDS: dict[str, tuple[Repair, ...]] = {
+EXPECTED_REPAIRS: dict[str, tuple[Repair, ...]] = {
     "fresh": (Repair.KEEP,),
     "fresh-null": (Repair.KEEP,),
     "with-state": (Repair.KEEP,),
@@ -33,19 +33,19 @@ EXPECTED_MENDS: dict[str, tuple[Repair, ...]] = {
 
 @pytest.mark.parametrize("name", ITEMS)
 def test_what_would_hurt_is_put_right_and_nothing_else(name: str) -> None:
-    judged = judge(ITEMS[name], NOW)
+    checked = check_item(ITEMS[name], NOW)
 
-    assert (judged.mends, judged.problem) == (EXPECTED_MENDS.get(name, ()), "")
+    assert (checked.repairs, checked.problem) == (EXPECTED_REPAIRS.get(name, ()), "")
 
 
 @pytest.mark.parametrize("name", ["leased", "expired", "leader"])
 def test_leases_are_ended_only_if_a_person_says_so(name: str) -> None:
-    assert Repair.RELEASE not in judge(ITEMS[name], NOW).mends
-    assert Repair.RELEASE in judge(ITEMS[name], NOW, release=True).mends
+    assert Repair.RELEASE not in check_item(ITEMS[name], NOW).repairs
+    assert Repair.RELEASE in check_item(ITEMS[name], NOW, release=True).repairs
 
 
 def test_it_is_told_which_items_somebody_works_on() -> None:
-    assert [name for name, each in ITEMS.items() if judge(each, NOW).is_leased] == ["leased"]
+    assert [name for name, each in ITEMS.items() if check_item(each, NOW).is_leased] == ["leased"]
 
 
 def without(name: str) -> Item:
@@ -64,9 +64,9 @@ def without(name: str) -> Item:
     ],
 )
 def test_what_only_a_person_can_put_right_is_told_and_left_alone(damaged: Item, problem: str) -> None:
-    judged = judge(damaged, NOW, release=True)
+    checked = check_item(damaged, NOW, release=True)
 
-    assert problem in judged.problem and judged.mends == ()
+    assert problem in checked.problem and checked.repairs == ()
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def test_items_are_chosen_by_source_and_prefix(
 
 
 def test_each_family_is_counted_by_status() -> None:
-    summaries = {s.source_identifier: s for s in summarize(judge(each, NOW) for each in ITEMS.values())}
+    summaries = {s.source_identifier: s for s in summarize(check_item(each, NOW) for each in ITEMS.values())}
 
     assert summaries[PARTITIONS].statuses == {"ASSIGNED": 2, "CLOSED": 2, "COMPLETED": 1, "UNASSIGNED": 8}
     assert (summaries[PARTITIONS].unreadable_progress, summaries[PARTITIONS].leased) == (2, 1)
-    assert summaries[PARTITIONS].mends == {Repair.KEEP: 8, Repair.QUEUE: 1}
+    assert summaries[PARTITIONS].repairs == {Repair.KEEP: 8, Repair.QUEUE: 1}
     assert summaries[GLOBAL].statuses == {"none": 2}
 
 
@@ -103,7 +103,7 @@ def test_each_family_is_counted_by_status() -> None:
 
 
 def copy_of(name: str, **options: Any) -> Partition:
-    return copied(judge(ITEMS[name], NOW), NOW, **options)
+    return copied(check_item(ITEMS[name], NOW), NOW, **options)
 
 
 def test_every_item_is_copied_under_its_own_name_as_a_new_partition() -> None:
@@ -146,26 +146,26 @@ def test_a_state_that_is_no_json_object_is_kept_to_the_byte(name: str) -> None:
 
 @pytest.mark.parametrize("state", ['{"rate": NaN}', '{"rate": 1e999}'])
 def test_a_state_that_json_does_not_know_is_kept_to_the_byte(state: str) -> None:
-    judged = judge(item("k", "UNASSIGNED", java_instant(NOW), state=state), NOW)
+    checked = check_item(item("k", "UNASSIGNED", java_instant(NOW), state=state), NOW)
 
-    assert progress_text(copied(judged, NOW)) == state
+    assert progress_text(copied(checked, NOW)) == state
 
 
 @pytest.mark.parametrize(
     ("too_large", "message"),
     [
-        (item("k", "UNASSIGNED", java_instant(NOW), state=f'{{"list":"{"x" * 70_000}"}}'), "may have 65536"),
-        (item("k", "UNASSIGNED", java_instant(NOW), state="x" * 70_000), "may have 65536"),
+        (item("k", "UNASSIGNED", java_instant(NOW), state=f'{{"list":"{"x" * 70_000}"}}'), "the limit is 65536"),
+        (item("k", "UNASSIGNED", java_instant(NOW), state="x" * 70_000), "the limit is 65536"),
         (item("k", "UNASSIGNED", java_instant(NOW), family="p" * 260 + "|PARTITION"), "more than 256 bytes"),
     ],
 )
 def test_what_no_other_store_can_hold_is_refused(too_large: Item, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        copied(judge(too_large, NOW), NOW)
+        copied(check_item(too_large, NOW), NOW)
 
 
 def test_what_cannot_be_read_is_refused() -> None:
-    damaged = judge(ITEMS["fresh"] | {"sourcePartitionStatus": {"S": "PAUSED"}}, NOW)
+    damaged = check_item(ITEMS["fresh"] | {"sourcePartitionStatus": {"S": "PAUSED"}}, NOW)
 
     with pytest.raises(ConfigurationError, match="PAUSED"):
         copied(damaged, NOW)

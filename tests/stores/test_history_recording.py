@@ -34,7 +34,7 @@ from airflow_provider_coordination.coordination.partition import (
 from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
 from airflow_provider_coordination.coordination.store import Acquisition, all_partitions
 from airflow_provider_coordination.stores import StoreSettings, open_store
-from airflow_provider_coordination.stores.history_recording import PAUSE_SECONDS, RecordingStore
+from airflow_provider_coordination.stores.history_recording import RETRY_PAUSE_SECONDS, RecordingStore
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
 from tests.support.depth import examples
@@ -93,19 +93,19 @@ class Recorded:
         *,
         keep_for: timedelta = WEEK,
         max_pages: int = 10_000,
-        max_gathered: int = 5000,
-        chance: random.Random | None = None,
+        max_pending: int = 5000,
+        randomness: random.Random | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.bare = CountingStore()
-        self.keep_for, self.chance = keep_for, chance or random.Random(3)
-        self.bounds = {"max_pages": max_pages, "max_gathered": max_gathered}
+        self.keep_for, self.randomness = keep_for, randomness or random.Random(3)
+        self.bounds = {"max_pages": max_pages, "max_pending": max_pending}
         self.store = self.another()
         self.store.create([new_partition(SOURCE, "p", self.clock.now())])
 
     def another(self) -> RecordingStore:
         """Return the store as another process has it."""
-        return RecordingStore(self.bare, self.keep_for, clock=self.clock, chance=self.chance, **self.bounds)
+        return RecordingStore(self.bare, self.keep_for, clock=self.clock, randomness=self.randomness, **self.bounds)
 
     def acquire(self, owner: str = "a", limit: int = 1, store: RecordingStore | None = None) -> list[Partition]:
         now = self.clock.now()
@@ -411,7 +411,7 @@ def test_what_is_too_old_is_deleted() -> None:
 
 
 def test_no_more_pages_are_kept_than_may_be() -> None:
-    recorded = Recorded(max_pages=12, chance=Always())
+    recorded = Recorded(max_pages=12, randomness=Always())
     churn(recorded, 30, seconds=60)
     kept = pages(recorded)
     assert len(kept) == 12
@@ -451,7 +451,7 @@ def test_what_could_not_be_written_is_tried_again_after_a_while(recorded: Record
     recorded.store.get(SOURCE, "p")
     assert recorded.bare.refused == 1
     recorded.write(held.given_up(recorded.clock.now()))
-    recorded.clock.advance(PAUSE_SECONDS - 1)
+    recorded.clock.advance(RETRY_PAUSE_SECONDS - 1)
     recorded.store.get(SOURCE, "p")
     assert recorded.bare.refused == 1
     recorded.bare.refuses = None
@@ -476,7 +476,7 @@ def test_what_cannot_be_written_for_long_is_tried_ever_more_rarely(recorded: Rec
 
 
 def test_where_nothing_can_be_written_the_oldest_are_dropped() -> None:
-    recorded = Recorded(max_gathered=50)
+    recorded = Recorded(max_pending=50)
     recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(9)])
     recorded.bare.refuses = StoreUnavailableError("gone")
     for n in range(3):
@@ -484,7 +484,7 @@ def test_where_nothing_can_be_written_the_oldest_are_dropped() -> None:
         held = recorded.acquire(f"{n}", limit=10)
         recorded.store.transact(update=[partition.given_up(recorded.clock.now()) for partition in held])
     recorded.bare.refuses = None
-    recorded.clock.advance(PAUSE_SECONDS)
+    recorded.clock.advance(RETRY_PAUSE_SECONDS)
     recorded.store.get(SOURCE, "p")
     told = recorded.transitions()
     assert len(told) == 50
@@ -493,7 +493,7 @@ def test_where_nothing_can_be_written_the_oldest_are_dropped() -> None:
 
 
 def test_old_pages_that_cannot_be_deleted_disturb_nobody_and_nothing_is_told_twice() -> None:
-    recorded = Recorded(keep_for=timedelta(minutes=1), chance=Always())
+    recorded = Recorded(keep_for=timedelta(minutes=1), randomness=Always())
     recorded.bare.delete = raising(StoreUnavailableError("gone"))  # type: ignore[method-assign]
     churn(recorded, 20, seconds=60)
     told = recorded.told()

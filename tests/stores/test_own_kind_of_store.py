@@ -63,7 +63,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def from_connection(extra: dict[str, object], **beside: str) -> StoreSettings:
-    fields = ConnectionFields(name="connection 'c'", given=extra, aws=lambda *_: pytest.fail("nobody asked"), **beside)
+    fields = ConnectionFields(name="connection 'c'", values=extra, aws=lambda *_: pytest.fail("nobody asked"), **beside)
     return StoreSettings.of("shelf", STORE_KINDS.load("shelf").from_connection(fields))
 
 

@@ -511,7 +511,9 @@ def test_partitions_are_found_in_order_without_sorting(store: SqlStore, engine: 
         queue = store._in_order(SOURCE, status)
         for statement in (
             queue.where(priority <= format_instant(NOW)).limit(10).with_for_update(skip_locked=True),
-            queue.where(store._stands(gt, position_of(many[2000], SortOrder.PRIORITY), SortOrder.PRIORITY)).limit(500),
+            queue.where(store._compared_to(gt, position_of(many[2000], SortOrder.PRIORITY), SortOrder.PRIORITY)).limit(
+                500
+            ),
         ):
             explained = plan(engine, statement)
             assert f"ix_{TABLE}_order" in explained
@@ -776,16 +778,16 @@ def test_a_file_that_cannot_be_written_is_told_with_the_remedy(
         path.chmod(0o444)
     folder.chmod(0o777 if protected == "file" else 0o555)
     request.getfixturevalue("ordinary_user")
-    with pytest.raises(ConfigurationError, match=rf"store sqlite.*{path} cannot be used: .*; let the user") as error:
+    with pytest.raises(ConfigurationError, match=rf"store sqlite.*{path} cannot be used: .*; give the user") as error:
         SqlStore(f"sqlite:///{path}", table=TABLE).initialize()
-    assert "name a file on a disk that can be written" in str(error.value)
+    assert "give a file in a folder with write permission" in str(error.value)
 
 
 def test_a_file_that_is_opened_read_only_is_told_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "coordination.db"
     with opened(f"sqlite:///{path}"):
         pass
-    with pytest.raises(ConfigurationError, match=r"attempt to write a readonly database; let the user"):
+    with pytest.raises(ConfigurationError, match=r"attempt to write a readonly database; give the user"):
         SqlStore(f"sqlite:///file:{path}?mode=ro&uri=true", table=TABLE).initialize()
 
 

@@ -72,18 +72,18 @@ def test_it_is_known_which_of_many_partitions_exist(store: CoordinationStore) ->
     there = [f"p{n:04}" for n in range(0, 2500, 5)]
     store.create([a_partition(key) for key in there])
     asked = [f"p{n:04}" for n in range(2500)]
-    assert store.known(SOURCE, asked) == set(there)
-    assert store.known("test|orders|PARTITION", asked) == set()
-    assert store.known(SOURCE, ["p0000", "p0001", "p0000"]) == {"p0000"}
-    assert store.known(SOURCE, []) == set()
+    assert store.existing_keys(SOURCE, asked) == set(there)
+    assert store.existing_keys("test|orders|PARTITION", asked) == set()
+    assert store.existing_keys(SOURCE, ["p0000", "p0001", "p0000"]) == {"p0000"}
+    assert store.existing_keys(SOURCE, []) == set()
 
 
 def test_what_is_known_is_as_of_now(store: CoordinationStore) -> None:
     store.create([a_partition("a")])
     [acquired] = store.acquire(acquisition())
-    assert store.known(SOURCE, ["a"]) == {"a"}
+    assert store.existing_keys(SOURCE, ["a"]) == {"a"}
     store.delete(acquired)
-    assert store.known(SOURCE, ["a"]) == set()
+    assert store.existing_keys(SOURCE, ["a"]) == set()
 
 
 def test_a_transaction_takes_as_many_items_as_the_store_says(store: CoordinationStore) -> None:
@@ -91,7 +91,7 @@ def test_a_transaction_takes_as_many_items_as_the_store_says(store: Coordination
     [acquired] = store.acquire(acquisition())
     others = [a_partition(f"p{n:04}") for n in range(store.transaction_items - 1)]
     store.transact(update=[acquired.completed(NOW)], create=others[::3], new=others[1::3] + others[2::3])
-    assert store.known(SOURCE, keys(others)) == set(keys(others))
+    assert store.existing_keys(SOURCE, keys(others)) == set(keys(others))
 
 
 def test_acquiring_writes_owner_timeout_and_one_version_more(store: CoordinationStore) -> None:
@@ -243,7 +243,7 @@ def test_what_has_to_be_new_keeps_what_is_its_own_and_what_it_shares(store: Coor
         stored = store.get(each.source_identifier, each.partition_key)
         assert stored == each
         assert json.dumps(stored.progress) == json.dumps(each.progress)
-    assert store.known(SOURCE, keys(odd)) == set(keys(odd))
+    assert store.existing_keys(SOURCE, keys(odd)) == set(keys(odd))
 
 
 def test_a_transaction_is_refused_when_what_has_to_be_new_exists(store: CoordinationStore) -> None:
@@ -442,7 +442,7 @@ def test_keys_of_one_age_are_ordered_by_their_code_points(store: CoordinationSto
 
 def test_awkward_keys_are_known(store: CoordinationStore) -> None:
     store.create([a_partition(key) for key in AWKWARD_KEYS[::2]])
-    assert store.known(SOURCE, AWKWARD_KEYS) == set(AWKWARD_KEYS[::2])
+    assert store.existing_keys(SOURCE, AWKWARD_KEYS) == set(AWKWARD_KEYS[::2])
 
 
 def test_awkward_keys_are_acquired_updated_and_deleted(store: CoordinationStore) -> None:

@@ -38,28 +38,28 @@ def test_in_memory_needs_nothing() -> None:
         (StoreSettings.from_url("sqlite:///file:/x.db?mode=memory&uri=true"), "SQLite needs a file"),
         (
             StoreSettings.from_url("sqlite:///leases.db"),
-            "'url' names the SQLite file 'leases.db' by a relative path, .* would coordinate through other files; give "
-            "the whole path: sqlite:////path/to/leases.db, four slashes",
+            "'url' contains the relative path 'leases.db', so processes .* would coordinate through other files; give "
+            "the absolute path: sqlite:////path/to/leases.db, with four slashes",
         ),
         (
             StoreSettings.from_url("sqlite:///var/lib/leases.db"),
-            "give the whole path: sqlite:////var/lib/leases.db, four slashes",
+            "give the absolute path: sqlite:////var/lib/leases.db, with four slashes",
         ),
         (
             StoreSettings.from_url("sqlite:///../leases.db"),
-            "give the whole path: sqlite:////path/to/leases.db, four slashes",
+            "give the absolute path: sqlite:////path/to/leases.db, with four slashes",
         ),
-        (StoreSettings.from_url("sqlite:///file:leases.db?uri=true"), "SQLite file 'leases.db' by a relative path"),
+        (StoreSettings.from_url("sqlite:///file:leases.db?uri=true"), "contains the relative path 'leases.db'"),
         (
             StoreSettings.from_url("sqlite://var/lib/leases.db"),
-            "names a server, 'var', .* sqlite:////var/lib/leases.db, four slashes",
+            "contains a server, 'var', .* sqlite:////var/lib/leases.db, with four slashes",
         ),
         (
             StoreSettings.from_url("sqlite:////nowhere/to/be/leases.db"),
             "folder '/nowhere/to/be' of the SQLite file '/nowhere/to/be/leases.db' does not exist on this machine; "
             "create it, or correct the path in 'url'",
         ),
-        (StoreSettings.from_url("sqlite:////tmp"), "'/tmp' is a folder; name a file in it"),
+        (StoreSettings.from_url("sqlite:////tmp"), "'/tmp' is a folder; give a file in it"),
         (StoreSettings.from_url("sqlite:////x.db", "a; drop table b"), "table 'a; drop table b' is not usable"),
         (StoreSettings(kind="in_memory", history_days=-1), "history_days' must be a number of days from 0, for"),
         (StoreSettings(kind="in_memory", history_days=366), "to 365; got 366"),
@@ -145,7 +145,7 @@ def test_a_url_takes_its_table_from_beside_it() -> None:
     assert StoreSettings.from_url("sqlite:////x.db", "leases").table == "leases"
     assert StoreSettings.from_url("dynamodb://?region=r", "leases").table == "leases"
     assert StoreSettings.from_url("dynamodb://leases", "leases").table == "leases"
-    with pytest.raises(ConfigurationError, match="names another table than 'other'; give one of the two"):
+    with pytest.raises(ConfigurationError, match="contains another table than 'other'; give only one of them"):
         StoreSettings.from_url("dynamodb://leases", "other")
 
 
@@ -188,7 +188,7 @@ def test_an_unknown_field_is_named() -> None:
 def test_another_table_is_chosen_where_there_are_tables() -> None:
     settings = StoreSettings.from_url("sqlite:////x.db", "leases").with_table("others")
     assert (settings.own.url, settings.table) == ("sqlite:////x.db", "others")
-    with pytest.raises(ConfigurationError, match="store 'in_memory' has no table; leave out 'others'"):
+    with pytest.raises(ConfigurationError, match="store 'in_memory' has no table; omit 'others'"):
         StoreSettings(kind="in_memory").with_table("others")
 
 
@@ -203,7 +203,7 @@ def test_the_url_and_its_password_stay_out_of_logs() -> None:
 
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("this is no database, and long enough to look at " * 30)
-    with pytest.raises(StoreUnavailableError, match="file is not a database; name another file in 'url'"):
+    with pytest.raises(StoreUnavailableError, match="file is not a database; give another file in 'url'"):
         open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/x.db")).initialize()
 
 

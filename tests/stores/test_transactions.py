@@ -47,7 +47,7 @@ def test_each_is_written_with_all_that_belongs_to_it(store: CoordinationStore, t
     outcomes = transact_each(store, transactions)
     assert outcomes == [[moved(p).written()] for p in there]
     created = [f"{what}-{n}" for what in ("child", "sibling", "new") for n in range(MANY)]
-    assert store.known(SOURCE, created) == set(created)
+    assert store.existing_keys(SOURCE, created) == set(created)
     assert store.get_many(SOURCE, keys(there)) == {p.partition_key: moved(p).written() for p in there}
 
 
@@ -64,7 +64,9 @@ def test_one_that_is_refused_holds_no_other(store: CoordinationStore, there: lis
         else:
             assert outcome == [moved(partition).written()]
         assert stored(store, partition) == (partition if n in bad else moved(partition).written())
-    assert store.known(SOURCE, [f"new-{n}" for n in range(MANY)]) == {f"new-{n}" for n in range(MANY) if n not in bad}
+    assert store.existing_keys(SOURCE, [f"new-{n}" for n in range(MANY)]) == {
+        f"new-{n}" for n in range(MANY) if n not in bad
+    }
 
 
 def test_what_must_be_new_and_is_not_refuses_its_own_alone(store: CoordinationStore, there: list[Partition]) -> None:
@@ -112,7 +114,7 @@ def test_more_than_one_transaction_takes_are_written(store: CoordinationStore) -
         store, [Transaction(update=[moved(p)], new=[new]) for p, new in zip(partitions, sets, strict=True)]
     )
     assert outcomes == [[moved(p).written()] for p in partitions]
-    assert store.known(SOURCE, keys(sets)) == set(keys(sets))
+    assert store.existing_keys(SOURCE, keys(sets)) == set(keys(sets))
 
 
 def test_large_ones_are_written(store: CoordinationStore) -> None:

@@ -1,4 +1,4 @@
-"""Partitions in a DynamoDB table, in the format of Data Prepper's source coordination."""
+"""Keeps partitions in a DynamoDB table, in the format of Data Prepper's source coordination."""
 
 from airflow_provider_coordination.stores.dynamodb.store import DynamoDbStore
 

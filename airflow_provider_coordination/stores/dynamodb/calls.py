@@ -1,7 +1,7 @@
-"""Calls to DynamoDB: tried again under a deadline while what is wrong may pass, and their errors in our words.
+"""Calls to DynamoDB: transient failures are retried until a deadline, and errors are translated.
 
-Four ends of a call are told apart: it was done; its condition did not hold, so nothing was written; only a person can
-put right what is wrong; or the deadline passed, and what it did is not known.
+A call has one of four results: it was done; its condition did not hold, so nothing was written; only a user can fix the
+problem; or the deadline passed, and it is unknown whether it was done.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 
 OF_MANY_TABLES = ("batch_get_item", "transact_write_items")
-"""What names its tables item by item."""
+"""Operations that contain the table name in each item."""
 THROTTLED = frozenset(
     {
         "ProvisionedThroughputExceeded",
@@ -38,7 +38,7 @@ THROTTLED = frozenset(
         "ThrottlingException",
     }
 )
-PASSING = THROTTLED | {
+TRANSIENT = THROTTLED | {
     "InternalServerError",
     "LimitExceededException",
     "ReplicatedWriteConflictException",
@@ -52,9 +52,9 @@ PASSING = THROTTLED | {
 class RefusedError(Exception):
     """A condition did not hold, and nothing was written.
 
-    :param stored: what is stored now, by the place in the transaction of each item whose condition did not hold; None
-        where there is no item.
-    :param unsure: an earlier try of the same call ended without an answer, so it may be what changed the item.
+    :param stored: the stored items, by the index in the transaction of each item whose condition did not hold; None if
+        there is no item.
+    :param unsure: whether an earlier try of the same call got no response, so that it may have changed the item itself.
     """
 
     def __init__(self, stored: Mapping[int, Item | None], *, unsure: bool) -> None:
@@ -64,43 +64,43 @@ class RefusedError(Exception):
 
 
 class RejectedError(Exception):
-    """A call was answered with an error that its caller had said to expect.
+    """A call failed with an error that its caller expected.
 
     :param code: the error's code.
-    :param said: what DynamoDB said.
+    :param message: the error's message.
     """
 
-    def __init__(self, code: str, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
         self.code = code
-        self.said = said
+        self.message = message
 
 
 @dataclass(frozen=True)
 class _Failure:
     reason: str
     throttled: bool = False
-    unanswered: bool = False
+    no_response: bool = False
     unreachable: bool = False
 
     @property
     def remedy(self) -> str:
         if self.unreachable:
-            return "; check 'endpoint_url', 'region' and that this machine may reach it"
+            return "; check 'endpoint_url', 'region' and that this machine can reach it"
         return "; raise the capacity of the table and its index, or make them on-demand" if self.throttled else ""
 
 
 class DynamoDbCalls:
     """Makes calls to one table.
 
-    :param aws: where DynamoDB is and who asks; `max_attempts` does not count, the deadline does.
-    :param table: the table's name.
-    :param retry_deadline_seconds: how long a call is tried again.
-    :raises ConfigurationError: if no region is known.
+    :param aws: the location of DynamoDB and the credentials. `max_attempts` is ignored; the deadline applies instead.
+    :param table: the name of the table.
+    :param retry_deadline_seconds: how long a call is retried.
+    :raises ConfigurationError: if no region is configured.
     """
 
     def __init__(self, aws: AwsSettings, table: str, retry_deadline_seconds: float) -> None:
-        # Repeated here alone: the SDK's own retries would multiply with ours, and hide that an answer was lost.
+        # Retried only here: the SDK's own retries would multiply with these, and hide a lost response.
         self.client = aws_client(replace(aws, max_attempts=1), "dynamodb", read_timeout_seconds=READ_TIMEOUT_SECONDS)
         endpoint = f"&endpoint_url={aws.endpoint_url}" if aws.endpoint_url else ""
         self.name = f"dynamodb://{table}?region={self.client.meta.region_name}{endpoint}"
@@ -109,14 +109,14 @@ class DynamoDbCalls:
         self._retry_deadline_seconds = retry_deadline_seconds
 
     def __call__(self, operation: str, *, expect: Collection[str] = (), **request: Any) -> Mapping[str, Any]:
-        """Make one call and return its answer.
+        """Make one call and return its response.
 
-        :param operation: the client's method; the table's name is added to all but `OF_MANY_TABLES`.
+        :param operation: the client's method; the table's name is added to the request, except for `OF_MANY_TABLES`.
         :param expect: codes of errors to raise as `RejectedError`.
         :raises RefusedError: if a condition did not hold.
         :raises RejectedError: for an expected error.
-        :raises ConfigurationError: if only a person can put it right.
-        :raises StoreUnavailableError: if it went on failing until the deadline; what it did is not known.
+        :raises ConfigurationError: if only a user can fix the problem.
+        :raises StoreUnavailableError: if it kept failing until the deadline; it is unknown whether it was done.
         """
         from botocore import exceptions
         from botocore.parsers import ResponseParserError
@@ -128,29 +128,29 @@ class DynamoDbCalls:
         unsure = False
         while True:
             try:
-                answer: Mapping[str, Any] = getattr(self.client, operation)(**request)
-                return answer
+                response: Mapping[str, Any] = getattr(self.client, operation)(**request)
+                return response
             except exceptions.ClientError as error:
-                failure = self._passing_failure(error, expect, unsure=unsure)
+                failure = self._transient_failure(error, expect, unsure=unsure)
             except (exceptions.ConnectionError, exceptions.HTTPClientError, ResponseParserError) as error:
                 unreachable = isinstance(error, exceptions.EndpointConnectionError | exceptions.ConnectTimeoutError)
-                failure = _Failure(_sentence(error), unanswered=True, unreachable=unreachable)
+                failure = _Failure(_sentence(error), no_response=True, unreachable=unreachable)
             except (exceptions.CredentialRetrievalError, exceptions.MetadataRetrievalError) as error:
                 failure = _Failure(_sentence(error))
             except exceptions.BotoCoreError as error:
                 raise self._sdk_error(error) from error
-            unsure = unsure or failure.unanswered
+            unsure = unsure or failure.no_response
             pause = random.uniform(0.0, longest_pause)
             longest_pause = min(2 * longest_pause, LONGEST_PAUSE_SECONDS)
             if time.monotonic() + pause > deadline:
                 raise StoreUnavailableError(f"store {self.name} cannot be used: {failure.reason}{failure.remedy}")
-            log.debug("store %s: %s; trying again in %.2f s", self.name, failure.reason, pause)
+            log.debug("store %s: %s; retrying in %.2f s", self.name, failure.reason, pause)
             time.sleep(pause)
 
     def pages(self, operation: str, **request: Any) -> Iterator[Mapping[str, Any]]:
-        """Yield the answers of a call that answers page by page; each is asked for only when it is wanted.
+        """Yield the responses of a paginated call; each page is requested only when it is needed.
 
-        See `__call__` for what it raises.
+        See `__call__` for its errors.
         """
         while True:
             answer = self(operation, **request)
@@ -160,13 +160,12 @@ class DynamoDbCalls:
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     def batch_get(self, keys: Sequence[Mapping[str, Any]], attribute: str | None = None) -> list[Item]:
-        """Return those of these items that exist, read consistently.
+        """Return the items that exist, read consistently.
 
-        Keys that DynamoDB leaves unprocessed, since it is asked for too much, are asked for again.
+        Keys that DynamoDB leaves unprocessed because of its limits are requested again. See `__call__` for its errors.
 
-        :param attribute: the one that is wanted of each; all if not given.
-
-        See `__call__` for what it raises.
+        :param keys: the keys of the items.
+        :param attribute: the only attribute to return of each item; None for all.
         """
         request: dict[str, Any] = {"Keys": list(keys), "ConsistentRead": True}
         if attribute is not None:
@@ -189,62 +188,64 @@ class DynamoDbCalls:
                 raise StoreUnavailableError(f"store {self.name} cannot be used: {failure.reason}{failure.remedy}")
             time.sleep(pause)
 
-    def _passing_failure(self, error: ClientError, expect: Collection[str], *, unsure: bool) -> _Failure:
-        """Return why a call failed if trying again may help; raise what it means if not."""
+    def _transient_failure(self, error: ClientError, expect: Collection[str], *, unsure: bool) -> _Failure:
+        """Return the failure of a call if a retry may help; raise the translated error if not."""
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        said = _sentence(error)
-        if error.operation_name.startswith("AssumeRole") and code not in PASSING and status < 500:
+        message = _sentence(error)
+        if error.operation_name.startswith("AssumeRole") and code not in TRANSIENT and status < 500:
             raise ConfigurationError(
-                f"store {self.name}: the role {self._role_arn!r} cannot be assumed: {said}; "
+                f"store {self.name}: the role {self._role_arn!r} cannot be assumed: {message}; "
                 "check the role's name, its external id and its trust policy"
             ) from error
         if code in expect:
-            raise RejectedError(code, said) from error
+            raise RejectedError(code, message) from error
         if code == "ConditionalCheckFailedException":
             raise RefusedError({0: error.response.get("Item")}, unsure=unsure) from None  # type: ignore[dict-item]
         if code == "TransactionCanceledException":
             return self._cancellation(error, unsure=unsure)
-        if code in PASSING or status >= 500:
-            return _Failure(said, throttled=code in THROTTLED, unanswered=status >= 500)
-        raise self._rejection(error, code, said) from error
+        if code in TRANSIENT or status >= 500:
+            return _Failure(message, throttled=code in THROTTLED, no_response=status >= 500)
+        raise self._rejection(error, code, message) from error
 
     def _cancellation(self, error: ClientError, *, unsure: bool) -> _Failure:
         reasons: list[dict[str, Any]] = error.response.get("CancellationReasons", [])  # type: ignore[assignment]
         refused = {
-            place: reason.get("Item")
-            for place, reason in enumerate(reasons)
+            index: reason.get("Item")
+            for index, reason in enumerate(reasons)
             if reason.get("Code") == "ConditionalCheckFailed"
         }
         if refused:
             raise RefusedError(refused, unsure=unsure) from None
         codes = {str(reason.get("Code")) for reason in reasons} - {"None"}
-        if codes and codes <= PASSING:
+        if codes and codes <= TRANSIENT:
             return _Failure(
                 f"a transaction was cancelled: {', '.join(sorted(codes))}", throttled=bool(codes & THROTTLED)
             )
-        said = "; ".join(str(reason.get("Message")) for reason in reasons if reason.get("Message"))
-        raise ConfigurationError(f"store {self.name}: a transaction was refused: {said or _sentence(error)}") from error
+        message = "; ".join(str(reason.get("Message")) for reason in reasons if reason.get("Message"))
+        raise ConfigurationError(
+            f"store {self.name}: a transaction was refused: {message or _sentence(error)}"
+        ) from error
 
-    def _rejection(self, error: ClientError, code: str, said: str) -> ConfigurationError:
+    def _rejection(self, error: ClientError, code: str, message: str) -> ConfigurationError:
         if code in ACCESS_CODES:
             return ConfigurationError(
-                f"store {self.name}: access refused: {said}; allow dynamodb:{error.operation_name} as the policy in "
+                f"store {self.name}: access refused: {message}; allow dynamodb:{error.operation_name} as the policy in "
                 "docs/dynamodb.md does, or check the credentials"
             )
         if code == "ResourceNotFoundException":
             return ConfigurationError(
                 f"store {self.name}: the table does not exist; create it, or check 'table', 'region' and the account"
             )
-        return ConfigurationError(f"store {self.name}: {said}")
+        return ConfigurationError(f"store {self.name}: {message}")
 
     def _sdk_error(self, error: Exception) -> ConfigurationError:
         from botocore.exceptions import NoCredentialsError, PartialCredentialsError
 
         if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
             return ConfigurationError(
-                f"store {self.name}: {_sentence(error)}; name an AWS connection in 'aws_conn_id', or give credentials "
-                "where the AWS SDK looks for them (environment, shared file, instance role)"
+                f"store {self.name}: {_sentence(error)}; give an AWS connection in 'aws_conn_id', or credentials "
+                "where the AWS SDK finds them (environment, shared file, instance role)"
             )
         return ConfigurationError(f"store {self.name}: {_sentence(error)}")
 

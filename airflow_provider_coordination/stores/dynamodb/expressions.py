@@ -1,4 +1,4 @@
-"""What is asked of DynamoDB for a partition: its key, the conditions of writes, and the queues of the index."""
+"""DynamoDB requests for partitions: keys, conditions of writes, and queries of the index."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow_provider_coordination.stores.dynamodb.items import INDEX, TABLE_KEY
 
 
 def only_if_absent() -> dict[str, Any]:
-    """Return the condition that there is no item of this key."""
+    """Return the condition that no item with this key exists."""
     return {
         "ConditionExpression": "attribute_not_exists(#key)",
         "ExpressionAttributeNames": {"#key": TABLE_KEY[0]},
@@ -20,7 +20,7 @@ def only_if_absent() -> dict[str, Any]:
 
 
 def at_version(partition: Partition) -> dict[str, Any]:
-    """Return a partition's key, and the condition that the stored version is the one that it carries."""
+    """Return a partition's key, and the condition that the stored version matches its `version`."""
     return {
         "Key": key_of(partition.source_identifier, partition.partition_key),
         "ConditionExpression": "#version = :expected",
@@ -31,7 +31,7 @@ def at_version(partition: Partition) -> dict[str, Any]:
 
 
 def conditional_update(partition: Partition, values: Mapping[str, Value | None]) -> dict[str, Any]:
-    """Return a conditional update of these attributes, None removing one; all others stay, whoever wrote them."""
+    """Return a conditional update of these attributes; None removes one. Other attributes are not changed."""
     present = {name: value for name, value in values.items() if value is not None}
     absent = [name for name in values if name not in present]
     request = at_version(partition)
@@ -46,7 +46,7 @@ def conditional_update(partition: Partition, values: Mapping[str, Value | None])
 def queue_query(
     source_identifier: str, status: PartitionStatus, *, lowest: str = "", highest: str = ""
 ) -> dict[str, Any]:
-    """Return a query of a source's partitions in a status, in the order of their priorities' texts.
+    """Return a query of a source's partitions in a status, in the order of their stored priorities.
 
     :param lowest: the first priority, as text; empty for no bound.
     :param highest: the last priority, as text; empty for no bound.
@@ -54,11 +54,11 @@ def queue_query(
     names = {"#queue": "sourceStatusCombinationKey"}
     values = {":queue": {"S": combination_key(source_identifier, status)}}
     condition = "#queue = :queue"
-    for bound, sign, place in ((lowest, ">=", ":lowest"), (highest, "<=", ":highest")):
+    for bound, sign, name in ((lowest, ">=", ":lowest"), (highest, "<=", ":highest")):
         if bound:
             names["#priority"] = "partitionPriority"
-            values[place] = {"S": bound}
-            condition += f" AND #priority {sign} {place}"
+            values[name] = {"S": bound}
+            condition += f" AND #priority {sign} {name}"
     return {
         "IndexName": INDEX,
         "KeyConditionExpression": condition,
@@ -70,7 +70,7 @@ def queue_query(
 def key_query(source_identifier: str, prefix: str = "") -> dict[str, Any]:
     """Return a query of a source's partitions in the order of their keys.
 
-    :param prefix: what the keys begin with; empty for all.
+    :param prefix: the start of the keys; empty for all.
     """
     source, key = TABLE_KEY
     names, values = {"#source": source}, {":source": {"S": source_identifier}}
@@ -85,11 +85,10 @@ def key_query(source_identifier: str, prefix: str = "") -> dict[str, Any]:
     }
 
 
-def picking(wanted: Filter, order: SortOrder) -> tuple[list[str], dict[str, str], dict[str, Value]]:
-    """Return what DynamoDB can pick out for a filter: conditions, and the names and values in them.
+def filter_expression(wanted: Filter, order: SortOrder) -> tuple[list[str], dict[str, str], dict[str, Value]]:
+    """Return the part of a filter that DynamoDB can evaluate: conditions, and their names and values.
 
-    It filters by no part of its own keys, so that the rest is left to `Filter.wants`. It reads as much as without, and
-    sends less.
+    DynamoDB cannot filter by its own keys, so `Filter.matches` does the rest. The filter saves transfer, not reads.
     """
     conditions: list[str] = []
     names: dict[str, str] = {}
@@ -99,7 +98,7 @@ def picking(wanted: Filter, order: SortOrder) -> tuple[list[str], dict[str, str]
         marks = {f":status{n}": {"S": status.value} for n, status in enumerate(sorted(set(wanted.statuses)))}
         values |= marks
         condition = f"#status IN ({', '.join(marks)})"
-        if PartitionStatus.UNASSIGNED in wanted.statuses:  # as one is read that says none
+        if PartitionStatus.UNASSIGNED in wanted.statuses:  # an item without a status reads as UNASSIGNED
             condition = f"({condition} OR NOT attribute_type(#status, :text))"
             values[":text"] = {"S": "S"}
         conditions.append(condition)
@@ -116,35 +115,37 @@ def picking(wanted: Filter, order: SortOrder) -> tuple[list[str], dict[str, str]
 
 
 def browse_query(source_identifier: str, wanted: Filter, order: SortOrder) -> dict[str, Any]:
-    """Return a query along the table's key or the index, and what DynamoDB can pick out of it."""
+    """Return a query along the table's key or the index, with the filter that DynamoDB can evaluate."""
     if order is SortOrder.PRIORITY:
         [status] = set(wanted.statuses)
         by_lease = status is PartitionStatus.ASSIGNED and wanted.expired_by is not None
         highest = format_instant(wanted.expired_by) if by_lease and wanted.expired_by is not None else ""
-        asked = queue_query(source_identifier, status, highest=highest)
+        query = queue_query(source_identifier, status, highest=highest)
     else:
-        asked = key_query(source_identifier, wanted.prefix)
-    conditions, names, values = picking(wanted, order)
+        query = key_query(source_identifier, wanted.prefix)
+    conditions, names, values = filter_expression(wanted, order)
     if conditions:
-        asked["FilterExpression"] = " AND ".join(conditions)
-        asked["ExpressionAttributeNames"] |= names
-        asked["ExpressionAttributeValues"] |= values
-    return asked
+        query["FilterExpression"] = " AND ".join(conditions)
+        query["ExpressionAttributeNames"] |= names
+        query["ExpressionAttributeValues"] |= values
+    return query
 
 
-def place_key(source_identifier: str, status: PartitionStatus | None, place: BrowsePosition) -> dict[str, Value]:
-    """Return the key behind which a query goes on.
+def position_key(source_identifier: str, status: PartitionStatus | None, position: BrowsePosition) -> dict[str, Value]:
+    """Return the key after which a query continues.
 
-    :param status: of the queue; None for a query in the order of keys.
+    :param source_identifier: the item family.
+    :param status: the status of the queue; None for a query in the order of keys.
+    :param position: the position of the previous page's end.
     """
-    key = key_of(source_identifier, place.partition_key)
+    key = key_of(source_identifier, position.partition_key)
     if status is None:
         return key
     queue = {"S": combination_key(source_identifier, status)}
-    return key | {"sourceStatusCombinationKey": queue, "partitionPriority": {"S": place.priority}}
+    return key | {"sourceStatusCombinationKey": queue, "partitionPriority": {"S": position.priority}}
 
 
-def stored_place(item: Item, order: SortOrder) -> BrowsePosition:
-    """Return where an item is in an order."""
+def stored_position(item: Item, order: SortOrder) -> BrowsePosition:
+    """Return the position of an item in an order."""
     priority = item["partitionPriority"]["S"] if order is SortOrder.PRIORITY else ""
     return BrowsePosition(priority, item["sourcePartitionKey"]["S"])

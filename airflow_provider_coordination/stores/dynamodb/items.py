@@ -1,7 +1,7 @@
 """Partitions as items of a DynamoDB table, attribute by attribute as Data Prepper's source coordination writes them.
 
-Three attributes are ours: `attempts`, `lastError` and `heldSince`. Instants are written with microseconds, always, so
-that the order of texts is the order of instants, and read with however many digits Java gave them.
+Three attributes are additional: `attempts`, `lastError` and `heldSince`. Instants are always written with microseconds,
+so that the order of the texts is the order of the instants. They are read with any number of digits, as Java writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INDEX_KEY = ("sourceStatusCombinationKey", "partitionPriority")
 TTL_ATTRIBUTE = "expirationTime"
 
 Value = dict[str, str]
-"""An attribute's value as DynamoDB's API takes it: `{"S": text}` or `{"N": number}`."""
+"""An attribute's value in the format of DynamoDB's API: `{"S": text}` or `{"N": number}`."""
 
 Item = Mapping[str, Mapping[str, Any]]
 
@@ -42,10 +42,10 @@ def combination_key(source_identifier: str, status: PartitionStatus) -> str:
 
 
 def lease_attributes(partition: Partition, ttl_seconds: int | None) -> dict[str, Value | None]:
-    """Return what an acquisition changes in a partition's item; None where the item has no such attribute.
+    """Return the attributes that an acquisition changes; None for attributes that the item must not have.
 
     :param ttl_seconds: how long a COMPLETED partition is kept; None for ever. Data Prepper lets items of every status
-        expire, and so loses partitions that wait long. A claim never expires: what it names would be read again.
+        expire, and so loses partitions that wait long. A claim never expires, because its name would be read again.
     """
     is_claim = partition.source_identifier.endswith(f"|{CLAIM_FAMILY}")
     completed = partition.status is PartitionStatus.COMPLETED and not is_claim
@@ -64,7 +64,7 @@ def lease_attributes(partition: Partition, ttl_seconds: int | None) -> dict[str,
 
 
 def attributes(partition: Partition, ttl_seconds: int | None) -> dict[str, Value | None]:
-    """Return what a partition's item says beside its key; None where the item has no such attribute.
+    """Return the attributes of a partition's item except its key; None for attributes that it must not have.
 
     :param ttl_seconds: see `lease_attributes`.
     :raises ProgressError: if the progress cannot be stored.
@@ -79,22 +79,22 @@ def attributes(partition: Partition, ttl_seconds: int | None) -> dict[str, Value
 
 
 def new_item(partition: Partition, ttl_seconds: int | None) -> dict[str, Value]:
-    """Return the whole item of a partition that is new to the table."""
+    """Return the item of a new partition."""
     present = {name: value for name, value in attributes(partition, ttl_seconds).items() if value is not None}
     return key_of(partition.source_identifier, partition.partition_key) | present
 
 
 def holds(item: Item, wanted: Mapping[str, Value | None]) -> bool:
-    """Tell whether an item has these attributes, and lacks those that are None."""
+    """Return whether an item has these attributes, and does not have those that are None."""
     return all(item.get(name) == value for name, value in wanted.items())
 
 
 def partition_of(item: Item) -> Partition:
-    """Return the partition that an item holds, whoever wrote it.
+    """Return the partition in an item, whichever program wrote it.
 
-    A status that is absent, as on the global items of Data Prepper's newer sources, reads as UNASSIGNED.
+    An item without a status, such as the global items of Data Prepper's newer sources, reads as UNASSIGNED.
 
-    :raises ConfigurationError: if an attribute is none that we or Data Prepper write.
+    :raises ConfigurationError: if an attribute has a format that neither this package nor Data Prepper writes.
     """
     values = {name: next(iter(value.values())) for name, value in item.items() if "NULL" not in value}
     try:
@@ -119,7 +119,7 @@ def partition_of(item: Item) -> Partition:
     except (TypeError, ValueError) as error:
         raise ConfigurationError(
             f"partition {values.get('sourcePartitionKey')!r} of {values.get('sourceIdentifier')!r}: "
-            f"its item in DynamoDB cannot be read: {error}; mend it, or delete it"
+            f"its item in DynamoDB cannot be read: {error}; fix it, or delete it"
         ) from None
 
 
@@ -136,7 +136,7 @@ def _instant(value: datetime | None) -> Value | None:
 
 
 def _read_instant(text: str | None) -> datetime | None:
-    """Return what Java's `Instant.toString` or `format_instant` wrote: no fraction, or one of 3, 6 or 9 digits."""
+    """Return the instant in a text of Java's `Instant.toString` or `format_instant`, with 0, 3, 6 or 9 digits."""
     return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
 
 

@@ -1,6 +1,6 @@
-"""The permissions of the policy in docs/dynamodb.md, each with a call that changes nothing.
+"""The permissions of the policy in docs/dynamodb.md, each one with a call that changes nothing.
 
-Writes have a condition that never holds: the item exists, whose key no partition has.
+Writes have a condition that never holds: an item must exist whose key no partition has.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from airflow_provider_coordination.stores.dynamodb.table import creation
 
 
 def permissions(client: Any, table: str, *, creates: bool, expires: bool) -> Iterator[Permission]:
-    """Yield the permissions that a store in a table needs.
+    """Yield the permissions that a store needs for its table.
 
-    :param client: boto3's client of DynamoDB.
+    :param client: the boto3 client of DynamoDB.
     :param creates: whether the store may create the table.
-    :param expires: whether items are to expire.
+    :param expires: whether items expire.
     """
     described: dict[str, Any] = {}
 
@@ -40,7 +40,7 @@ def permissions(client: Any, table: str, *, creates: bool, expires: bool) -> Ite
         call=partial(client.query, **queue),
     )
     if creates:
-        # Of a table that is there, it is refused; of one that is not, it would make it.
+        # The call is refused for an existing table; without a table, it would create one.
         create = partial(client.create_table, TableName=table, **creation(None)) if described else None
         yield Permission(action="dynamodb:CreateTable", resource=arn, call=create, is_needed=not described)
     if expires:
@@ -52,7 +52,7 @@ def permissions(client: Any, table: str, *, creates: bool, expires: bool) -> Ite
 
 
 def _items(client: Any, table: str, key: Mapping[str, str]) -> dict[str, Any]:
-    """Return what touches items, by the action that it needs."""
+    """Return the calls for items, by the action that each one needs."""
     wire = {name: {"S": value} for name, value in key.items()}
     exists = {"TableName": table, "ConditionExpression": f"attribute_exists({TABLE_KEY[0]})"}
     condition = {"ConditionCheck": {**exists, "Key": wire}}
@@ -77,7 +77,7 @@ def _equals(name: str, value: str) -> dict[str, Any]:
 
 
 def _same_expiry(client: Any, table: str) -> Any:
-    """Return a call that asks for what is already so, which DynamoDB refuses."""
+    """Return a call that requests the current TTL setting again, which DynamoDB refuses."""
     states: list[Mapping[str, Any]] = []
     proof, _ = prove(lambda: states.append(client.describe_time_to_live(TableName=table)["TimeToLiveDescription"]))
     if proof is not Proof.ALLOWED or not states or states[0]["TimeToLiveStatus"] not in ("ENABLED", "DISABLED"):

@@ -1,7 +1,7 @@
-"""The store: conditional writes to the table, and queues read from the index.
+"""The DynamoDB store: conditional writes to the table, and queues read from the index.
 
-The index is always a little behind the table, so what it shows is a hint, and the conditional write to the table
-decides. Whatever else a decision rests on is read consistently.
+The index always lags a little behind the table. So its content is only a hint, and the conditional write to the table
+decides. All other data that a decision depends on is read consistently.
 """
 
 from __future__ import annotations
@@ -42,11 +42,16 @@ from airflow_provider_coordination.stores.dynamodb.expressions import (
     browse_query,
     conditional_update,
     only_if_absent,
-    place_key,
+    position_key,
     queue_query,
-    stored_place,
+    stored_position,
 )
-from airflow_provider_coordination.stores.dynamodb.hints import REFUSALS_IN_A_ROW, KnownVersions, QuietQueues, Spread
+from airflow_provider_coordination.stores.dynamodb.hints import (
+    REFUSALS_IN_A_ROW,
+    KnownVersions,
+    QueueStart,
+    QuietQueues,
+)
 from airflow_provider_coordination.stores.dynamodb.items import (
     TABLE_KEY,
     Item,
@@ -59,20 +64,20 @@ from airflow_provider_coordination.stores.dynamodb.items import (
     partition_of,
 )
 from airflow_provider_coordination.stores.dynamodb.permissions import permissions
-from airflow_provider_coordination.stores.dynamodb.table import TableOptions, found, make_ready
-from airflow_provider_coordination.stores.report import StoreReport, timed
+from airflow_provider_coordination.stores.dynamodb.table import TableOptions, ensure_table, inspect_table
+from airflow_provider_coordination.stores.report import StoreReport, measure_quickest
 
 log = logging.getLogger(__name__)
 
 TRANSACTION_ITEMS = 100
-"""DynamoDB takes no more in one transaction."""
+"""DynamoDB's limit for one transaction."""
 BATCH_KEYS = 100
-"""DynamoDB takes no more in one BatchGetItem."""
-BROWSED_AT_ONCE = 1000
-BROWSED_SECONDS = 0.2
-BROWSED_UNITS = 384.0
-"""For a page of browsing no further call begins after that: a person waits for it, and the table pays for it. Three
-megabytes are so many units."""
+"""DynamoDB's limit for one BatchGetItem call."""
+BROWSE_PAGE_ITEMS = 1000
+BROWSE_SECONDS = 0.2
+BROWSE_READ_UNITS = 384.0
+"""After this, no further call starts for a page of browsing, because a user waits for it and it consumes the table's
+capacity. Three megabytes cost this number of units."""
 CREATE_THREADS = 8
 HALF_A_SECOND = timedelta(seconds=0.5)
 CREATE_CHUNK_ITEMS = 1000
@@ -81,19 +86,19 @@ CREATE_CHUNK_ITEMS = 1000
 class DynamoDbStore:
     """A store in one DynamoDB table.
 
-    :param aws: where DynamoDB is and who asks.
-    :param table: the table's name.
-    :param options: what the table should be.
+    :param aws: the location of DynamoDB and the credentials.
+    :param table: the name of the table.
+    :param options: how to create or check the table.
     :param ttl_seconds: how long completed partitions are kept; None for ever.
-    :param retry_deadline_seconds: how long a call is tried again after throttling, a broken connection or an error of
-        the service, before the store counts as unavailable.
-    :param chance: where randomness comes from.
-    :raises ConfigurationError: if the table's name is not usable, or no region is known.
+    :param retry_deadline_seconds: how long a call is retried after throttling, a broken connection or an error of the
+        service, before the store counts as unavailable.
+    :param randomness: the source of randomness.
+    :raises ConfigurationError: if the table's name is not valid, or no region is configured.
     """
 
     kind = "dynamodb"
     transaction_items = TRANSACTION_ITEMS
-    combines_writes_cheaply = False  # what is written in a transaction costs twice
+    combines_writes_cheaply = False  # a write in a transaction costs twice as much
 
     def __init__(
         self,
@@ -103,7 +108,7 @@ class DynamoDbStore:
         options: TableOptions | None = None,
         ttl_seconds: int | None = None,
         retry_deadline_seconds: float = RETRY_DEADLINE_SECONDS,
-        chance: random.Random | None = None,
+        randomness: random.Random | None = None,
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]{3,255}", table):
             raise ConfigurationError(
@@ -115,39 +120,39 @@ class DynamoDbStore:
         self._options = options or TableOptions()
         self._ttl_seconds = ttl_seconds
         self._known = KnownVersions()
-        self._spread = Spread(chance or random.Random())
+        self._queue_start = QueueStart(randomness or random.Random())
         self._quiet = QuietQueues()
 
     @property
     def client(self) -> Any:
-        """The client of boto3, for whoever wants to watch its calls."""
+        """The boto3 client, for example to observe its calls."""
         return self._call.client
 
     def initialize(self) -> None:
-        """Create the table and its index if they are absent, and wait until they can be used.
+        """Create the table and its index if they do not exist, and wait until they can be used.
 
-        :raises ConfigurationError: if it is another table than we need, absent although it is not to be created, or
+        :raises ConfigurationError: if the table has another format, if it does not exist and must not be created, or if
             access to it is refused.
         """
-        make_ready(self._call, self._options, expire=self._ttl_seconds is not None)
+        ensure_table(self._call, self._options, expire=self._ttl_seconds is not None)
 
     def report(self, now: Callable[[], datetime]) -> StoreReport:
-        """See `Reporting.report`."""
-        (is_there, server_time), here, took = timed(partial(found, self._call), now)
+        """See `ReportingStore.report`."""
+        (is_there, server_time), local_time, took = measure_quickest(partial(inspect_table, self._call), now)
         if server_time is not None:
-            server_time += HALF_A_SECOND  # whole seconds: it is later than that, by less than one
+            server_time += HALF_A_SECOND  # in whole seconds: the real time is later by less than one
         return StoreReport(
             name=self._call.name,
             round_trip=took,
             server_time=server_time,
-            here=here,
+            local_time=local_time,
             imprecision=took / 2 + HALF_A_SECOND,
             schema=int(is_there),
             newest_schema=1,
         )
 
     def permissions(self) -> tuple[AwsSettings, Sequence[Permission]]:
-        """See `Reporting.permissions`."""
+        """See `ReportingStore.permissions`."""
         creates, expires = not self._options.skip_creation, self._ttl_seconds is not None
         return self._aws, list(permissions(self.client, self._table, creates=creates, expires=expires))
 
@@ -156,7 +161,7 @@ class DynamoDbStore:
         self.client.close()
 
     def create(self, partitions: Sequence[Partition]) -> list[str]:
-        """See `CoordinationStore.create`; one write each, several at a time."""
+        """See `CoordinationStore.create`; uses one write per partition, several at a time."""
         items = {(p.source_identifier, p.partition_key): new_item(p, self._ttl_seconds) for p in reversed(partitions)}
         ordered = list(reversed(items.values()))
         if len(ordered) == 1:
@@ -169,35 +174,35 @@ class DynamoDbStore:
         return created
 
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
-        """See `CoordinationStore.get`; read consistently."""
-        answer = self._call("get_item", Key=key_of(source_identifier, partition_key), ConsistentRead=True)
-        return partition_of(answer["Item"]) if "Item" in answer else None
+        """See `CoordinationStore.get`; reads consistently."""
+        response = self._call("get_item", Key=key_of(source_identifier, partition_key), ConsistentRead=True)
+        return partition_of(response["Item"]) if "Item" in response else None
 
     def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
-        """See `CoordinationStore.get_many`; a hundred keys a call, read consistently."""
+        """See `CoordinationStore.get_many`; reads a hundred keys per call, consistently."""
         found = map(partition_of, self._batch_get(source_identifier, partition_keys))
         return {partition.partition_key: partition for partition in found}
 
-    def known(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
-        """See `CoordinationStore.known`; a hundred keys a call, read consistently."""
+    def existing_keys(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
+        """See `CoordinationStore.existing_keys`; reads a hundred keys per call, consistently."""
         key = TABLE_KEY[1]
         return {item[key]["S"] for item in self._batch_get(source_identifier, partition_keys, attribute=key)}
 
     def acquire(self, request: Acquisition) -> list[Partition]:
-        """See `CoordinationStore.acquire`; one conditional write for each partition.
+        """See `CoordinationStore.acquire`; uses one conditional write per partition.
 
-        While nobody else is met in the queue it is taken from its front; after a refused write, and for a while from
-        then on, from a random place.
+        While no other worker is met in the queue, it is read from its front. After a refused write, and for some time
+        from then on, it is read from a random position.
 
-        A queue in which nothing was due two seconds ago is asked after the others, and only if they have too little.
+        A queue in which nothing was due a few seconds ago is queried after the others, and only if they do not suffice.
         """
         taken: list[Partition] = []
-        self._spread.begin()
+        self._queue_start.begin()
         in_order = acquisition_order(request)
         in_order.sort(key=lambda queue: self._quiet.is_quiet(request.source_identifier, *queue))
         try:
             for status, latest in in_order:
-                self._take(request, status, latest, taken)
+                self._acquire_from_queue(request, status, latest, taken)
                 if len(taken) >= request.limit:
                     break
         except StoreUnavailableError as error:
@@ -214,20 +219,20 @@ class DynamoDbStore:
         new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
-        """See `CoordinationStore.transact`; a lone update costs half of what it would in a transaction.
+        """See `CoordinationStore.transact`; a single update is written without a transaction, at half the cost.
 
-        :raises ConfigurationError: if it would need more than 100 items, which DynamoDB does not take.
+        :raises ConfigurationError: if it needs more than 100 items, which is DynamoDB's limit.
         """
-        # An item may be part of a transaction once only.
+        # An item may occur in a transaction only once.
         conditional: dict[tuple[str, str], Partition] = {}
         for partition in (*update, *unchanged):
-            if conditional.setdefault(_place(partition), partition).version != partition.version:
+            if conditional.setdefault(_item_key(partition), partition).version != partition.version:
                 raise version_refused(partition)
-        updated = {_place(p) for p in update}
+        updated = {_item_key(p) for p in update}
         if len(updated) < len(update):
             raise version_refused(update[-1])
-        checks = [p for place, p in conditional.items() if place not in updated]
-        creates = {_place(p): p for p in reversed(create) if _place(p) not in conditional}
+        checks = [p for key, p in conditional.items() if key not in updated]
+        creates = {_item_key(p): p for p in reversed(create) if _item_key(p) not in conditional}
         self._write(list(update), list(reversed(creates.values())), list(new), checks)
         return [p.written() for p in update]
 
@@ -236,9 +241,9 @@ class DynamoDbStore:
         try:
             self._call("delete_item", **at_version(partition))
         except RefusedError as refused:
-            if not (refused.unsure and refused.stored[0] is None):  # gone by an earlier try whose answer was lost
+            if not (refused.unsure and refused.stored[0] is None):  # deleted by an earlier try whose response was lost
                 raise version_refused(partition) from None
-        self._known.forget(*_place(partition))
+        self._known.forget(*_item_key(partition))
 
     def query(
         self,
@@ -249,22 +254,22 @@ class DynamoDbStore:
         after: Partition | None = None,
         limit: int = 500,
     ) -> list[Partition]:
-        """See `CoordinationStore.query`; from the index, so a change of the last instant may be missing.
+        """See `CoordinationStore.query`; reads the index, so the latest changes may be missing.
 
-        All partitions of one and the same priority are read to put them in the order of their keys. Instants that Java
-        wrote are in order but for those of one second.
+        All partitions of one priority are read, to sort them by key. Instants that Java wrote are in order except for
+        those of the same second.
         """
         last = None if after is None else (self._stored_priority(after), after.partition_key)
         lowest = max(format_instant(since)[:-1] if since is not None else "", last[0] if last else "")
         found: list[tuple[tuple[str, str], Partition]] = []
         for page in self._call.pages("query", **queue_query(source_identifier, status, lowest=lowest), Limit=limit + 1):
             for item in page["Items"]:
-                place = (item["partitionPriority"]["S"], item["sourcePartitionKey"]["S"])
-                if last is not None and place <= last:
+                position = (item["partitionPriority"]["S"], item["sourcePartitionKey"]["S"])
+                if last is not None and position <= last:
                     continue
                 partition = partition_of(item)
                 if since is None or partition.priority >= since:
-                    found.append((place, partition))
+                    found.append((position, partition))
             if len(found) > limit and found[-1][0][0] != found[limit - 1][0][0]:
                 break
         found.sort(key=lambda each: each[0])
@@ -281,38 +286,38 @@ class DynamoDbStore:
         limit: int = 100,
         examine: int = EXAMINED_PER_PAGE,
     ) -> BrowsePage:
-        """See `CoordinationStore.browse`; of the table or the index, as many calls as there is time for."""
+        """See `CoordinationStore.browse`; reads the table or the index, with as many calls as the time permits."""
         wanted.check(order, after)
-        asked = browse_query(source_identifier, wanted, order)
+        query = browse_query(source_identifier, wanted, order)
         if after is not None:
             status = next(iter(wanted.statuses)) if order is SortOrder.PRIORITY else None
-            asked["ExclusiveStartKey"] = place_key(source_identifier, status, after)
+            query["ExclusiveStartKey"] = position_key(source_identifier, status, after)
         most = min(limit, examine)
-        at_once = most + 1 if wanted.includes_all(order) else min(examine, BROWSED_AT_ONCE)
-        over = time.monotonic() + BROWSED_SECONDS
+        at_once = most + 1 if wanted.includes_all(order) else min(examine, BROWSE_PAGE_ITEMS)
+        over = time.monotonic() + BROWSE_SECONDS
         found: list[tuple[BrowsePosition, Partition]] = []
         examined = 0
         units = 0.0
-        asked |= {"Limit": at_once, "ScanIndexForward": not descending, "ReturnConsumedCapacity": "TOTAL"}
-        for page in self._call.pages("query", **asked):
+        query |= {"Limit": at_once, "ScanIndexForward": not descending, "ReturnConsumedCapacity": "TOTAL"}
+        for page in self._call.pages("query", **query):
             examined += page["ScannedCount"]
             units += page.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0)
             for item in page["Items"]:
                 partition = _readable(item)
                 if partition is not None and wanted.matches(partition):
-                    found.append((stored_place(item, order), partition))
+                    found.append((stored_position(item, order), partition))
             if len(found) > most:
                 return BrowsePage(partitions=[p for _, p in found[:most]], next=found[most - 1][0])
             end = page.get("LastEvaluatedKey")
-            is_enough = examined >= examine or units >= BROWSED_UNITS or time.monotonic() > over
+            is_enough = examined >= examine or units >= BROWSE_READ_UNITS or time.monotonic() > over
             if end is not None and is_enough:
-                return BrowsePage(partitions=[p for _, p in found], next=stored_place(end, order))
+                return BrowsePage(partitions=[p for _, p in found], next=stored_position(end, order))
         return BrowsePage(partitions=[p for _, p in found], next=None)
 
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
     ) -> dict[PartitionStatus, int]:
-        """See `CoordinationStore.count_by_status`; reads the index entries of these statuses, so ask for few."""
+        """See `CoordinationStore.count_by_status`; reads the index entries of these statuses, so request few."""
         return {
             status: sum(
                 page["Count"]
@@ -327,48 +332,50 @@ class DynamoDbStore:
         pages = self._call.pages("scan", ProjectionExpression="#source", ExpressionAttributeNames=names)
         return sorted({item[TABLE_KEY[0]]["S"] for page in pages for item in page["Items"]})
 
-    # Acquiring
+    # Acquisition
 
-    def _take(self, request: Acquisition, status: PartitionStatus, latest: datetime, taken: list[Partition]) -> None:
-        """Lease what is due in one status, page by page, until there is enough.
+    def _acquire_from_queue(
+        self, request: Acquisition, status: PartitionStatus, latest: datetime, taken: list[Partition]
+    ) -> None:
+        """Lease due partitions of one status, page by page, until there are enough.
 
-        Where another worker is met for the first time the queue is read anew, in larger pages: they differ less often
-        about where to begin.
+        When another worker is met for the first time, the queue is read again in larger pages, so that the workers
+        rarely start at the same position.
 
-        An instant that Java wrote with fewer digits sorts behind ours of the same second, or millisecond, and is seen
-        by so much later.
+        An instant that Java wrote with fewer digits sorts after ours of the same second or millisecond, and is found
+        later by that difference.
         """
-        was_alone = self._spread.is_alone
-        page_items = self._spread.page_items(request.limit - len(taken))
+        was_alone = self._queue_start.is_alone
+        page_items = self._queue_start.page_items(request.limit - len(taken))
         due = queue_query(request.source_identifier, status, highest=format_instant(latest))
         found = False
         for page in self._call.pages("query", **due, Limit=page_items):
             found = found or bool(page["Items"])
             partitions = [p for p in map(_readable, page["Items"]) if p is not None]
             candidates = [p for p in partitions if _is_due(p, latest) and not self._known.outdated(p)]
-            if not self._take_from(candidates, request, taken):
+            if not self._acquire_from_page(candidates, request, taken):
                 break
         if not found:
             self._quiet.note(request.source_identifier, status, latest)
-        if was_alone and not self._spread.is_alone and len(taken) < request.limit:
-            self._take(request, status, latest, taken)
+        if was_alone and not self._queue_start.is_alone and len(taken) < request.limit:
+            self._acquire_from_queue(request, status, latest, taken)
 
-    def _take_from(self, candidates: list[Partition], request: Acquisition, taken: list[Partition]) -> bool:
-        """Lease what is wanted of one page; tell whether to go on to the next."""
-        was_alone = self._spread.is_alone
-        place = self._spread.start(len(candidates))
+    def _acquire_from_page(self, candidates: list[Partition], request: Acquisition, taken: list[Partition]) -> bool:
+        """Lease partitions of one page; return whether to continue with the next page."""
+        was_alone = self._queue_start.is_alone
+        index = self._queue_start.start(len(candidates))
         refusals = 0
         while candidates and len(taken) < request.limit:
-            acquired = self._acquire(candidates.pop(place % len(candidates)), request)
+            acquired = self._acquire(candidates.pop(index % len(candidates)), request)
             if acquired is not None:
                 taken.append(acquired)
                 refusals = 0
                 continue
-            self._spread.met_another()
-            place = self._spread.start(len(candidates))
+            self._queue_start.met_another()
+            index = self._queue_start.start(len(candidates))
             refusals += 1
             if was_alone or (taken and refusals == REFUSALS_IN_A_ROW):
-                return False  # others are at this page: what is left of it is better read anew
+                return False  # others work on this page, so it is better to read the rest again
         return len(taken) < request.limit
 
     def _acquire(self, candidate: Partition, request: Acquisition) -> Partition | None:
@@ -385,14 +392,14 @@ class DynamoDbStore:
                 log.debug("partition %r was taken by another worker", candidate.partition_key)
                 self._known.note(candidate, _version(found))
                 return None
-            stored = found  # by an earlier try whose answer was lost
+            stored = found  # written by an earlier try whose response was lost
         self._known.note(candidate, intended.version)
         return replace(partition_of(stored), change=intended.change)
 
-    # Writing
+    # Writes
 
     def _put_absent(self, item: Mapping[str, Value]) -> str | None:
-        """Write an item whose key is absent; return its key if it was."""
+        """Write an item if it does not exist; return its key if it was written."""
         try:
             self._call("put_item", Item=item, **only_if_absent())
         except RefusedError as refused:
@@ -405,35 +412,35 @@ class DynamoDbStore:
     def _write(
         self, updates: list[Partition], creates: list[Partition], new: list[Partition], checks: list[Partition]
     ) -> None:
-        """Do all of it or nothing, passing over what is to be created and exists."""
+        """Write everything or nothing, except items to create that exist already."""
         values = [attributes(p.written(), self._ttl_seconds) for p in updates]
         items = [new_item(p, self._ttl_seconds) for p in creates]
         must_be_new = [new_item(p, self._ttl_seconds) for p in new]
         while True:
             try:
-                self._try_to_write(updates, values, [*must_be_new, *items], checks)
+                self._write_once(updates, values, [*must_be_new, *items], checks)
                 break
             except RefusedError as refused:
                 if refused.unsure and updates and _all_stored(refused, values):
-                    break  # by an earlier try whose answer was lost
+                    break  # written by an earlier try whose response was lost
                 conditional = [*updates, *new, *([None] * len(items)), *checks]
                 before = len(updates) + len(new)
-                for place in sorted(refused.stored):
-                    if (changed := conditional[place]) is not None:
-                        is_new = len(updates) <= place < before
+                for index in sorted(refused.stored):
+                    if (changed := conditional[index]) is not None:
+                        is_new = len(updates) <= index < before
                         raise (creation_refused if is_new else version_refused)(changed) from None
                 items = [item for n, item in enumerate(items) if n + before not in refused.stored]
         for partition in updates:
             self._known.note(partition, partition.version + 1)
 
-    def _try_to_write(
+    def _write_once(
         self,
         updates: list[Partition],
         values: list[dict[str, Value | None]],
         items: list[dict[str, Value]],
         checks: list[Partition],
     ) -> None:
-        """Write all of it, alone or in a transaction, or raise `RefusedError`."""
+        """Write everything, as a single request or in a transaction, or raise `RefusedError`."""
         if len(updates) + len(items) + len(checks) > 1 or checks:
             self._transact(updates, values, items, checks)
         elif updates:
@@ -455,16 +462,16 @@ class DynamoDbStore:
         ]
         if len(actions) > TRANSACTION_ITEMS:
             raise ConfigurationError(
-                f"store {self._call.name}: a transaction of {len(actions)} partitions; DynamoDB takes "
-                f"{TRANSACTION_ITEMS}: keep the partitions in an SQL store"
+                f"store {self._call.name}: a transaction has {len(actions)} partitions; the limit of DynamoDB is "
+                f"{TRANSACTION_ITEMS}. Keep the partitions in an SQL store"
             )
         for action in actions:
             for request in action.values():
                 request["TableName"] = self._table
-        # The token makes a repeated call a question about the first one, for ten minutes.
+        # With the token, a repeated call only returns the result of the first one, for ten minutes.
         self._call("transact_write_items", TransactItems=actions, ClientRequestToken=uuid.uuid4().hex)
 
-    # Reading
+    # Reads
 
     def _batch_get(
         self, source_identifier: str, partition_keys: Sequence[str], attribute: str | None = None
@@ -475,26 +482,26 @@ class DynamoDbStore:
             yield from self._call.batch_get(wanted, attribute)
 
     def _stored_priority(self, partition: Partition) -> str:
-        """Return a partition's priority as its item has it, in which whoever wrote it chose the number of digits."""
-        answer = self._call(
+        """Return a partition's priority as stored, because the number of its digits depends on the writer."""
+        response = self._call(
             "get_item",
             Key=key_of(partition.source_identifier, partition.partition_key),
             ProjectionExpression="partitionPriority, sourceIdentifier, sourcePartitionKey",
         )
-        item = answer.get("Item")
+        item = response.get("Item")
         if item is not None and "partitionPriority" in item and partition_of(item).priority == partition.priority:
             return str(item["partitionPriority"]["S"])
         return format_instant(partition.priority)
 
 
-def _place(partition: Partition) -> tuple[str, str]:
+def _item_key(partition: Partition) -> tuple[str, str]:
     return (partition.source_identifier, partition.partition_key)
 
 
 def _all_stored(refused: RefusedError, values: list[dict[str, Value | None]]) -> bool:
-    """Tell whether every update that was refused is stored as it was meant."""
-    places = range(len(values))
-    return all((stored := refused.stored.get(place)) is not None and holds(stored, values[place]) for place in places)
+    """Return whether every refused update is stored as intended."""
+    indexes = range(len(values))
+    return all((stored := refused.stored.get(n)) is not None and holds(stored, values[n]) for n in indexes)
 
 
 def _version(item: Item | None) -> int:
@@ -505,11 +512,11 @@ def _readable(item: Item) -> Partition | None:
     try:
         return partition_of(item)
     except ConfigurationError as error:
-        log.error("%s; it is passed over", error)
+        log.error("%s; it is skipped", error)
         return None
 
 
 def _is_due(partition: Partition, latest: datetime) -> bool:
-    """Tell by its own instants, which Data Prepper may have written to another effect than its priority."""
+    """Return whether it is due by its own instants, because Data Prepper may have written another priority."""
     due = {PartitionStatus.ASSIGNED: partition.ownership_timeout, PartitionStatus.CLOSED: partition.reopen_at}
     return (due.get(partition.status) or partition.priority) <= latest

@@ -1,4 +1,4 @@
-"""The table and its index: created, waited for, and compared with what Data Prepper's source coordination has."""
+"""The table and its index: how they are created, awaited, and compared with those of Data Prepper."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ WAITED_FOR = (*USABLE, "CREATING")
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """What the table should be.
+    """How to create or check the table.
 
     :param skip_creation: only check it, create and change nothing.
-    :param capacity: provisioned read and write units, of the table and of the index each; None for on-demand. Counts
-        when the table is created, and never changes one that exists.
-    :param wait_seconds: how long a table that is being created is waited for.
+    :param capacity: provisioned read and write units of the table, and the same for the index; None for on-demand. Used
+        only when the table is created; an existing table is not changed.
+    :param wait_seconds: how long to wait for a table that is being created.
     """
 
     skip_creation: bool = False
@@ -36,19 +36,21 @@ class TableOptions:
     wait_seconds: float = 300.0
 
 
-def make_ready(call: DynamoDbCalls, options: TableOptions, *, expire: bool) -> None:
-    """Create the table if it is absent, wait for it, check its keys, and let items expire if they are to.
+def ensure_table(call: DynamoDbCalls, options: TableOptions, *, expire: bool) -> None:
+    """Create the table if it does not exist, wait for it, check its keys, and enable TTL if items expire.
 
-    :param expire: whether items are to expire.
-    :raises ConfigurationError: if it is another table than we need, or is not to be created and absent.
-    :raises StoreUnavailableError: if it does not become active in time, or DynamoDB does not answer.
+    :param call: makes calls to the table.
+    :param options: how to create or check the table.
+    :param expire: whether items expire.
+    :raises ConfigurationError: if the table has another format, or does not exist and must not be created.
+    :raises StoreUnavailableError: if it does not become active in time, or DynamoDB is unavailable.
     """
     table = _describe(call)
     if table is None:
         if options.skip_creation:
             raise ConfigurationError(
                 f"store {call.name}: the table does not exist and 'skip_table_creation' is set; "
-                "create it as docs/dynamodb.md says, or check 'table', 'region' and the account"
+                "create it as described in docs/dynamodb.md, or check 'table', 'region' and the account"
             )
         _create(call, options.capacity)
     _check(call, _wait(call, options.wait_seconds, table))
@@ -65,9 +67,9 @@ def _describe(call: DynamoDbCalls) -> Mapping[str, Any] | None:
 
 
 def creation(capacity: tuple[int, int] | None) -> dict[str, Any]:
-    """Return what a call of CreateTable says, beside the table's name.
+    """Return the parameters of a CreateTable call, except the table's name.
 
-    :param capacity: provisioned read and write units, of the table and of the index each; None for on-demand.
+    :param capacity: provisioned read and write units of the table, and the same for the index; None for on-demand.
     """
     throughput: dict[str, Any] = {}
     if capacity is not None:
@@ -89,18 +91,18 @@ def creation(capacity: tuple[int, int] | None) -> dict[str, Any]:
     }
 
 
-def found(call: DynamoDbCalls) -> tuple[bool, datetime | None]:
-    """Return whether the table is there and as it has to be, and the time by DynamoDB's clock, in whole seconds.
+def inspect_table(call: DynamoDbCalls) -> tuple[bool, datetime | None]:
+    """Return whether the table exists, and the time of DynamoDB's clock in whole seconds.
 
-    :raises ConfigurationError: if it is another table than we need.
-    :raises StoreUnavailableError: if DynamoDB does not answer.
+    :raises ConfigurationError: if the table has another format.
+    :raises StoreUnavailableError: if DynamoDB is unavailable.
     """
     try:
-        answer = call("describe_table", expect=("ResourceNotFoundException",))
+        response = call("describe_table", expect=("ResourceNotFoundException",))
     except RejectedError as rejected:
         return False, response_time(getattr(rejected.__cause__, "response", {}))
-    _check(call, answer["Table"])
-    return True, response_time(answer)
+    _check(call, response["Table"])
+    return True, response_time(response)
 
 
 def _create(call: DynamoDbCalls, capacity: tuple[int, int] | None) -> None:
@@ -112,7 +114,7 @@ def _create(call: DynamoDbCalls, capacity: tuple[int, int] | None) -> None:
 
 
 def _wait(call: DynamoDbCalls, wait_seconds: float, table: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the table once it and its index can be used."""
+    """Return the table when it and its index can be used."""
     started = time.monotonic()
     while True:
         table = table or _describe(call)
@@ -120,21 +122,21 @@ def _wait(call: DynamoDbCalls, wait_seconds: float, table: Mapping[str, Any] | N
         if table is not None and state is None:
             return table
         if table is not None and table["TableStatus"] not in WAITED_FOR:
-            raise StoreUnavailableError(f"store {call.name} cannot be used: {state}; look at it in AWS")
+            raise StoreUnavailableError(f"store {call.name} cannot be used: {state}; check it in AWS")
         waited = time.monotonic() - started
         if waited >= wait_seconds:
             raise StoreUnavailableError(
-                f"store {call.name} cannot be used: after {waited:.0f} s of waiting, {state}; look at it in AWS"
+                f"store {call.name} cannot be used: after {waited:.0f} s of waiting, {state}; check it in AWS"
             )
-        log.info("store %s: waiting since %.0f s, %s", call.name, waited, state)
+        log.info("store %s: waiting for %.0f s, %s", call.name, waited, state)
         time.sleep(min(POLL_SECONDS, wait_seconds - waited))
         table = None
 
 
 def _pending(table: Mapping[str, Any] | None) -> str | None:
-    """Say what is not ready yet; None if all is."""
+    """Return what is not ready yet; None if everything is."""
     if table is None:
-        return "the table is not there yet"
+        return "the table does not exist yet"
     if table["TableStatus"] not in USABLE:
         return f"the table is {table['TableStatus']}"
     status = {index["IndexName"]: index.get("IndexStatus") for index in table.get("GlobalSecondaryIndexes", [])}
@@ -142,18 +144,18 @@ def _pending(table: Mapping[str, Any] | None) -> str | None:
 
 
 def _check(call: DynamoDbCalls, table: Mapping[str, Any]) -> None:
-    """Check that the table and its index have the keys we need."""
+    """Check that the table and its index have the required keys."""
     types = {each["AttributeName"]: each["AttributeType"] for each in table["AttributeDefinitions"]}
     if _keys(table["KeySchema"], types) != _wanted(TABLE_KEY):
         raise ConfigurationError(
             f"store {call.name}: the table has the key {_keys(table['KeySchema'], types)} and must have "
-            f"{_wanted(TABLE_KEY)}; name another table in 'table'"
+            f"{_wanted(TABLE_KEY)}; give another table in 'table'"
         )
     indexes = {index["IndexName"]: index for index in table.get("GlobalSecondaryIndexes", [])}
     if INDEX not in indexes:
         raise ConfigurationError(
             f"store {call.name}: the table has no index {INDEX!r}, only {sorted(indexes)}; create it with the key "
-            f"{_wanted(INDEX_KEY)} and all attributes, or name another table in 'table'"
+            f"{_wanted(INDEX_KEY)} and all attributes, or give another table in 'table'"
         )
     index = indexes[INDEX]
     found = f"{_keys(index['KeySchema'], types)}, projection {index['Projection'].get('ProjectionType')}"
@@ -161,7 +163,7 @@ def _check(call: DynamoDbCalls, table: Mapping[str, Any]) -> None:
     if found != wanted:
         raise ConfigurationError(
             f"store {call.name}: the index {INDEX!r} has the key {found} and must have {wanted}; "
-            "create it anew, or name another table in 'table'"
+            "create it again, or give another table in 'table'"
         )
 
 
@@ -173,9 +175,9 @@ def _enable_ttl(call: DynamoDbCalls) -> None:
         call("update_time_to_live", expect=("ValidationException",), TimeToLiveSpecification=specification)
         log.info("store %s: items expire by their %s", call.name, TTL_ATTRIBUTE)
     except RejectedError as rejected:
-        if not _ttl_is_on(call):  # another process may have enabled it in this moment
+        if not _ttl_is_on(call):  # another process may have enabled it at this moment
             raise ConfigurationError(
-                f"store {call.name}: TTL cannot be enabled: {rejected.said}; try again in an hour, or remove 'ttl'"
+                f"store {call.name}: TTL cannot be enabled: {rejected.message}; try again in an hour, or remove 'ttl'"
             ) from None
 
 
@@ -194,7 +196,7 @@ def _ttl_is_on(call: DynamoDbCalls) -> bool:
     if description.get("AttributeName") != TTL_ATTRIBUTE:
         raise ConfigurationError(
             f"store {call.name}: the table's TTL attribute is {description.get('AttributeName')!r} and must be "
-            f"{TTL_ATTRIBUTE!r}; disable TTL and enable it anew, or remove 'ttl'"
+            f"{TTL_ATTRIBUTE!r}; disable TTL and enable it again, or remove 'ttl'"
         )
     return True
 

@@ -1,1 +1,1 @@
-"""The package's own kinds of stores, one module each: `STORE_KINDS` finds them by their names."""
+"""The package's own kinds of stores, one module each. `STORE_KINDS` finds them by name."""

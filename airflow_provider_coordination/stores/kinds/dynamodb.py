@@ -18,14 +18,14 @@ CAPACITIES = ("provisioned_read_capacity_units", "provisioned_write_capacity_uni
 
 @dataclass(frozen=True, kw_only=True)
 class DynamoDbSettings:
-    """Which table, and how to reach it.
+    """The table, and how to reach it.
 
-    :param table: the table's name; created if absent.
-    :param aws: where it is and who asks; `max_attempts` does not count.
+    :param table: the name of the table, which is created if it does not exist.
+    :param aws: the location of DynamoDB and the credentials; `max_attempts` is ignored.
     :param skip_table_creation: only check the table, and create and change nothing.
     :param ttl_seconds: how long completed partitions are kept; None for ever.
-    :param read_capacity_units: with `write_capacity_units`, what a table that is created provides, and its index as
-        much; on-demand without.
+    :param read_capacity_units: with `write_capacity_units`, the provisioned capacity of a new table, and of its index;
+        without, the table is on-demand.
     :param write_capacity_units: see `read_capacity_units`.
     """
 
@@ -93,11 +93,11 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
         unknown = [name for name in query if name not in URL_FIELDS]
         if unknown or parts.path.strip("/") or not url.startswith("dynamodb://"):
             raise ConfigurationError(
-                f"store URL {url!r} is not usable: give dynamodb://<table>, with any of "
-                f"{', '.join(URL_FIELDS)} as query, for example dynamodb://coordination_partition?region=eu-west-1"
+                f"store URL {url!r} is not usable: give dynamodb://<table>, optionally with a query of "
+                f"{', '.join(URL_FIELDS)}, for example dynamodb://coordination_partition?region=eu-west-1"
             )
         if table and parts.netloc and table != parts.netloc:
-            raise ConfigurationError(f"store URL {url!r} names another table than {table!r}; give one of the two")
+            raise ConfigurationError(f"store URL {url!r} contains another table than {table!r}; give only one of them")
         aws = AwsSettings(**{field: value or None for field, value in query.items()})  # type: ignore[arg-type]
         return DynamoDbSettings(aws=aws, table=parts.netloc or table or DEFAULT_TABLE)
 
@@ -105,10 +105,10 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
         """See `StoreKind.from_connection`."""
         if connection.login or connection.password:
             raise ConfigurationError(
-                f"{connection.name}: DynamoDB has no login; leave login and password empty, and name a connection with "
+                f"{connection.name}: DynamoDB has no login; leave login and password empty, and give a connection with "
                 "keys in 'aws_conn_id'"
             )
-        read, write = (connection.whole(name) for name in CAPACITIES)
+        read, write = (connection.integer(name) for name in CAPACITIES)
         if (read is None) != (write is None):
             missing, present = CAPACITIES if read is None else reversed(CAPACITIES)
             raise ConfigurationError(
@@ -117,8 +117,8 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
         return DynamoDbSettings(
             table=connection.text("table") or DEFAULT_TABLE,
             aws=_aws(connection),
-            skip_table_creation=connection.yes_or_no("skip_table_creation"),
-            ttl_seconds=connection.whole("ttl"),
+            skip_table_creation=connection.boolean("skip_table_creation"),
+            ttl_seconds=connection.integer("ttl"),
             read_capacity_units=read,
             write_capacity_units=write,
         )

@@ -1,4 +1,4 @@
-"""Stores in the memory of one process, for tests."""
+"""The kind of store in the memory of one process, for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_provider_coordination.stores.kind import StoreKind
 
 @dataclass(frozen=True)
 class InMemorySettings:
-    """There is nothing to say."""
+    """No settings."""
 
 
 class InMemoryKind(StoreKind[InMemorySettings]):

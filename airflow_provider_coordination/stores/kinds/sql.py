@@ -15,11 +15,11 @@ from airflow_provider_coordination.stores.kind import DEFAULT_TABLE, StoreKind
 
 @dataclass(frozen=True, kw_only=True)
 class SqlSettings:
-    """Which table, and how to reach it.
+    """The table, and how to reach it.
 
     :param url: an SQLAlchemy URL such as `sqlite:////var/lib/coordination.db` or
         `postgresql://user:password@host/database`; never shown in logs.
-    :param table: the table's name; created if absent.
+    :param table: the name of the table, which is created if it does not exist.
     """
 
     url: str | None = field(default=None, repr=False)
@@ -46,7 +46,7 @@ class SqlKind(StoreKind[SqlSettings]):
             )
 
     def check_exists(self, settings: SqlSettings) -> None:
-        """Check that the file of an SQLite store is there; see `StoreKind.check_exists`."""
+        """Check that the file of an SQLite store exists; see `StoreKind.check_exists`."""
         import sqlalchemy as sa
 
         from airflow_provider_coordination.stores.sqlite_file import sqlite_path
@@ -57,15 +57,15 @@ class SqlKind(StoreKind[SqlSettings]):
                 path = sqlite_path(url)
                 if not path.exists():
                     raise ConfigurationError(
-                        f"store file {str(path)!r} does not exist; check its path, or make it with init-store"
+                        f"store file {str(path)!r} does not exist; check its path, or create it with init-store"
                     )
 
     def from_url(self, url: str, table: str | None) -> SqlSettings:
-        """See `StoreKind.from_url`; the scheme is that of a database."""
+        """See `StoreKind.from_url`; the URL's scheme is a database's."""
         return SqlSettings(url=url, table=table or DEFAULT_TABLE)
 
     def from_connection(self, connection: ConnectionFields) -> SqlSettings:
-        """Return the settings that a connection says, its login and password in the URL; those win over the URL's own.
+        """Return the settings in a connection; its login and password override those in the URL.
 
         See `StoreKind.from_connection`.
         """
@@ -81,10 +81,10 @@ class SqlKind(StoreKind[SqlSettings]):
             url = sa.make_url(settings.url)
             if url.password:
                 spelled = re.search(r"://[^:/@]*:(.*)@", url.render_as_string(hide_password=False))
-                given = re.search(r"://[^:/@]*:(.*)@", settings.url)
-                for secret in (str(url.password), *(match[1] for match in (spelled, given) if match)):
+                original = re.search(r"://[^:/@]*:(.*)@", settings.url)
+                for secret in (str(url.password), *(match[1] for match in (spelled, original) if match)):
                     yield secret
-                    # An @ that is not spelled %40 makes drivers take the rest of a password for the host.
+                    # An @ that is not encoded as %40 makes drivers take the rest of a password for the host.
                     yield from secret.split("@")
             for name, values in url.query.items():
                 if "password" in name.lower():
@@ -101,10 +101,10 @@ def _with_login(connection: ConnectionFields) -> str | None:
         return None
     try:
         parsed = sa.make_url(url)
-    except (sa.exc.ArgumentError, ValueError):  # the latter of a port that is no number
+    except (sa.exc.ArgumentError, ValueError):  # ValueError: the port is not a number
         raise ConfigurationError(
             f"{connection.name}: field 'url' is not an SQLAlchemy URL; "
-            "give for example sqlite:////var/lib/coordination.db or postgresql://host/database"
+            "give, for example, sqlite:////var/lib/coordination.db or postgresql://host/database"
         ) from None
     is_sqlite = parsed.get_backend_name() == "sqlite"
     if is_sqlite:

@@ -180,7 +180,7 @@ def test_after_meeting_another_a_worker_begins_anywhere_for_a_while(
     make_store: MakeStore, store: DynamoDbStore, other: DynamoDbStore
 ) -> None:
     available(store, PartitionStatus.UNASSIGNED, 60)
-    mine = make_store(chance=random.Random(7))
+    mine = make_store(randomness=random.Random(7))
     wire = AwsWire(mine.client)
     wire.before("UpdateItem", lambda: other.acquire(acquisition(1, owner="other")))
     mine.acquire(acquisition(1))

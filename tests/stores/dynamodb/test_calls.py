@@ -179,7 +179,7 @@ def test_one_partition_cannot_be_updated_twice_in_one_transaction(store: DynamoD
 
 
 def test_a_transaction_that_is_too_large_is_told_and_nothing_written(store: DynamoDbStore, mine: Partition) -> None:
-    with pytest.raises(ConfigurationError, match="a transaction of 101 partitions; DynamoDB takes 100"):
+    with pytest.raises(ConfigurationError, match="a transaction has 101 partitions; the limit of DynamoDB is 100"):
         store.transact(update=[mine.completed(NOW)], create=[a_partition(f"c{n}") for n in range(100)])
     assert store.get(SOURCE, "a") == mine
     store.transact(update=[mine.completed(NOW)], create=[a_partition(f"c{n}") for n in range(99)])
@@ -310,7 +310,7 @@ def left_unprocessed(dynamodb_table: str, *keys: str) -> dict[str, Any]:
 
 def test_keys_are_looked_up_a_hundred_at_a_time(store: DynamoDbStore, wire: AwsWire) -> None:
     store.create([a_partition("p001")])
-    assert store.known(SOURCE, [f"p{n:03}" for n in range(250)] * 2) == {"p001"}
+    assert store.existing_keys(SOURCE, [f"p{n:03}" for n in range(250)] * 2) == {"p001"}
     assert wire.counts["BatchGetItem"] == 3
 
 
@@ -319,7 +319,7 @@ def test_keys_that_are_left_unprocessed_are_asked_for_again(
 ) -> None:
     store.create([a_partition("a"), a_partition("b")])
     wire.answer("BatchGetItem", left_unprocessed(dynamodb_table, "a", "b"), times=2)
-    assert store.known(SOURCE, ["a", "b", "c"]) == {"a", "b"}
+    assert store.existing_keys(SOURCE, ["a", "b", "c"]) == {"a", "b"}
     assert wire.counts["BatchGetItem"] == 3
 
 
@@ -328,14 +328,16 @@ def test_keys_that_stay_unprocessed_are_a_clear_error(make_store: MakeStore, dyn
     hurried.initialize()
     AwsWire(hurried.client).answer("BatchGetItem", left_unprocessed(dynamodb_table, "a"), times=1000)
     with pytest.raises(StoreUnavailableError, match="1 keys were left unprocessed; raise the capacity"):
-        hurried.known(SOURCE, ["a"])
+        hurried.existing_keys(SOURCE, ["a"])
 
 
-@pytest.mark.parametrize("bounds", [{"BROWSED_SECONDS": -1.0}, {"BROWSED_UNITS": 0.5}], ids=["time", "units"])
+@pytest.mark.parametrize("bounds", [{"BROWSE_SECONDS": -1.0}, {"BROWSE_READ_UNITS": 0.5}], ids=["time", "units"])
 def test_a_look_begins_no_further_call_once_it_took_enough(
     store: DynamoDbStore, wire: AwsWire, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, float]
 ) -> None:
-    for name, bound in ({"BROWSED_AT_ONCE": 4, "BROWSED_SECONDS": 600.0, "BROWSED_UNITS": 1000.0} | bounds).items():
+    for name, bound in (
+        {"BROWSE_PAGE_ITEMS": 4, "BROWSE_SECONDS": 600.0, "BROWSE_READ_UNITS": 1000.0} | bounds
+    ).items():
         monkeypatch.setattr(dynamodb_store, name, bound)
     store.create([a_partition(f"p{n}") for n in range(10)])
     looks, place = [], None

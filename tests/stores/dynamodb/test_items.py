@@ -222,7 +222,7 @@ def test_an_item_that_cannot_be_read_is_told_by_its_key_and_stops_no_other(
 
     assert keys(store.acquire(acquisition())) == ["good"]
     assert "partition 'bad' of 'test|clicks|PARTITION': its item in DynamoDB cannot be read" in caplog.text
-    with pytest.raises(ConfigurationError, match=r"'bad'.*cannot be read.*mend it, or delete it"):
+    with pytest.raises(ConfigurationError, match=r"'bad'.*cannot be read.*fix it, or delete it"):
         store.get(SOURCE, "bad")
 
 

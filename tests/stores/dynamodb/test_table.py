@@ -87,7 +87,7 @@ def test_a_table_that_is_there_is_described_and_nothing_else(store: DynamoDbStor
         (
             {"key": ("sourceIdentifier",)},
             r"the table has the key sourceIdentifier \(HASH, S\) and must have sourceIdentifier \(HASH, S\), "
-            r"sourcePartitionKey \(RANGE, S\); name another table",
+            r"sourcePartitionKey \(RANGE, S\); give another table",
         ),
         ({"key": ("leaseKey",), "index": None}, r"the table has the key leaseKey \(HASH, S\) and must have"),
         ({"index": None}, r"the table has no index 'source-status', only \[\]; create it with the key source"),
@@ -149,8 +149,8 @@ def test_s32_a_table_that_another_process_is_creating_is_waited_for(
 
     assert wire.operations == ["DescribeTable", "CreateTable", *["DescribeTable"] * 4]
     assert "another process is creating the table" in caplog.text
-    for state in ("the table is not there yet", "the table is CREATING", "the index source-status is CREATING"):
-        assert f"waiting since 0 s, {state}" in caplog.text
+    for state in ("the table does not exist yet", "the table is CREATING", "the index source-status is CREATING"):
+        assert f"waiting for 0 s, {state}" in caplog.text
 
 
 def test_a_table_that_stays_in_creation_is_told_after_the_wait(
@@ -160,7 +160,7 @@ def test_a_table_that_stays_in_creation_is_told_after_the_wait(
     store = make_store(options=TableOptions(wait_seconds=0.05))
     AwsWire(store.client).answer("DescribeTable", {"Table": {"TableStatus": "CREATING"}}, times=1000)
 
-    with pytest.raises(StoreUnavailableError, match="after 0 s of waiting, the table is CREATING; look at it in AWS"):
+    with pytest.raises(StoreUnavailableError, match="after 0 s of waiting, the table is CREATING; check it in AWS"):
         store.initialize()
 
 
@@ -299,7 +299,7 @@ def test_missing_credentials_are_told_with_the_way_out(monkeypatch: pytest.Monke
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
 
-    with pytest.raises(ConfigurationError, match="name an AWS connection in 'aws_conn_id', or give credentials"):
+    with pytest.raises(ConfigurationError, match="give an AWS connection in 'aws_conn_id', or credentials"):
         DynamoDbStore(AwsSettings(region="eu-west-1"), table="leases").initialize()
 
 
