@@ -1,4 +1,4 @@
-"""What Airflow's provider registry is told: the connection type with its form, and where the classes are."""
+"""The description of this provider for Airflow: the connection type with its form, the options and the classes."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def get_provider_info() -> dict[str, Any]:
                 "class-name": "airflow_provider_coordination.decorators.partitions.partitions_task",
             },
         ],
-        # The plugin is an entry point of its own: Airflow does not look for plugins here unless it is told to, and then
-        # it would complain of finding it twice.
+        # The plugin has an entry point of its own. Airflow only searches plugins here if it is configured to, and would
+        # then report that it found the plugin twice.
         "connection-types": [
             {
                 "connection-type": "coordination",
@@ -93,8 +93,8 @@ def get_provider_info() -> dict[str, Any]:
                     "hidden-fields": ["host", "port", "schema"],
                     "relabeling": {"login": "Database login", "password": "Database password"},
                     "placeholders": {
-                        "login": "goes into the URL; leave empty for SQLite",
-                        "password": "goes into the URL; leave empty for SQLite",
+                        "login": "added to the URL; leave empty for SQLite",
+                        "password": "added to the URL; leave empty for SQLite",
                     },
                 },
                 "conn-fields": CONN_FIELDS,
@@ -104,29 +104,29 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-# `in_memory` is not offered: no two tasks would see the same partitions.
+# `in_memory` is left out: two tasks would not share its partitions.
 CONN_FIELDS: dict[str, dict[str, Any]] = {
     "store": {
         "label": "Store",
-        "description": "Where the partitions are kept: sql, dynamodb, or a kind that another distribution registers.",
+        "description": "The kind of store: sql, dynamodb, or a kind that another distribution registers.",
         "schema": {"type": "string", "examples": ["sql", "dynamodb"], "default": "sql"},
     },
     "url": {
         "label": "URL",
         "description": (
             "SQLAlchemy URL, such as sqlite:////var/lib/coordination.db or postgresql://host/database. "
-            "Every Airflow worker and Spark driver must reach it. Leave the password to the field below."
+            "Every Airflow worker and Spark driver must reach it. Put the password into the field below."
         ),
         "schema": {"type": ["string", "null"], "default": None},
     },
     "table": {
         "label": "Table",
-        "description": "Created if absent. Default: coordination_partition.",
+        "description": "The table of the partitions; created if absent. Default: coordination_partition.",
         "schema": {"type": ["string", "null"], "default": None},
     },
     "region": {
         "label": "AWS region",
-        "description": "Of the DynamoDB store, and of Kinesis where neither the task nor its AWS connection names one.",
+        "description": "The region of the DynamoDB store, and of Kinesis if nothing else names one.",
         "schema": {"type": ["string", "null"], "default": None},
     },
     "prefix": {
@@ -138,48 +138,48 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "label": "Ownership timeout (seconds)",
         "description": (
             "How long a lease runs without renewal; at least four safety margins. "
-            "Default: 60, or what [coordination] ownership_timeout says."
+            "Default: [coordination] ownership_timeout, which is 60."
         ),
         "schema": {"type": ["number", "null"], "default": None},
     },
     "safety_margin": {
         "label": "Safety margin (seconds)",
         "description": (
-            "By how much the clocks of the machines may differ. Default: 2, or what [coordination] safety_margin says."
+            "By how much the clocks of the machines may differ. Default: [coordination] safety_margin, which is 2."
         ),
         "schema": {"type": ["number", "null"], "default": None},
     },
     "max_attempts": {
-        "label": "Failures before a rest",
+        "label": "Failures before a wait",
         "description": (
-            "After so many failures in a row a partition rests, a minute at first and longer each time. "
-            "Default: 3, or what [coordination] max_attempts says."
+            "The number of failures in a row after which a partition waits before its next retry: a minute at first "
+            "and longer each time. Default: [coordination] max_attempts, which is 3."
         ),
         "schema": {"type": ["integer", "null"], "default": None, "minimum": 1},
     },
     "max_closed_count": {
-        "label": "Rests before parking",
+        "label": "Waits before parking",
         "description": (
-            "After so many rests in a row a failing partition is parked: only a person reopens it. "
-            "Default: 8, or what [coordination] max_closed_count says."
+            "The number of waits in a row after which a failing partition is parked: only a user reopens it. "
+            "Default: [coordination] max_closed_count, which is 8."
         ),
         "schema": {"type": ["integer", "null"], "default": None, "minimum": 0},
     },
     "history_days": {
         "label": "History (days)",
         "description": (
-            "How long it is kept who held which partition when, for the pages of the UI; 0 for no history. Default: 7."
+            "How long the history of leases is kept for the pages of the UI; 0 for no history. Default: 7."
         ),
         "schema": {"type": ["number", "null"], "default": None, "minimum": 0, "maximum": 365},
     },
     "aws_conn_id": {
         "label": "DynamoDB: AWS connection",
-        "description": "Whose keys, role, region and endpoint count. Without, the AWS SDK's default chain.",
+        "description": "Keys, role, region and endpoint. Default: the AWS default credential chain.",
         "schema": {"type": ["string", "null"], "default": None},
     },
     "endpoint_url": {
         "label": "DynamoDB: endpoint URL",
-        "description": "Another place to send the calls to, such as a VPC endpoint.",
+        "description": "The URL to send requests to instead of the default, such as a VPC endpoint.",
         "schema": {"type": ["string", "null"], "default": None},
     },
     "sts_role_arn": {
@@ -189,12 +189,12 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
     },
     "sts_external_id": {
         "label": "DynamoDB: external id",
-        "description": "What the role's trust policy asks for, if it does.",
+        "description": "The external id that the role's trust policy requires, if it does.",
         "schema": {"type": ["string", "null"], "default": None},
     },
     "skip_table_creation": {
         "label": "DynamoDB: skip table creation",
-        "description": "Only check the table, and create and change nothing.",
+        "description": "Only check the table; create and change nothing.",
         "schema": {"type": ["boolean", "null"], "default": None},
     },
     "ttl": {
@@ -204,12 +204,12 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
     },
     "provisioned_read_capacity_units": {
         "label": "DynamoDB: read capacity units",
-        "description": "Of a table that is created, and of its index; give both capacities. Default: on-demand.",
+        "description": "The capacity of a new table and of its index; set both capacities. Default: on-demand.",
         "schema": {"type": ["integer", "null"], "default": None},
     },
     "provisioned_write_capacity_units": {
         "label": "DynamoDB: write capacity units",
-        "description": "Of a table that is created, and of its index; give both capacities. Default: on-demand.",
+        "description": "The capacity of a new table and of its index; set both capacities. Default: on-demand.",
         "schema": {"type": ["integer", "null"], "default": None},
     },
 }
@@ -231,35 +231,35 @@ CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
         "float",
         "60",
         "120",
-        "How long a lease runs without renewal, in seconds, where the connection does not say. At least four times "
-        "safety_margin. A worker that dies unnoticed keeps its partitions from others for this long.",
+        "How long a lease runs without renewal, in seconds, unless the connection sets it. At least four times "
+        "safety_margin. If the death of a worker is not noticed, its partitions stay leased for this long.",
     ),
     "safety_margin": _option(
         "float",
         "2",
         "5",
-        "By how much the clocks of the machines may differ, in seconds, where the connection does not say.",
+        "By how much the clocks of the machines may differ, in seconds, unless the connection sets it.",
     ),
     "max_attempts": _option(
         "integer",
         "3",
         "5",
-        "After how many failures in a row a partition rests, a minute at first and twice as long each time, up to an "
-        "hour, where the connection does not say.",
+        "The number of failures in a row after which a partition waits before its next retry, unless the connection "
+        "sets it. The wait is a minute at first, and doubles each time, up to an hour.",
     ),
     "max_closed_count": _option(
         "integer",
         "8",
         "0",
-        "How often a failing partition rests before it is parked, where the connection does not say. A parked "
-        "partition is reopened by a person alone.",
+        "How many times a failing partition waits before it is parked, unless the connection sets it. Only a user "
+        "reopens a parked partition.",
     ),
     "watch_interval": _option(
         "float",
         "4",
         "30",
-        "How often, in seconds, the triggerer looks at a source that somebody waits for, at the least. A longer one "
-        "costs the store less, and notices things later.",
+        "The maximum time, in seconds, between two polls of a source that tasks wait for in the triggerer. A longer "
+        "interval makes fewer requests to the store, and notices changes later.",
     ),
     "http_api": _option(
         "boolean",
@@ -273,11 +273,11 @@ CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
         "False",
         "Whether Airflow's UI has the pages that show leases. They use the routes below /coordination.",
     ),
-    "viewers_may_look": _option(
+    "viewers_may_read": _option(
         "boolean",
         "False",
         "True",
-        "Whether those who may read the logs of all tasks, as Airflow's viewers may, see leases and supervisors. They "
-        "cannot act on them: that needs the right to edit the connection.",
+        "Whether users who may read the logs of all tasks, as Airflow's viewers may, see leases and supervisors. "
+        "Actions on them need the permission to edit the connection.",
     ),
 }

@@ -1,1 +1,1 @@
-"""Airflow task decorators: a function that checks or loads, and what its end means to the data."""
+"""Airflow task decorators: functions that acknowledge batches, or that supply partitions."""

@@ -1,6 +1,4 @@
-"""`@task.acknowledges`: a check or a load whose success acknowledges the batches it looked at, and whose failure
-rejects them.
-"""
+"""`@task.acknowledges`: a check or a load that acknowledges batches if it succeeds, and rejects them if it fails."""
 
 from __future__ import annotations
 
@@ -29,8 +27,8 @@ from airflow_provider_coordination.hooks.task_try import failing_when_misconfigu
 from airflow_provider_coordination.operators.set_releases import (
     check_releasable,
     chosen_sets,
-    named_run,
     release_all,
+    selected_run,
     set_ids,
     sets_of,
     task_release_id,
@@ -39,7 +37,7 @@ from airflow_provider_coordination.operators.template_values import text_value
 from airflow_provider_coordination.spark.redaction import Redaction
 
 PARAMETER = "acknowledgment_sets"
-"""A function that has a parameter of this name is given the sets."""
+"""A function with a parameter of this name receives the sets."""
 NO_VERDICT = (AirflowSkipException, AirflowRescheduleException, DownstreamTasksSkipped)
 NEVER_TRIED_AGAIN = (AirflowFailException, AirflowSensorTimeout)
 
@@ -47,21 +45,21 @@ NEVER_TRIED_AGAIN = (AirflowFailException, AirflowSensorTimeout)
 class AcknowledgesDecoratedOperator(_PythonDecoratedOperator):
     """Runs a function, then releases the acknowledgment sets that were pending when it began.
 
-    If the function returns, they are acknowledged; if it raises and no further try is left, or raises
-    `AirflowFailException`, they are rejected with the exception as reason; if it skips, they stay pending. Sets that
-    appear while it runs are not touched. A release that comes late is warned of: the batch is delivered again.
+    If the function returns, the sets are acknowledged. If it raises and no further try is left, or if it raises
+    `AirflowFailException`, the sets are rejected with the exception as reason. If it skips, they stay pending. Sets
+    that appear while it runs are not released. A late release is logged as a warning; the batch is delivered again.
 
-    A function with a parameter `acknowledgment_sets` is given the sets as a list of plain dicts, with the fields that
-    `airflow-coordination acknowledgments --json` shows. What the call itself gives for that parameter, an id or
-    a list of ids, names the sets: so one task can be mapped over many. XCom is what the function returns.
+    A function with a parameter `acknowledgment_sets` receives the sets as a list of plain dicts, with the fields that
+    `airflow-coordination acknowledgments --json` shows. If the call passes a value for that parameter, an id or a list
+    of ids, it selects the sets, so that one task can be mapped over many. XCom holds the function's return value.
 
     :param source: the source's name. (templated)
-    :param acknowledgment_sets: the id of a set or a list of ids; an empty list means none, None the pending ones of a
-        run. (templated)
-    :param run_id: the run whose sets are meant; this run by default. (templated)
-    :param run_dag_id: the DAG of that run; this one by default. (templated)
-    :param handle: whose references are released; may be left out where a set has one handle that is released from
-        outside. (templated)
+    :param acknowledgment_sets: the id of a set, or a list of ids. An empty list selects none; None selects the pending
+        sets of a run. (templated)
+    :param run_id: the DAG run whose sets are selected; the current run by default. (templated)
+    :param run_dag_id: the DAG of that run; the current DAG by default. (templated)
+    :param handle: the handle whose references are released. Optional if each set has exactly one handle that is
+        released from outside the job. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
@@ -93,7 +91,7 @@ class AcknowledgesDecoratedOperator(_PythonDecoratedOperator):
     ) -> None:
         takes_sets = PARAMETER in inspect.signature(python_callable).parameters
         if takes_sets and _position(python_callable, op_args) is None:
-            # It is filled in when the task runs, as Airflow fills in its own; the call need not give it.
+            # The operator fills it in when the task runs, as Airflow fills in its own; the call need not pass it.
             op_kwargs = {PARAMETER: None, **op_kwargs}
         super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **kwargs)
         self.source = source
@@ -104,13 +102,13 @@ class AcknowledgesDecoratedOperator(_PythonDecoratedOperator):
         self.coordination_conn_id = coordination_conn_id
 
     def execute(self, context: Context) -> Any:
-        """Run the function and release the sets as it ends.
+        """Run the function, then release the sets according to its outcome.
 
-        :raises AirflowFailException: if only a person can put things right.
-        :raises CoordinationError: if the store did not answer; a retry may help.
+        :raises AirflowFailException: for an error that only a user can fix.
+        :raises CoordinationError: if the store did not respond; a retry may succeed.
         """
         chosen = self._pending_sets(context)
-        self._give([record_of(each) for each in chosen])
+        self._pass_records([record_of(each) for each in chosen])
         try:
             returned = super().execute(context)
         except NO_VERDICT:
@@ -124,25 +122,25 @@ class AcknowledgesDecoratedOperator(_PythonDecoratedOperator):
 
     def _pending_sets(self, context: Context) -> list[AcknowledgmentSet]:
         with failing_when_misconfigured():
-            given, decorated = set_ids(self._given()), set_ids(self.acknowledgment_sets)
+            given, decorated = set_ids(self._passed_sets()), set_ids(self.acknowledgment_sets)
             if given is not None and decorated is not None:
                 raise ConfigurationError(f"give {PARAMETER!r} either in the call or to the decorator, not both")
             ids, handle = decorated if given is None else given, text_value(self.handle)
-            run = named_run(context, ids, text_value(self.run_id), text_value(self.run_dag_id))
+            run = selected_run(context, ids, text_value(self.run_id), text_value(self.run_dag_id))
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
             with closing(coordinator.store):
                 chosen = chosen_sets(sets_of(coordinator), ids, run, handle)
-            # What makes no sense is better known before the function has run for an hour.
+            # Report a release that is not valid before the function runs, which may take long.
             check_releasable(chosen, handle)
         return chosen
 
-    def _given(self) -> Any:
-        """Return what the call gave for the parameter; None for nothing."""
+    def _passed_sets(self) -> Any:
+        """Return the value that the call passed for the parameter; None if it passed none."""
         op_args = list(self.op_args)
         position = _position(self.python_callable, op_args)
         return self.op_kwargs.get(PARAMETER) if position is None else op_args[position]
 
-    def _give(self, records: list[dict[str, Any]]) -> None:
+    def _pass_records(self, records: list[dict[str, Any]]) -> None:
         op_args = list(self.op_args)
         position = _position(self.python_callable, op_args)
         if position is not None:
@@ -151,17 +149,17 @@ class AcknowledgesDecoratedOperator(_PythonDecoratedOperator):
             self.op_kwargs = {**self.op_kwargs, PARAMETER: records}
 
     def _reject(self, context: Context, chosen: Sequence[AcknowledgmentSet], error: BaseException) -> None:
-        """Reject the sets, unless the function is tried again; whatever goes wrong, the function's error counts."""
+        """Reject the sets, unless another try follows; the task fails with the function's error in any case."""
         if _is_tried_again(context, error):
-            self.log.info("%d acknowledgment sets stay pending: a further try is left", len(chosen))
+            self.log.info("%d acknowledgment sets stay pending: another try follows", len(chosen))
             return
         try:
-            # The reason is kept in the store, and the text of an error of any code may hold anything.
+            # The reason is stored, and the error text of any code may contain secrets.
             redaction = Redaction(CoordinationHook(self.coordination_conn_id).settings.store, dict(os.environ))
             reason = redaction.text(f"{type(error).__name__}: {error}".strip(": "))
             self._release(context, chosen, positive=False, reason=reason)
         except Exception as other:
-            self.log.warning("the sets could not be rejected, they expire: source=%s: %s", self.source, other)
+            self.log.warning("the sets could not be rejected, so they will expire: source=%s: %s", self.source, other)
 
     def _release(
         self, context: Context, chosen: Sequence[AcknowledgmentSet], *, positive: bool, reason: str | None = None
@@ -179,16 +177,16 @@ class AcknowledgesDecoratedOperator(_PythonDecoratedOperator):
                     handle=text_value(self.handle),
                     reason=reason,
                 )
-        self.log.info("released: %s", summary)
+        self.log.info("acknowledgment sets released: %s", summary)
 
 
 def acknowledges_task(
     python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
 ) -> TaskDecorator:
-    """Make a function a task that acknowledges batches: see `AcknowledgesDecoratedOperator` for the parameters.
+    """Make a function a task that acknowledges batches; see `AcknowledgesDecoratedOperator` for the parameters.
 
     :param python_callable: the function.
-    :param multiple_outputs: whether a dict that it returns becomes several XComs.
+    :param multiple_outputs: whether a returned dict becomes several XComs.
     """
     return task_decorator_factory(
         python_callable=python_callable,
@@ -199,7 +197,7 @@ def acknowledges_task(
 
 
 def _position(python_callable: Callable[..., Any], op_args: Sequence[Any]) -> int | None:
-    """Return which argument by position gives the parameter; None if none does."""
+    """Return the index of the positional argument that gives the parameter; None if none does."""
     for position, parameter in enumerate(inspect.signature(python_callable).parameters.values()):
         if position == len(op_args) or parameter.kind in (parameter.VAR_POSITIONAL, parameter.KEYWORD_ONLY):
             return None

@@ -1,4 +1,4 @@
-"""`@task.partitions`: a function that yields what there is to read, as a source's supplier."""
+"""`@task.partitions`: a function that yields what to read, as a source's supplier."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.reads.reads import Reads, own_copy, source_of
-from airflow_provider_coordination.operators.supplier_task import EndsWhenKilled, supply
-from airflow_provider_coordination.operators.template_values import yes_or_no_value
-from airflow_provider_coordination.sources.function_supplier import Found, pages_of
+from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin, supply
+from airflow_provider_coordination.operators.template_values import bool_value
+from airflow_provider_coordination.sources.function_supplier import Supplied, pages_of
 
 PARAMETER = "state"
-"""A function that has a parameter of this name is given what the last page that had a state left."""
+"""A function with a parameter of this name receives the state of the last page that had one."""
 
 
-class PartitionsDecoratedOperator(EndsWhenKilled, _PythonDecoratedOperator):
-    """Runs a function, and creates partitions of what it yields, page by page.
+class PartitionsDecoratedOperator(KillableSupplierMixin, _PythonDecoratedOperator):
+    """Runs a function, and creates partitions from what it yields, page by page.
 
-    It yields, or returns a list of, what a `PartitionSupplier` yields: keys, items, and pages of these. Partitions that
-    exist already are left alone, so it may yield everything each time. It runs under the lease of the source's
-    supplier: another worker is waited for, as by `CreatePartitionsOperator`. If the function loses that lease on its
-    way, it is called again.
+    It yields, or returns a list of, what a `PartitionSupplier` yields: keys, items, and pages of these. Existing
+    partitions are left unchanged, so it may yield everything each time. It runs under the lease of the source's
+    supplier, and waits for another worker as `CreatePartitionsOperator` does. If the function loses the lease while it
+    runs, it is called again.
 
-    A function with a parameter `state` is given what the last page that had a state left, as a dict; empty at first.
+    A function with a parameter `state` receives the state of the last page that had one, as a dict; empty at first.
 
-    XCom is the summary that `CreatePartitionsOperator` returns.
+    XCom holds the summary that `CreatePartitionsOperator` returns.
 
-    :param reads: the source, one of the classes of `operators.reads`. Without it the partitions are for tasks of your
-        own: an item is what a partition's progress begins with. (templated)
-    :param source: the source's name; by default what `reads` calls it. (templated)
-    :param skip_when_empty: skip the task, and so what follows it, where no partition is available afterwards.
+    :param reads: the source, one of the classes of `operators.reads`. Without it an item is the initial progress of a
+        partition, for tasks of your own that work on the partitions. (templated)
+    :param source: the source's name; by default `reads` provides it. (templated)
+    :param skip_when_empty: skip the task, and the tasks that follow it, if no partition is available afterwards.
         (templated)
-    :param leave_when_busy: leave the supplier to another worker that is running it, and succeed: what that one finds is
-        enough. By default the task waits for that one, and then looks itself. (templated)
+    :param leave_when_busy: succeed without running the function if another worker runs the source's supplier. By
+        default the task waits for the other worker, then runs the function. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
@@ -71,9 +71,9 @@ class PartitionsDecoratedOperator(EndsWhenKilled, _PythonDecoratedOperator):
         **kwargs: Any,
     ) -> None:
         if reads is None and source is None:
-            raise ValueError("give 'reads', 'source', or both: nothing else names the source")
+            raise ValueError("field 'source' is missing: give it, or give 'reads', which names the source")
         if _takes_state(python_callable):
-            op_kwargs = {**op_kwargs, PARAMETER: None}  # filled in when the task runs, as Airflow fills in its own
+            op_kwargs = {**op_kwargs, PARAMETER: None}  # the operator fills it in at run time, as Airflow does its own
         super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **kwargs)
         self.reads = own_copy(reads)
         self.source = source
@@ -82,21 +82,22 @@ class PartitionsDecoratedOperator(EndsWhenKilled, _PythonDecoratedOperator):
         self.coordination_conn_id = coordination_conn_id
 
     def prepare_for_execution(self) -> Self:
-        """Return the task that is run, with templates of its own to render."""
+        """Return the copy of this task that runs; it renders its own templates."""
         prepared = super().prepare_for_execution()
         prepared.reads = own_copy(self.reads)
         return prepared
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the function, and create what it yields.
+        """Run the function, and create partitions from what it yields.
 
-        :raises AirflowFailException: if only a person can put things right.
-        :raises CoordinationError: if the store did not answer, or another worker keeps looking; a retry may help.
-        :raises Exception: what the function raises; what it yielded in pages before is created.
+        :raises AirflowFailException: for an error that only a user can fix.
+        :raises CoordinationError: if the store did not respond, or another worker keeps running the supplier; a retry
+            may succeed.
+        :raises Exception: an exception of the function; the pages that it yielded before are created.
         """
         with failing_when_misconfigured():
-            skip_when_empty = yes_or_no_value("skip_when_empty", self.skip_when_empty)
-            leave_when_busy = yes_or_no_value("leave_when_busy", self.leave_when_busy)
+            skip_when_empty = bool_value("skip_when_empty", self.skip_when_empty)
+            leave_when_busy = bool_value("leave_when_busy", self.leave_when_busy)
             kind = self.reads.kind if self.reads is not None else None
             source = source_of(self.source, self.reads)
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(source, owner_of_try(context))
@@ -112,10 +113,10 @@ class PartitionsDecoratedOperator(EndsWhenKilled, _PythonDecoratedOperator):
                     )
 
     def execute_callable(self) -> Any:
-        """Call the function. What a generator yields is not for Airflow, which would take it for asset metadata."""
+        """Call the function. It bypasses Airflow, which would take the items of a generator for asset metadata."""
         return self.python_callable(*self.op_args, **self.op_kwargs)
 
-    def _found(self, context: Context, state: Mapping[str, Any]) -> Iterable[Found]:
+    def _found(self, context: Context, state: Mapping[str, Any]) -> Iterable[Supplied]:
         if _takes_state(self.python_callable):
             self.op_kwargs = {**self.op_kwargs, PARAMETER: dict(state)}
         self.show_return_value_in_logs = False
@@ -133,14 +134,14 @@ class PartitionsDecoratedOperator(EndsWhenKilled, _PythonDecoratedOperator):
 def partitions_task(
     python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
 ) -> TaskDecorator:
-    """Make a function a source's supplier: see `PartitionsDecoratedOperator` for the parameters.
+    """Make a function a source's supplier; see `PartitionsDecoratedOperator` for the parameters.
 
     :param python_callable: the function.
     :param multiple_outputs: whether the summary becomes several XComs.
     """
     return task_decorator_factory(
         python_callable=python_callable,
-        multiple_outputs=bool(multiple_outputs),  # not by what the function is annotated with: that is not returned
+        multiple_outputs=bool(multiple_outputs),  # not inferred from the annotations: the task returns the summary
         decorated_operator_class=PartitionsDecoratedOperator,
         **kwargs,
     )

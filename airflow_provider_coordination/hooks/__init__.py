@@ -1,1 +1,1 @@
-"""Airflow hooks: connections read, checked and turned into the settings of the core."""
+"""Airflow hooks: they read and check connections, and convert them to the settings of the core."""

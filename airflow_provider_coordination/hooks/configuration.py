@@ -1,6 +1,7 @@
-"""The section `[coordination]` of Airflow's configuration: what an installation sets once.
+"""The section `[coordination]` of Airflow's configuration: the settings of an installation.
 
-What a connection says itself wins. Read in Airflow's own processes alone: a Spark job is told what it needs.
+The settings of a connection override them. Only Airflow's own processes read the section: a Spark job receives what it
+needs in its settings.
 """
 
 from __future__ import annotations
@@ -22,18 +23,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """What the section says. Each field is an option of the same name.
+    """The options of the section. Each field is an option of the same name.
 
-    :param ownership_timeout: how long a lease runs without renewal, where the connection does not say.
-    :param safety_margin: by how much the clocks of the machines may differ, where the connection does not say.
-    :param max_attempts: after how many failures in a row a partition rests, where the connection does not say.
-    :param max_closed_count: how often a failing partition rests before it is parked, where the connection does not
-        say.
-    :param watch_interval: how often the triggerer looks at a source that somebody waits for, in seconds at most.
+    :param ownership_timeout: how long a lease runs without renewal, unless the connection sets it.
+    :param safety_margin: by how much the clocks of the machines may differ, unless the connection sets it.
+    :param max_attempts: the number of failures in a row after which a partition waits before its next retry, unless the
+        connection sets it.
+    :param max_closed_count: how many times a failing partition waits before it is parked, unless the connection sets
+        it.
+    :param watch_interval: the maximum time between two polls of a source that a trigger waits for, in seconds.
     :param http_api: whether the API server has the routes below `/coordination`.
     :param ui: whether Airflow's UI has the pages that show leases; they need the routes.
-    :param viewers_may_look: whether who may read the logs of all tasks, as Airflow's viewers may, sees leases and
-        supervisors; else who may read the connection does.
+    :param viewers_may_read: whether users who may read the logs of all tasks, as Airflow's viewers may, see leases and
+        supervisors; otherwise only users who may read the connection see them.
     """
 
     ownership_timeout: timedelta = DEFAULT_OWNERSHIP_TIMEOUT
@@ -43,7 +45,7 @@ class Configuration:
     watch_interval: float = DEFAULT_WATCH_INTERVAL_SECONDS
     http_api: bool = True
     ui: bool = True
-    viewers_may_look: bool = False
+    viewers_may_read: bool = False
 
     @classmethod
     def read(cls) -> Configuration:
@@ -59,22 +61,22 @@ class Configuration:
             watch_interval=_option("watch_interval", _positive, cls.watch_interval),
             http_api=_option("http_api", _yes_or_no, cls.http_api),
             ui=_option("ui", _yes_or_no, cls.ui),
-            viewers_may_look=_option("viewers_may_look", _yes_or_no, cls.viewers_may_look),
+            viewers_may_read=_option("viewers_may_read", _yes_or_no, cls.viewers_may_read),
         )
 
 
-def _option(name: str, meaning: Callable[[str], T], default: T) -> T:
+def _option(name: str, parse: Callable[[str], T], default: T) -> T:
     from airflow.sdk.configuration import conf
 
-    given: Any = conf.get(SECTION, name, fallback=None)
-    if given is None or not str(given).strip():
+    value: Any = conf.get(SECTION, name, fallback=None)
+    if value is None or not str(value).strip():
         return default
     try:
-        return meaning(str(given).strip())
+        return parse(str(value).strip())
     except (ValueError, OverflowError):
         raise ConfigurationError(
-            f"configuration [{SECTION}] {name}: {WANTED[meaning]} is wanted; got {given!r}: mend it in airflow.cfg or "
-            f"in AIRFLOW__{SECTION.upper()}__{name.upper()}"
+            f"configuration [{SECTION}] {name}: the value must be {EXPECTED[parse]}; got {value!r}; correct it in "
+            f"airflow.cfg or in AIRFLOW__{SECTION.upper()}__{name.upper()}"
         ) from None
 
 
@@ -96,10 +98,10 @@ def _yes_or_no(text: str) -> bool:
 
 
 YES_OR_NO = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
-"""As Airflow reads them."""
-WANTED: dict[Callable[[str], Any], str] = {
+"""The same values as in Airflow."""
+EXPECTED: dict[Callable[[str], Any], str] = {
     int: "a whole number",
-    _seconds: "a number of seconds, such as 60,",
+    _seconds: "a number of seconds, such as 60",
     _positive: "a number above 0",
     _yes_or_no: "True or False",
 }

@@ -1,4 +1,4 @@
-"""The connection type `coordination`: where the partitions are, and how long their leases run."""
+"""The hook of the connection type `coordination`: the store of the partitions, and the lease times."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from airflow_provider_coordination.stores.kind import STORE_KINDS
 from airflow_provider_coordination.stores.redaction import secrets_of, without_secrets
 
 TEST_SECONDS = 3.0
-"""How long a test of a connection tries again what may pass: a person waits for it."""
+"""How long the test of a connection retries temporary errors: a user is waiting for it."""
 COMMON_FIELDS = (
     "store",
     "region",
@@ -44,20 +44,20 @@ COMMON_FIELDS = (
     "max_closed_count",
     "history_days",
 )
-"""The fields of a connection's extra, beside those of its kind of store."""
+"""The fields of a connection's extra, in addition to those of its kind of store."""
 EXAMPLE = '{"store": "sql", "url": "postgresql://host/database"}'
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionSettings:
-    """What a connection says, checked.
+    """The checked settings of a connection.
 
-    :param store: where the partitions are; its URL holds the login and the password.
-    :param region: the AWS region where nothing else names one.
+    :param store: the store of the partitions; its URL holds the login and the password.
+    :param region: the AWS region to use if nothing else names one.
     :param prefix: separates installations that share the store.
     :param ownership_timeout: how long a lease runs without renewal.
     :param safety_margin: by how much the clocks of the machines may differ.
-    :param retry_policy: what becomes of partitions that fail.
+    :param retry_policy: how failing partitions are retried and parked.
     """
 
     store: StoreSettings
@@ -71,10 +71,10 @@ class ConnectionSettings:
         """Open the store and return an initialized view of a source; close its `store` afterwards.
 
         :param source: the source's name.
-        :param store: the store, where it is open already.
-        :param clock: where the time comes from.
+        :param store: the store, if it is open already.
+        :param clock: the source of the time.
         :raises ConfigurationError: if the settings or the source's name are not usable.
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises StoreUnavailableError: if the store does not respond.
         """
         view = SourceView(
             store or open_store(self.store),
@@ -91,14 +91,14 @@ class ConnectionSettings:
     ) -> SourceCoordinator:
         """Open the store and return an initialized coordinator; close its `store` afterwards.
 
-        What it counts goes to Airflow's stats.
+        The coordinator reports its metrics to Airflow's stats.
 
         :param source: the source's name.
-        :param owner: who acts, as made by `new_owner`.
-        :param store: the store, where it is open already.
-        :param clock: where the time comes from.
+        :param owner: the owner that the coordinator acts for, as `new_owner` makes it.
+        :param store: the store, if it is open already.
+        :param clock: the source of the time.
         :raises ConfigurationError: if the settings or the source's name are not usable.
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises StoreUnavailableError: if the store does not respond.
         """
         coordinator = SourceCoordinator(
             store or open_store(self.store),
@@ -118,10 +118,9 @@ class ConnectionSettings:
 class CoordinationHook(BaseHook):
     """Reads a connection of type `coordination`.
 
-    Its fields are kept in the connection's extra as a JSON object: `store`, `region`, `prefix`, `ownership_timeout` and
+    The connection's extra holds its fields as a JSON object: `store`, `region`, `prefix`, `ownership_timeout` and
     `safety_margin` (seconds), `max_attempts` and `max_closed_count`, `history_days`, and those of the kind of store,
-    which takes login and password too. What it leaves out is what the section `[coordination]` of Airflow's
-    configuration says.
+    which also uses login and password. The section `[coordination]` of Airflow's configuration sets the defaults.
 
     :param coordination_conn_id: the connection.
     """
@@ -138,11 +137,11 @@ class CoordinationHook(BaseHook):
 
     @property
     def settings(self) -> ConnectionSettings:
-        """What the connection says, checked; it is looked up once.
+        """The checked settings of the connection; it is read once.
 
         :raises ConfigurationError: naming the connection, the field, the value and the remedy.
         """
-        # No `cached_property`: up to Python 3.11 one lock of its serves all hooks, and a secrets backend may be slow.
+        # No `cached_property`: up to Python 3.11 all hooks share one lock of it, and a secrets backend may be slow.
         if self._settings is None:
             name = f"connection {self.coordination_conn_id!r}"
             connection = airflow_connection(self.coordination_conn_id, name, "create it, of type 'coordination'")
@@ -154,7 +153,7 @@ class CoordinationHook(BaseHook):
         return open_store(self.settings.store)
 
     def view(self, source: str) -> SourceView:
-        """Return an initialized view of a source, for who only looks; see `ConnectionSettings.view`."""
+        """Return an initialized view of a source, for reading only; see `ConnectionSettings.view`."""
         return self.settings.view(source)
 
     def coordinator(self, source: str, owner: str) -> SourceCoordinator:
@@ -162,7 +161,7 @@ class CoordinationHook(BaseHook):
         return self.settings.coordinator(source, owner)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Open the store, make it ready and ask it a question; the answer says what is wrong, and no password."""
+        """Open the store, initialize it and query it; the message describes any error, without a password."""
         store_settings = None
         try:
             settings = self.settings
@@ -176,17 +175,17 @@ class CoordinationHook(BaseHook):
         except CoordinationError as error:
             return False, without_secrets(str(error), store_settings)
         except Exception as error:
-            # The text of an error nobody foresaw may hold anything, the URL included.
+            # The text of an unexpected error may contain anything, including the URL.
             return (
                 False,
                 f"connection {self.coordination_conn_id!r}: the store failed with {type(error).__name__}",
             )
         table = settings.store.table
-        return True, "The store answers." if table is None else f"The store answers; table {table!r} is ready."
+        return True, "The store responds." if table is None else f"The store responds; table {table!r} is ready."
 
 
 def connection_settings(connection: Connection) -> ConnectionSettings:
-    """Return what a connection says, checked.
+    """Return the checked settings of a connection.
 
     :raises ConfigurationError: naming the connection, the field, the value and the remedy.
     """
@@ -198,13 +197,13 @@ def connection_settings(connection: Connection) -> ConnectionSettings:
     given = _given(name, connection.extra)
     fields = ConnectionFields(
         name=name,
-        given=given,
+        values=given,
         login=connection.login or None,
         password=connection.password or None,
         aws=lambda conn_id, service, region: aws_settings(conn_id, service=service, default_region=region),
     )
     configuration = Configuration.read()
-    attempts, closed = fields.whole("max_attempts"), fields.whole("max_closed_count", least=0)
+    attempts, closed = fields.integer("max_attempts"), fields.integer("max_closed_count", least=0)
     try:
         retry_policy = RetryPolicy(
             max_attempts=configuration.max_attempts if attempts is None else attempts,
@@ -247,23 +246,23 @@ def _store_settings(fields: ConnectionFields) -> StoreSettings:
 
 
 def _check_names(fields: ConnectionFields, own: Collection[str]) -> None:
-    """Check that every field means something; a form sends what is not ticked, as false, for each kind of store."""
-    for field in fields.given:
+    """Check that every field is known; a form sends unticked boxes, as false, for every kind of store."""
+    for field in fields.values:
         if field in COMMON_FIELDS or field in own:
             continue
         others = _kinds_with(field)
         if not others:
             known = ", ".join((COMMON_FIELDS[0], *own, *COMMON_FIELDS[1:]))
             raise ConfigurationError(f"{fields.name}: unknown field {field!r}; known are {known}")
-        if fields.given[field] is not False:
+        if fields.values[field] is not False:
             stores = " and ".join(map(repr, others))
             raise ConfigurationError(
-                f"{fields.name}: field {field!r} is of the store {stores}; remove it, or set 'store' to that"
+                f"{fields.name}: field {field!r} belongs to the store {stores}; remove it, or set 'store' to that"
             )
 
 
 def _kinds_with(field: str) -> list[str]:
-    """Return the kinds of stores that take a field of a connection, of those that can be imported."""
+    """Return the importable kinds of stores that have a connection field."""
     found = []
     for kind in STORE_KINDS.names():
         with suppress(ConfigurationError):
@@ -279,7 +278,7 @@ def _given(name: str, extra: str | None) -> Mapping[str, Any]:
         raise ConfigurationError(f"{name}: extra is not JSON; give an object such as {EXAMPLE}") from None
     if not isinstance(values, dict):
         raise ConfigurationError(f"{name}: extra is not a JSON object; give one such as {EXAMPLE}")
-    # A form that is saved sends its empty fields too.
+    # A saved form sends its empty fields too.
     return {field: value for field, value in values.items() if value is not None and value != ""}
 
 
@@ -288,5 +287,5 @@ def _seconds(fields: ConnectionFields, field: str, default: timedelta) -> timede
         return timedelta(seconds=fields.number(field, "seconds, such as 60", default.total_seconds()))
     except OverflowError:
         raise ConfigurationError(
-            f"{fields.name}: field {field!r} is too many seconds; got {fields.given[field]!r}"
+            f"{fields.name}: field {field!r} is too many seconds; got {fields.values[field]!r}"
         ) from None

@@ -1,4 +1,4 @@
-"""Iceberg catalogs as settings that travel: their properties, out of a connection."""
+"""Iceberg catalogs as portable settings: the catalog properties of a connection."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ DATABASES = {
     "mysql": "mysql+pymysql",
     "sqlite": "sqlite",
 }
-"""What SQLAlchemy calls a database, by the type of its connection."""
+"""The SQLAlchemy name of a database, by connection type."""
 
 
 def catalog_properties(catalog_conn_id: str) -> dict[str, str]:
-    """Return the properties of a catalog, as pyiceberg has them, by a connection.
+    """Return the catalog properties of a connection, as pyiceberg names them.
 
-    A connection to a database is a catalog in that database. Of any other, the host is the catalog's URI, and login and
-    password are its `credential`, the password alone its `token`. The extra holds properties, which win.
+    A connection to a database is a catalog in that database. For any other connection the host is the catalog's URI,
+    login and password form its `credential`, and a password alone is its `token`. The extra holds further properties,
+    which override these.
 
     :param catalog_conn_id: the connection.
-    :raises ConfigurationError: if there is none, or what it says does not fit.
+    :raises ConfigurationError: if the connection is not defined, or its extra is not valid.
     """
     name = f"catalog connection {catalog_conn_id!r}"
     try:
@@ -47,7 +48,7 @@ def catalog_properties(catalog_conn_id: str) -> dict[str, str]:
 
 
 def storage_properties(aws: AwsSettings) -> dict[str, str]:
-    """Return the properties by which pyiceberg reaches S3 and Glue as an AWS connection says."""
+    """Return the properties by which pyiceberg reaches S3 and Glue, from AWS settings."""
     values = {
         "client.region": aws.region,
         "client.access-key-id": aws.access_key_id,
@@ -66,8 +67,8 @@ def _of_database(connection: Connection) -> dict[str, str]:
     user = quote(connection.login or "", safe="")
     secret = f":{quote(connection.password, safe='')}" if connection.password else ""
     port = f":{connection.port}" if connection.port else ""
-    who = f"{user}{secret}@" if user else ""
-    return {"type": "sql", "uri": f"{driver}://{who}{connection.host or ''}{port}/{connection.schema or ''}"}
+    login = f"{user}{secret}@" if user else ""
+    return {"type": "sql", "uri": f"{driver}://{login}{connection.host or ''}{port}/{connection.schema or ''}"}
 
 
 def _of_service(connection: Connection) -> dict[str, str]:
@@ -76,8 +77,8 @@ def _of_service(connection: Connection) -> dict[str, str]:
         port = f":{connection.port}" if connection.port else ""
         properties["uri"] = host if "://" in host else f"{connection.schema or 'https'}://{host}{port}"
     if connection.password:
-        named = {"credential": f"{connection.login}:{connection.password}"}
-        properties |= named if connection.login else {"token": connection.password}
+        credential = {"credential": f"{connection.login}:{connection.password}"}
+        properties |= credential if connection.login else {"token": connection.password}
     return properties
 
 
@@ -86,7 +87,7 @@ def _text(value: Any) -> str:
 
 
 def location_of(properties: Mapping[str, str]) -> str:
-    """Return where a catalog is, without anything secret."""
+    """Return the location of a catalog, without secrets."""
     uri = properties.get("uri", "")
     scheme, separator, rest = uri.partition("://")
     if not separator:

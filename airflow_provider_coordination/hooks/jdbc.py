@@ -1,7 +1,7 @@
-"""Airflow's connections to databases, as Spark wants them: a JDBC URL, with the login beside it.
+"""Airflow's database connections in the form that Spark needs: a JDBC URL, with separate login and password.
 
-The task asks the database too, from Python: through the hook of the connection's own provider where that is
-installed, and otherwise through SQLAlchemy, for PostgreSQL, MySQL, MariaDB and SQLite.
+The task also queries the database from Python. It uses the hook of the connection's provider if that is installed, and
+otherwise SQLAlchemy, for PostgreSQL, MySQL, MariaDB and SQLite.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from airflow_provider_coordination.hooks.connections import airflow_connection
 
 PORTS = {"postgresql": 5432, "mysql": 3306}
 TYPES = {"postgres": "postgresql", "postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}
-"""The types of connections that a URL is made of, and what the URL calls them."""
+"""The connection types that determine a URL, and the database's name in the URL."""
 TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
-"""What PostgreSQL's own clients, Airflow's connections and the JDBC driver call by the same names."""
+"""Options that PostgreSQL's own clients, Airflow's connections and the JDBC driver name in the same way."""
 CONNECT_TIMEOUT_SECONDS = 10
 
 _SERVER = re.compile(r"jdbc:(postgresql|mysql)://([^/?:,]+|\[[^\]]+\])(?::(\d+))?/([^?]*)(?:\?(.*))?")
@@ -31,12 +31,12 @@ _MODULES = {"postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")
 
 @dataclass(frozen=True, kw_only=True)
 class JdbcConnection:
-    """How to reach a database, from Spark and from Python.
+    """How to connect to a database, from Spark and from Python.
 
     :param url: the JDBC URL, without user and password.
-    :param user: as whom to connect.
-    :param password: never shown.
-    :param properties: what the connection says beside these, for the driver; never shown.
+    :param user: the user.
+    :param password: the password; never shown.
+    :param properties: further driver properties from the connection; never shown.
     :param connect: opens a connection from Python, as PEP 249 describes it.
     """
 
@@ -48,11 +48,11 @@ class JdbcConnection:
 
 
 def jdbc_connection(conn_id: str, url: str | None = None) -> JdbcConnection:
-    """Resolve an Airflow connection; nothing is connected to yet.
+    """Resolve an Airflow connection, without connecting to the database.
 
-    :param conn_id: a connection of any type with host, port, schema, login and password; or with a whole JDBC URL as
-        its host.
-    :param url: a JDBC URL, where the connection is of a type that none is made of.
+    :param conn_id: a connection of any type with host, port, schema, login and password; or with a complete JDBC URL
+        as its host.
+    :param url: a JDBC URL, if the connection's type does not determine one.
     :raises ConfigurationError: naming the connection, and what is missing.
     """
     connection = airflow_connection(
@@ -72,7 +72,7 @@ def jdbc_connection(conn_id: str, url: str | None = None) -> JdbcConnection:
 
 
 def _url_of(connection: Connection) -> str:
-    """Return the JDBC URL that a connection means."""
+    """Return the JDBC URL of a connection."""
     name = f"connection {connection.conn_id!r}"
     host = connection.host or ""
     if host.startswith("jdbc:"):
@@ -80,11 +80,11 @@ def _url_of(connection: Connection) -> str:
     kind = TYPES.get(connection.conn_type or "")
     if kind is None:
         raise ConfigurationError(
-            f"{name}: of a connection of type {connection.conn_type!r} no JDBC URL can be made; give 'url', or the "
-            f"whole JDBC URL as its host. Known are the types {', '.join(TYPES)}"
+            f"{name}: a connection of type {connection.conn_type!r} does not determine a JDBC URL; give 'url', or the "
+            f"complete JDBC URL as its host. The types that determine one are {', '.join(TYPES)}"
         )
     if not host:
-        raise ConfigurationError(f"{name}: field 'host' is missing")
+        raise ConfigurationError(f"{name}: field 'host' is missing; name the database server")
     if kind == "sqlite":
         return f"jdbc:sqlite:{host}"
     if not connection.schema:
@@ -93,7 +93,7 @@ def _url_of(connection: Connection) -> str:
 
 
 def _opening(connection: Connection, url: str, properties: Mapping[str, str]) -> Callable[[], Any]:
-    """Return what opens a connection from Python."""
+    """Return a function that opens a connection from Python."""
     is_whole_url = (connection.host or "").startswith("jdbc:")
     if connection.conn_type == "jdbc" or not is_whole_url:
         try:
@@ -115,8 +115,8 @@ def _engine_of(connection: Connection, url: str, properties: Mapping[str, str]) 
     found = _SERVER.fullmatch(url)
     if found is None:
         raise ConfigurationError(
-            f"connection {connection.conn_id!r}: the task cannot ask this database from Python; install the Airflow "
-            f"provider of the connection's type {connection.conn_type!r}, or one that has such a type"
+            f"connection {connection.conn_id!r}: the task cannot query this database from Python; install the Airflow "
+            f"provider of the connection's type {connection.conn_type!r}, or use a type that has a provider"
         )
     kind, host, port, database, options = found.groups()
     driver, extra = _MODULES[kind]

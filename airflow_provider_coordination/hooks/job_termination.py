@@ -1,4 +1,4 @@
-"""A job that was submitted and is not waited for beside it: ending it, from a task or from the triggerer."""
+"""Ends a job that was submitted without waiting for it, from a task or from the triggerer."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ log = logging.getLogger(__name__)
 
 
 def settings_file_of(job_log: str) -> Path:
-    """Return where the settings of a job are, or were, whose output goes to this file."""
+    """Return the path of a job's settings file, which is beside its output."""
     folder = Path(job_log).parent
     return folder / f"{folder.name}.json"
 
 
 def end_local_processes(job_log: str | None) -> bool:
-    """Kill the processes of a job that are on this machine, and delete what travelled to it.
+    """Kill the processes of a job on this machine, and delete the files that travelled to it.
 
-    :param job_log: where its output goes, a path that no other job has; None if it was submitted to a cluster.
-    :returns: whether there were any.
+    :param job_log: the path of its output, which no other job has; None if it was submitted to a cluster.
+    :returns: whether there were any processes.
     """
     if job_log is None:
         return False
@@ -43,23 +43,23 @@ def end_local_processes(job_log: str | None) -> bool:
 def stop_job(
     coordinator: SourceCoordinator, owner: str, reason: str, *, was_killed: bool, removes_settings: bool = True
 ) -> None:
-    """Tell a job to stop, or give its leases back at once where it is known to be dead; remove its settings.
+    """Request a job to stop, or release its leases at once if it is known to be dead; delete its settings.
 
-    :param coordinator: of the job's source, for somebody else than the job.
+    :param coordinator: a coordinator of the job's source, for another owner than the job.
     :param owner: the job's owner.
     :param was_killed: whether its processes were killed just now.
-    :param removes_settings: False where Airflow cannot be asked for a connection.
+    :param removes_settings: False if Airflow cannot be queried for a connection.
     """
     jobs = Jobs(coordinator.view)
     if jobs.request_stop(owner, reason):
-        log.info("job told to stop: source=%s owner=%s: %s", coordinator.source, owner, reason)
-    if removes_settings:  # one that has not begun will not begin
+        log.info("job requested to stop: source=%s owner=%s: %s", coordinator.source, owner, reason)
+    if removes_settings:  # a job that has not begun will not begin
         remove_settings(jobs.get(owner))
     if not was_killed:
         return
     jobs.end(owner, Outcome(exit_code=-signal.SIGKILL, error=f"stopped: {reason}").to_mapping())
     keys = coordinator.give_up_owner(owner)
     log.info(
-        "job killed, %d leases given back: source=%s owner=%s partitions=%s: %s",
+        "job killed, %d leases released: source=%s owner=%s partitions=%s: %s",
         len(keys), coordinator.source, owner, ", ".join(keys) or "none", reason,
     )  # fmt: skip

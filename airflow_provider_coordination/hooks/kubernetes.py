@@ -1,6 +1,6 @@
-"""Secrets of Kubernetes that hold the settings of a job until its driver has read them, and the pods that mount them.
+"""Kubernetes Secrets that hold the settings of a job until its driver has read them, and the pods that mount them.
 
-The client is that of Airflow's Kubernetes provider, which the extra `kubernetes` installs.
+The extra `kubernetes` installs Airflow's Kubernetes provider, whose client this module uses.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ REFUSED = (401, 403)
 
 
 def secret_name(owner: str) -> str:
-    """Return the name of the Secret of a job: whoever knows the job knows it."""
+    """Return the name of a job's Secret, which is derived from its owner."""
     return f"coordination-{hashlib.sha256(owner.encode()).hexdigest()[:32]}"
 
 
 class DriverSecrets:
-    """The Secrets of one namespace. What fails raises; what is gone already is no failure.
+    """The Secrets of one namespace. Failures raise; deleting what no longer exists is not a failure.
 
     :param conn_id: the connection of type `kubernetes`.
-    :param namespace: that of the drivers.
+    :param namespace: the namespace of the drivers.
     :raises ConfigurationError: if the client is not installed, or the connection cannot be used.
     """
 
@@ -52,16 +52,16 @@ class DriverSecrets:
         self.namespace = namespace
         try:
             self._api: Any = KubernetesHook(conn_id=conn_id).core_v1_client
-        except Exception as error:  # of Airflow, of the client's configuration, of files
+        except Exception as error:  # from Airflow, from the client's configuration, or from files
             raise ConfigurationError(
-                f"field 'kubernetes_conn_id' is {conn_id!r}: it cannot be used: {type(error).__name__}: {error}"
+                f"field 'kubernetes_conn_id' is {conn_id!r}, which cannot be used: {type(error).__name__}: {error}"
             ) from None
 
     def make(self, settings: IngestSettings) -> None:
-        """Make the Secret of a job.
+        """Create the Secret of a job.
 
-        :raises ConfigurationError: if the connection may not.
-        :raises CoordinationError: if the cluster does not answer, or refuses.
+        :raises ConfigurationError: if the connection has no permission.
+        :raises CoordinationError: if the cluster does not respond, or refuses.
         """
         content = json.dumps(write_settings(settings)).encode()
         secret = {
@@ -83,7 +83,7 @@ class DriverSecrets:
             self._api.create_namespaced_secret(self.namespace, secret)
 
     def belong_to(self, owner: str, pod: str) -> None:
-        """Let the Secret of a job go with its driver's pod, whoever deletes that."""
+        """Make the driver's pod own the Secret of a job, so that it is deleted with the pod."""
         with self._explained("get pods and patch secrets"):
             uid = self._api.read_namespaced_pod(pod, self.namespace).metadata.uid
             reference = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}
@@ -97,7 +97,7 @@ class DriverSecrets:
             self._api.delete_namespaced_secret(secret_name(owner), self.namespace)
 
     def delete_waiting_pod(self, pod: str) -> None:
-        """Delete a driver's pod that has not begun: without its Secret it could not, and would wait for ever."""
+        """Delete a driver's pod that has not begun: without its Secret it would wait for ever."""
         with self._explained("get and delete pods", may_be_gone=True):
             if self._api.read_namespaced_pod(pod, self.namespace).status.phase == PENDING:
                 self._api.delete_namespaced_pod(pod, self.namespace)
@@ -115,9 +115,9 @@ class DriverSecrets:
                 return
             if error.status in REFUSED:
                 raise ConfigurationError(
-                    f"{where}: Kubernetes does not allow it: {error.status} {error.reason}; give its role the "
-                    f"permission to {verb}"
+                    f"{where}: Kubernetes denied access: {error.status} {error.reason}; give the connection's role "
+                    f"the permission to {verb}"
                 ) from None
-            raise CoordinationError(f"{where}: Kubernetes answered {error.status} {error.reason}") from None
+            raise CoordinationError(f"{where}: Kubernetes responded {error.status} {error.reason}") from None
         except HTTPError as error:
-            raise CoordinationError(f"{where}: Kubernetes did not answer: {error}") from None
+            raise CoordinationError(f"{where}: Kubernetes did not respond: {error}") from None

@@ -1,4 +1,4 @@
-"""OpenSearch connections as settings that travel."""
+"""OpenSearch connections as portable settings."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ DEFAULT_PORT = 9200
 
 
 def opensearch_cluster(opensearch_conn_id: str) -> dict[str, Any]:
-    """Return how to reach a cluster by a connection: the fields of `OpenSearchSettings` that say so.
+    """Return how to reach a cluster, from a connection, as fields of `OpenSearchSettings`.
 
-    Its host is one node, or several with commas between, as names or URLs; its port, and its schema `http` or `https`,
-    are those of the names. Login and password are the user's. The extra may hold `use_ssl` (true by default),
-    `verify_certs` (true by default) and `ca_certs`, a file on every worker; `aws_conn_id` signs the requests with an
-    AWS connection instead, for Amazon OpenSearch Service, and `region_name` is that of the domain.
+    The host is one node, or several separated by commas, as names or URLs. Port and schema (`http` or `https`) apply to
+    names. Login and password are those of the user. The extra may hold `use_ssl` (true by default), `verify_certs`
+    (true by default) and `ca_certs`, a file on every worker. For Amazon OpenSearch Service, `aws_conn_id` signs the
+    requests with an AWS connection instead, and `region_name` is the region of the domain.
 
     :param opensearch_conn_id: the connection, of any type.
-    :raises ConfigurationError: if there is none, or what it says does not fit.
+    :raises ConfigurationError: if the connection is not defined, or a field is not valid.
     """
     name = f"OpenSearch connection {opensearch_conn_id!r}"
     try:

@@ -1,7 +1,7 @@
-"""Where the settings of a job lie in a cluster, or beside it, and how Airflow removes what is left of them.
+"""The location of a job's settings in a cluster or beside it, and how Airflow removes the settings.
 
-A driver reads them once. Who finds that the job ended, or will not begin, removes them: the task, a later try of it,
-the trigger, the supervisor. So the job's record in the store says where they are.
+A driver reads the settings once. Whichever finds that the job has ended or will not begin removes them: the task, a
+later try of it, the trigger or the supervisor. So the job's record in the store holds their location.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from airflow_provider_coordination.spark.settings_reference import delete_object
 log = logging.getLogger(__name__)
 
 SECRET = "secret"
-"""The Secret of a job, in the namespace that the location names."""
+"""The location is a namespace, which holds the job's Kubernetes Secret."""
 OBJECT = "object"
-"""A sealed object, under the path or URI that the location is."""
+"""The location is the path or URI of a sealed object."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SettingsPlace:
-    """Where settings lie.
+class SettingsLocation:
+    """The location of a job's settings.
 
     :param kind: `SECRET` or `OBJECT`.
     :param conn_id: the connection by which Airflow reaches them: of type `kubernetes`, or `aws`; empty for none.
-    :param location: what the kind says.
+    :param location: the location itself; its meaning depends on the kind.
     """
 
     kind: str
@@ -38,18 +38,18 @@ class SettingsPlace:
     location: str
 
     @classmethod
-    def from_text(cls, text: str) -> SettingsPlace:
-        """Return the place that `to_text` made.
+    def from_text(cls, text: str) -> SettingsLocation:
+        """Return the location that `to_text` wrote.
 
-        :raises ConfigurationError: if it is none.
+        :raises ConfigurationError: if the text is not a settings location.
         """
         parts = text.split("|", 2)
         if len(parts) != 3 or parts[0] not in (SECRET, OBJECT):
-            raise ConfigurationError(f"{text!r} names no place of settings")
+            raise ConfigurationError(f"settings location {text!r} is not valid; it must be 'kind|connection|location'")
         return cls(kind=parts[0], conn_id=parts[1], location=parts[2])
 
     def to_text(self) -> str:
-        """Return it as the job's record holds it; no connection has a name with the character between."""
+        """Return the text for the job's record; no connection id contains the separator."""
         return f"{self.kind}|{self.conn_id}|{self.location}"
 
     @property
@@ -64,20 +64,20 @@ class SettingsPlace:
 
 
 def remove_settings(job: Job | None) -> None:
-    """Remove what is left of a job's settings, and the pod that waits for them; what fails is logged alone.
+    """Delete the rest of a job's settings, and the pod that waits for them; a failure is only logged.
 
-    :param job: one that needs them no more; one whose driver is on the machine that submitted it has none elsewhere.
+    :param job: a job that no longer needs its settings. A job without a recorded location has none elsewhere.
     """
     if job is None or job.settings is None:
         return
     try:
-        place = SettingsPlace.from_text(job.settings)
-        if place.kind == OBJECT:
-            delete_object(place.location, place.access)
+        location = SettingsLocation.from_text(job.settings)
+        if location.kind == OBJECT:
+            delete_object(location.location, location.access)
             return
-        drivers = DriverSecrets(place.conn_id, place.location)
-        if job.cluster_id is not None and not job.was_taken:
+        drivers = DriverSecrets(location.conn_id, location.location)
+        if job.cluster_id is not None and not job.was_started:
             drivers.delete_waiting_pod(job.cluster_id.rpartition(":")[2])
         drivers.delete(job.owner)
-    except Exception as error:  # of a connection, a cluster, a filesystem: the job ended by something else
-        log.warning("the settings of a job may be left: owner=%s place=%s: %s", job.owner, job.settings, error)
+    except Exception as error:  # of a connection, a cluster or a filesystem: it does not affect the job's outcome
+        log.warning("the settings of a job may remain: owner=%s location=%s: %s", job.owner, job.settings, error)

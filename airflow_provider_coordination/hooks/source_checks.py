@@ -1,4 +1,4 @@
-"""Whether a spec can be carried out: asked of its connections and of the source itself, before anything runs."""
+"""Checks that a spec can be carried out, with its connections and the source itself, before anything runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_kinds import reads_kind_of
 
 ANSWER_SECONDS = 20.0
-"""A source that takes longer counts as one that does not answer: a person waits, or a turn."""
+"""A source that takes longer counts as unavailable: a user or a turn is waiting."""
 
 T = TypeVar("T")
 
@@ -36,23 +36,23 @@ def check_against_source(
     service: Callable[[SourceKind, Settings], Any] = _service,
     answer_seconds: float = ANSWER_SECONDS,
 ) -> int:
-    """Check that sinks have places of their own, that the source is there, and that its data fits the schema.
+    """Check that the sinks have separate locations, that the source exists, and that its data fits the schema.
 
-    Nothing is leased or written: of a stream, a few records are read.
+    The check leases and writes nothing. Of a stream it reads a few records.
 
-    :param default_region: the AWS region where nothing else names one; by default that of the spec's coordination
-        connection, if it is defined here.
-    :param service: returns what asks the source.
-    :param answer_seconds: for how long the source is waited for.
-    :returns: how many records were looked at; 0 where there are none, or the kind of source shows none.
+    :param default_region: the AWS region to use if nothing else names one; by default the region of the spec's
+        coordination connection, if that is defined here.
+    :param service: returns the client that queries the source.
+    :param answer_seconds: how long to wait for the source, in seconds.
+    :returns: the number of records that were checked; 0 if there are none, or the kind of source has no samples.
     :raises ConfigurationError: naming the field, the value and the remedy.
-    :raises SourceError: if the source does not answer.
+    :raises SourceError: if the source does not respond.
     """
     sinks = sinks_of(spec.writes_objects())
     landing_path = spec.tuning.landing_path or landing_path_of(spec.writes_objects())
     check_sinks(sinks, spec.on_bad_records, spec.acknowledgments, landing_path)
     reads = spec.reads_object().connect(default_region or _region_of_jobs(spec)).reads
-    kind: SourceKind = reads.found()
+    kind: SourceKind = reads.source_kind()
     reads.check()
     try:
         payloads = _within(answer_seconds, lambda: kind.sample(service(kind, reads.settings), reads.settings))
@@ -64,50 +64,50 @@ def check_against_source(
 
 
 def checks_against_source(default_region: str | None = None, *, connect: bool = True) -> SourceCheck | None:
-    """Return what a submission checks a spec with; None if it is not to ask.
+    """Return the check of a spec before its submission; None if the source must not be queried.
 
-    :param default_region: the AWS region where nothing else names one.
-    :param connect: whether the source and its connections are asked.
+    :param default_region: the AWS region to use if nothing else names one.
+    :param connect: whether to query the source and its connections.
     """
     return partial(check_against_source, default_region=default_region) if connect else None
 
 
-def places_of(spec: IngestionSpec) -> tuple[list[str], Access]:
-    """Return where jobs of a spec write files, without what lies below another place, and how that is reached.
+def written_locations(spec: IngestionSpec) -> tuple[list[str], Access]:
+    """Return the locations that a spec's jobs write files to, without those below another one, and how to access them.
 
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
     sinks = sinks_of(spec.writes_objects())
     landing_path = spec.tuning.landing_path or landing_path_of(spec.writes_objects())
     dead_letter_path = spec.on_bad_records.dead_letter_path
-    places = [*(sink.files or sink.location for sink in sinks), landing_path, dead_letter_path or landing_path]
-    apart = [path for path in dict.fromkeys(places) if not any(path.startswith(f"{each}/") for each in places)]
-    return apart, access_of(sinks)
+    locations = [*(sink.files or sink.location for sink in sinks), landing_path, dead_letter_path or landing_path]
+    separate = [path for path in dict.fromkeys(locations) if not any(path.startswith(f"{each}/") for each in locations)]
+    return separate, access_of(sinks)
 
 
 def _region_of_jobs(spec: IngestionSpec) -> str | None:
-    with suppress(ConfigurationError):  # who has the store's URL needs no connection to it
+    with suppress(ConfigurationError):  # a user of the store's URL needs no connection for it
         return CoordinationHook(spec.tuning.coordination_conn_id).settings.region
     return None
 
 
-def _within(seconds: float, ask: Callable[[], T]) -> T:
-    """Return what a call returns.
+def _within(seconds: float, call: Callable[[], T]) -> T:
+    """Return the result of a call.
 
-    :raises SourceError: if that takes too long; the call goes on in a thread, and nobody waits for it.
+    :raises SourceError: if the call takes too long; it continues in a thread, and its result is dropped.
     """
-    answer: Future[T] = Future()
+    result: Future[T] = Future()
 
-    def asked() -> None:
+    def run() -> None:
         try:
-            answer.set_result(ask())
+            result.set_result(call())
         except BaseException as error:
-            answer.set_exception(error)
+            result.set_exception(error)
 
-    threading.Thread(target=asked, name="spec-check", daemon=True).start()
+    threading.Thread(target=run, name="spec-check", daemon=True).start()
     try:
-        return answer.result(seconds)
+        return result.result(seconds)
     except TimeoutError:
-        if answer.done():  # the call itself raised it, or it came just now
-            return answer.result()
-        raise SourceError(f"the source did not answer within {seconds:g} s") from None
+        if result.done():  # the call itself raised it, or ended just now
+            return result.result()
+        raise SourceError(f"the source did not respond within {seconds:g} s") from None

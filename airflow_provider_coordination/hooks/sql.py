@@ -1,4 +1,4 @@
-"""Airflow's connections to databases that are written to, by PostgreSQL's and MySQL's own protocols."""
+"""Airflow's connections to the databases of SQL sinks, which use PostgreSQL's and MySQL's own protocols."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from airflow_provider_coordination.spark.sql.settings import MYSQL, PORTS, POSTG
 
 TYPES = {"postgres": POSTGRESQL, "postgresql": POSTGRESQL, "mysql": MYSQL, "mariadb": MYSQL}
 TLS = {POSTGRESQL: ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl"), MYSQL: ("ca", "cert", "key")}
-"""What connections say of TLS: to PostgreSQL as extras, to MySQL within the extra `ssl`."""
+"""TLS options of connections: for PostgreSQL in the extra itself, for MySQL in the extra's `ssl`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SqlServer:
     """A database on a server.
 
-    :param database: what the server is: `postgresql` or `mysql`.
-    :param host: where it is.
+    :param database: the kind of server: `postgresql` or `mysql`.
+    :param host: its host.
     :param port: its port.
     :param catalog: the database on it.
-    :param user: as whom to connect.
-    :param password: never shown.
-    :param tls: what the client says of TLS; never shown.
+    :param user: the user.
+    :param password: the password; never shown.
+    :param tls: the TLS options of the client; never shown.
     """
 
     database: str
@@ -38,7 +38,7 @@ class SqlServer:
 
 
 def sql_server(conn_id: str) -> SqlServer:
-    """Resolve an Airflow connection; nothing is connected to yet.
+    """Resolve an Airflow connection, without connecting to the database.
 
     :param conn_id: a connection of type `postgres` or `mysql`, with host, port, schema, login and password.
     :raises ConfigurationError: naming the connection, and what is missing.
@@ -48,11 +48,11 @@ def sql_server(conn_id: str) -> SqlServer:
     database = TYPES.get(connection.conn_type or "")
     if database is None:
         raise ConfigurationError(
-            f"{name}: a connection of type {connection.conn_type!r} leads to no database that rows are written to; "
-            f"known are the types {', '.join(TYPES)}"
+            f"{name}: a connection of type {connection.conn_type!r} is not supported for SQL sinks; the supported "
+            f"types are {', '.join(TYPES)}"
         )
     if not connection.host:
-        raise ConfigurationError(f"{name}: field 'host' is missing")
+        raise ConfigurationError(f"{name}: field 'host' is missing; name the database server")
     if not connection.schema:
         raise ConfigurationError(f"{name}: field 'schema' is missing; name the database")
     return SqlServer(

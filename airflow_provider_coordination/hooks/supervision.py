@@ -1,6 +1,6 @@
-"""How a supervisor that lives in Airflow asks sources: by the connections that specs name.
+"""How a supervisor in Airflow queries sources: through the connections that specs name.
 
-The task that takes turns uses it, and so does the triggerer's watcher, which only looks.
+The task that takes turns uses it, and the triggerer's pollers, which only read.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.supervisor.turn import Supervisor
 
 REUSED = timedelta(minutes=5)
-"""How long a client of a source is used, before connections are read again and another one is made."""
+"""How long a client of a source is reused before connections are read again and a new client is made."""
 MS = timedelta(milliseconds=1)
 
 
 def supervisor_of(coordinator: SourceCoordinator, claimant: Claimant, region: str | None) -> Supervisor:
     """Return the supervisor of a source.
 
-    :param coordinator: of the source, initialized, for the supervisor.
-    :param claimant: who supervises.
-    :param region: the AWS region where nothing else names one.
+    :param coordinator: an initialized coordinator of the source, for the supervisor.
+    :param claimant: the claimant that supervises.
+    :param region: the AWS region to use if nothing else names one.
     """
     return Supervisor(coordinator, claimant, probe=SourceProbe(coordinator, region))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Service:
-    """What asks a source, for a while."""
+    """A client of a source, which is reused for a while."""
 
     reads: ReadsSettings
     client: Any
@@ -45,10 +45,10 @@ class _Service:
 
 
 class SourceProbe:
-    """Asks the source itself; see `Probe`.
+    """Queries the source itself; see `Probe`.
 
-    :param coordinator: of the source, initialized, for the supervisor.
-    :param region: the AWS region where nothing else names one.
+    :param coordinator: an initialized coordinator of the source, for the supervisor.
+    :param region: the AWS region to use if nothing else names one.
     """
 
     def __init__(self, coordinator: SourceCoordinator, region: str | None = None) -> None:
@@ -64,51 +64,51 @@ class SourceProbe:
             self._spec, self._reads, self._service = spec, spec.reads_object(), None
 
     @property
-    def looks_for_partitions(self) -> bool:
-        """See `Probe.looks_for_partitions`."""
+    def must_discover_partitions(self) -> bool:
+        """See `Probe.must_discover_partitions`."""
         return self._reads is not None and not isinstance(self._reads, Synced)
 
-    def look_for_partitions(self) -> None:
-        """See `Probe.look_for_partitions`."""
+    def discover_partitions(self) -> None:
+        """See `Probe.discover_partitions`."""
         reads, region = self._reads, self._region
         if reads is None:
             return
         with self._refusals():
             if isinstance(reads, Synced):
                 reads.sync(self._coordinator, region)
-            else:  # another worker that looks is enough
-                self._coordinator.supply(reads.connect(region).supplier(self._coordinator), patience=None)
+            else:  # it is enough if another worker runs the supplier
+                self._coordinator.supply(reads.connect(region).supplier(self._coordinator), wait_timeout=None)
 
     def count(self) -> int | None:
         """See `Probe.count`."""
         with self._refusals():
-            service = self._asking()
+            service = self._current_service()
             if service is None:
                 return None
-            return service.reads.found().open_partitions(service.client, service.reads.settings)
+            return service.reads.source_kind().open_partitions(service.client, service.reads.settings)
 
     def lags(self, partitions: Sequence[Partition]) -> Mapping[str, int]:
         """See `Probe.lags`."""
         with self._refusals():
-            service = self._asking()
+            service = self._current_service()
             if service is None:
                 return {}
-            kind = service.reads.found()
+            kind = service.reads.source_kind()
             lags = {each.partition_key: kind.unread_lag(service.client, each) for each in partitions}
         return {key: lag // MS for key, lag in lags.items() if lag is not None}
 
-    def _asking(self) -> _Service | None:
+    def _current_service(self) -> _Service | None:
         if self._reads is None:
             return None
         now = self._coordinator.clock.monotonic()
         if self._service is None or now - self._service.made_at >= REUSED.total_seconds():
             reads = self._reads.connect(self._region).reads
-            self._service = _Service(reads=reads, client=reads.found().service(reads.settings), made_at=now)
+            self._service = _Service(reads=reads, client=reads.source_kind().service(reads.settings), made_at=now)
         return self._service
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Raise what a source refuses as what it is to a supervisor: contact is lost, and may come back."""
+        """Turn a source's refusals into lost contact, which a supervisor may regain."""
         try:
             yield
         except ConfigurationError as error:

@@ -1,4 +1,4 @@
-"""What every operator and sensor needs of the task try it runs in."""
+"""What every operator and sensor needs for the task try that it runs in."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def owner_of_try(context: Context) -> str:
 
 @contextmanager
 def failing_when_misconfigured() -> Iterator[None]:
-    """Fail the task without a retry where only a person can put things right.
+    """Fail the task without a retry for errors that only a user can fix.
 
-    :raises AirflowFailException: for a `ConfigurationError` of the enclosed code, with its message alone.
+    :raises AirflowFailException: for a `ConfigurationError` in the enclosed code, with only its message.
     """
     try:
         yield

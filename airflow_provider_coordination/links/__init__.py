@@ -1,1 +1,1 @@
-"""Extra links: from a task in Airflow's UI to where its job can be looked at."""
+"""Extra links: from a task in Airflow's UI to its job and its source."""

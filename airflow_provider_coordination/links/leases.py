@@ -1,6 +1,6 @@
-"""An extra link from a task to the leases of the source that it works on.
+"""An extra link from a task to the leases of its source.
 
-Airflow asks for it on the worker when the task has run there; until then the task's tab *Leases* shows the same.
+Airflow requests it on the worker after the task has run there; until then the task's tab *Leases* shows the same.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from airflow_provider_coordination.ui.urls import base_url
 
 
 class LeasesLink(BaseOperatorLink):
-    """Leads to the page of the task's source in Airflow's UI; nowhere where the configuration turns the pages off."""
+    """Leads to the page of the task's source in Airflow's UI; no link if the configuration disables the pages."""
 
     name = "Leases of the source"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """Return the address; empty if there is none."""
+        """Return the URL; empty if there is none."""
         source = getattr(operator, "source_worked_on", None) or getattr(operator, "source", None)
         connection = getattr(operator, "coordination_conn_id", None)
         configuration = Configuration.read()

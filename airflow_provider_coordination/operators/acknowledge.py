@@ -1,4 +1,4 @@
-"""Acknowledging batches as a task: the word of a check or a load that their data arrived, or that it did not."""
+"""Task that acknowledges or rejects delivered batches, for example after a check or a load."""
 
 from __future__ import annotations
 
@@ -14,40 +14,43 @@ from airflow_provider_coordination.hooks.task_try import failing_when_misconfigu
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.set_releases import (
     chosen_sets,
-    named_run,
     release_all,
+    selected_run,
     set_ids,
     sets_of,
     task_release_id,
 )
-from airflow_provider_coordination.operators.template_values import text_value, yes_or_no_value
+from airflow_provider_coordination.operators.template_values import bool_value, text_value
 
-NEEDS_REASON = "field 'reason' must say why, where 'positive' is false; it is kept with the partition"
+NEEDS_REASON = "field 'reason' is missing: it is required if 'positive' is false; it is stored with the partition"
 
 
 class AcknowledgeOperator(BaseOperator):
-    """Acknowledges or rejects batches that a Spark job delivered whose `AcknowledgmentSettings` leave that to others.
+    """Acknowledges or rejects batches that a Spark job delivered.
 
-    Without `acknowledgment_sets` these are all pending sets of a DAG run, this one by default, that wait for somebody
-    outside the job; a run with none is fine. A retry, or the task cleared and run again, counts once. A release that
-    comes late changes nothing: it is warned of and counted. Unknown sets and handles, and what makes no sense for a
-    set, fail the task without a retry.
+    Use it if the job's `AcknowledgmentSettings` leave the acknowledgment to another task.
 
-    Returns a small summary: `source`, `positive`, how many were `released`, `duplicate` and `late`, the `states` of the
+    Without `acknowledgment_sets` the task releases all pending sets of a DAG run that wait for a party outside the job.
+    The default is the current run; a run without pending sets is not an error. Releases are idempotent: a retry or a
+    cleared task counts once. A late release changes nothing; it is logged as a warning and counted. The task fails
+    without a retry if a set or handle is unknown, or if the release is not valid for a set.
+
+    Returns a small summary: `source`, `positive`, the counts `released`, `duplicate` and `late`, the `states` of the
     sets afterwards, and the first ids as `acknowledgment_sets`.
 
     :param source: the source's name. (templated)
-    :param acknowledgment_sets: the id of a set or a list of ids; an empty list means none, None those of a run.
-        (templated)
-    :param run_id: the run whose sets are meant; this run by default. (templated)
-    :param run_dag_id: the DAG of that run; this one by default. (templated)
-    :param handle: whose references are released; may be left out where a set has one handle that is released from
-        outside. (templated)
+    :param acknowledgment_sets: the id of a set, or a list of ids. An empty list selects none; None selects the sets of
+        a run. (templated)
+    :param run_id: the DAG run whose sets are selected; the current run by default. (templated)
+    :param run_dag_id: the DAG of that run; the current DAG by default. (templated)
+    :param handle: the handle whose references are released. Optional if each set has exactly one handle that is
+        released from outside the job. (templated)
     :param positive: whether the data arrived. (templated)
-    :param reason: why not; needed where `positive` is false. (templated)
-    :param release_id: the releases' identity: repeated with the same one, they count once. One made of DAG, run, task
-        and map index by default. (templated)
+    :param reason: why the data did not arrive; required if `positive` is false. (templated)
+    :param release_id: the identity of the releases: releases with the same id count once. By default it is made of DAG,
+        run, task and map index. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
+
     """
 
     template_fields: Sequence[str] = (
@@ -92,17 +95,17 @@ class AcknowledgeOperator(BaseOperator):
             raise ValueError(NEEDS_REASON)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Release once.
+        """Release the sets.
 
-        :raises AirflowFailException: if only a person can put things right.
-        :raises CoordinationError: if the store did not answer; a retry may help.
+        :raises AirflowFailException: for an error that only a user can fix.
+        :raises CoordinationError: if the store did not respond; a retry may succeed.
         """
         with failing_when_misconfigured():
-            positive, reason = yes_or_no_value("positive", self.positive), text_value(self.reason)
+            positive, reason = bool_value("positive", self.positive), text_value(self.reason)
             if not positive and not (reason and reason.strip()):
                 raise ConfigurationError(NEEDS_REASON)
             ids = set_ids(self.acknowledgment_sets)
-            run = named_run(context, ids, text_value(self.run_id), text_value(self.run_dag_id))
+            run = selected_run(context, ids, text_value(self.run_id), text_value(self.run_dag_id))
             handle = text_value(self.handle)
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
             with closing(coordinator.store):

@@ -1,4 +1,4 @@
-"""Claiming a source, and its delivery, for a DAG, in a task that creates its partitions, reads or delivers them."""
+"""Claims on a source and on its delivery, made for a DAG by the tasks that create partitions, read or deliver."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from airflow_provider_coordination.spark.settings import IngestSettings, SinkSet
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prospect:
-    """What awaits a job that would begin now.
+class RemainingWork:
+    """The work that a job would find if it began now.
 
-    :param is_anything_left: whether there is anything to do, now or later.
-    :param suspension: how the source is suspended; None if it is not.
+    :param has_work: whether there is anything to do, now or later.
+    :param suspension: how the source is suspended; None if it is not suspended.
     """
 
-    is_anything_left: bool
+    has_work: bool
     suspension: Suspension | None = None
 
 
 def claim_source(view: SourceView, context: Context, kind: str, location: Mapping[str, Any]) -> None:
     """Claim a source for this task's DAG.
 
-    :param view: of the source.
+    :param view: the view of the source.
     :param kind: the kind of source.
-    :param location: where it reads from.
-    :raises ConfigurationError: if another DAG has claimed it and reads something else; both are named.
+    :param location: the location that the source is read from.
+    :raises ConfigurationError: if another DAG has claimed the source and reads a different location; it names both.
     """
     ti: Any = context["ti"]
     mine = SourceClaim(
@@ -47,47 +47,49 @@ def claim_source(view: SourceView, context: Context, kind: str, location: Mappin
 
 
 def claim_reads(view: SourceView, context: Context, reads: Reads, settings: ReadsSettings | None = None) -> None:
-    """Claim what `reads` describes; see `claim_source`.
+    """Claim the source that `reads` describes; see `claim_source`.
 
-    :param settings: what a Spark job is given of it; None where only `reads` itself can say where it reads from.
+    :param settings: the source settings of a Spark job; None if only `reads` itself knows the location.
     """
     if isinstance(reads, Located):
         location = reads.reads_from
     else:
-        location = {} if settings is None else settings.found().location(settings.settings)
+        location = {} if settings is None else settings.source_kind().location(settings.settings)
     claim_source(view, context, reads.kind, location)
 
 
 def claim_delivery(view: SourceView, context: Context, sinks: Sequence[SinkSettings]) -> None:
     """Claim the delivery of a source for this task's DAG.
 
-    :param view: of the source.
-    :param sinks: all that the job delivers to.
-    :raises ConfigurationError: if another DAG has claimed it and delivers to other places; both are named.
+    :param view: the view of the source.
+    :param sinks: all sinks that the job delivers to.
+    :raises ConfigurationError: if another DAG has claimed the delivery and uses other locations; it names both.
     """
     ti: Any = context["ti"]
-    places = {
+    locations = {
         sink.name: (sink.location.rstrip("/") or sink.location) + ("" if sink.where is None else f" where {sink.where}")
         for sink in sinks
     }
     claim(
         view,
-        DeliveryClaim(dag_id=ti.dag_id, task_id=ti.task_id, claimed_at=view.clock.now(), sinks=places),
+        DeliveryClaim(dag_id=ti.dag_id, task_id=ti.task_id, claimed_at=view.clock.now(), sinks=locations),
     )
 
 
-def claim_for_job(connection: ConnectionSettings, context: Context, settings: IngestSettings, reads: Reads) -> Prospect:
-    """Claim what a Spark job reads, and its delivery; see `claim_source` and `claim_delivery`.
+def claim_for_job(
+    connection: ConnectionSettings, context: Context, settings: IngestSettings, reads: Reads
+) -> RemainingWork:
+    """Claim the source that a Spark job reads, and its delivery; see `claim_source` and `claim_delivery`.
 
-    :returns: what awaits the job. What has an end is done with some day: nothing is left then.
-    :raises StoreUnavailableError: if the store does not answer.
+    :returns: the work that remains for the job. A finite source has none once all its partitions are COMPLETED.
+    :raises StoreUnavailableError: if the store does not respond.
     """
     view = connection.view(settings.source)
     with closing(view.store):
         claim_reads(view, context, reads, settings.reads)
         claim_delivery(view, context, settings.all_sinks)
-        ends = settings.reads.found().ends(settings.reads.settings)
-        return Prospect(
-            is_anything_left=not ends or any(view.count_by_status()[status] for status in UNFINISHED),
+        ends = settings.reads.source_kind().ends(settings.reads.settings)
+        return RemainingWork(
+            has_work=not ends or any(view.count_by_status()[status] for status in UNFINISHED),
             suspension=view.suspension(),
         )

@@ -1,4 +1,4 @@
-"""Finding and creating the partitions of a source as a task."""
+"""Task that finds and creates the partitions of a source."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ from airflow_provider_coordination.hooks.coordination import ConnectionSettings,
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_reads
-from airflow_provider_coordination.operators.deduplication import left_by, other_source
+from airflow_provider_coordination.operators.deduplication import other_source, remaining_reads
 from airflow_provider_coordination.operators.interval import Interval, interval_value
 from airflow_provider_coordination.operators.reads.reads import Reads, own_copy, source_of
-from airflow_provider_coordination.operators.supplier_task import EndsWhenKilled, supply
-from airflow_provider_coordination.operators.template_values import NOTHING, yes_or_no_value
-from airflow_provider_coordination.sources.function_supplier import Found, pages_of
+from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin, supply
+from airflow_provider_coordination.operators.template_values import NOTHING, bool_value
+from airflow_provider_coordination.sources.function_supplier import Supplied, pages_of
 from airflow_provider_coordination.sources.items import Item
 
 
-class CreatePartitionsOperator(EndsWhenKilled, BaseOperator):
-    """Creates the partitions of a source, page by page: those that its supplier finds, or those that are given.
+class CreatePartitionsOperator(KillableSupplierMixin, BaseOperator):
+    """Creates the partitions of a source, page by page: those that its supplier finds, or a given list.
 
-    Partitions that exist already are left alone, so it may run at any time, twice, and beside running ingestion. One
-    worker of the fleet runs a source's supplier at a time. The task takes over from an earlier try of its own, waits
-    for any other worker until that one ends or its lease runs out, and fails if neither happens within ten minutes.
+    Existing partitions are left unchanged. So the task may run at any time, repeatedly, and beside running ingestion.
+    One worker of the fleet runs a source's supplier at a time. The task takes over from an earlier try of its own. It
+    waits for any other worker until that worker ends or its lease expires, and fails if neither happens within ten
+    minutes.
 
-    Returns a small summary: `source`, `supplier` (`"ran"`, or why it did not, or not to its end), how many were
-    `created`, the first ten of them as `partition_keys`, whether any partition is `available`, and of `partitions` how
-    many have each status.
+    Returns a small summary: `source`, `supplier` (`"ran"`, or why it did not run or did not finish), the number
+    `created`, the first ten of them as `partition_keys`, whether any partition is `available`, and as `partitions` the
+    number of partitions in each status.
 
     :param reads: the source, one of the classes of `operators.reads`. (templated)
-    :param partitions: the partitions instead of the supplier's: a list of keys or items, or a mapping from keys to an
-        item or a list of items; text that a template makes of these will do. Without `reads` an item is what a
-        partition's progress begins with, for tasks of your own that work on them. (templated)
-    :param source: the source's name; by default what `reads` calls it. (templated)
-    :param skip_when_empty: skip the task, and so what follows it, where no partition is available afterwards.
+    :param partitions: the partitions to create instead of those of the supplier: a list of keys or items, or a mapping
+        from keys to an item or a list of items. A template may render these as text. Without `reads` an item is the
+        initial progress of a partition, for tasks of your own that work on the partitions. (templated)
+    :param source: the source's name; by default `reads` provides it. (templated)
+    :param skip_when_empty: skip the task, and the tasks that follow it, if no partition is available afterwards.
         (templated)
-    :param leave_when_busy: leave the supplier to another worker that is running it, and succeed: what that one finds is
-        enough. By default the task waits for that one, and then looks itself. (templated)
-    :param interval: take exactly what there is of an interval, under leases of its own: `"data_interval"` for that of
-        the run, or its ends; see `interval_value`. None for no bounds. (templated)
-    :param deduplicate_against: the source of live ingestion, by its name: what it delivers, of the interval, is left to
-        it, so that no record is delivered twice. None asks for no such thing. (templated)
+    :param leave_when_busy: succeed without running the supplier if another worker is running it. By default the task
+        waits for the other worker, then runs the supplier itself. (templated)
+    :param interval: create exactly the partitions of an interval, under leases of its own: `"data_interval"` for the
+        interval of the run, or its two ends; see `interval_value`. None means no bounds. (templated)
+    :param deduplicate_against: the name of the source of live ingestion. The task leaves out what that source delivers
+        of the interval, so that no record is delivered twice. None leaves nothing out. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
@@ -79,9 +80,9 @@ class CreatePartitionsOperator(EndsWhenKilled, BaseOperator):
         **kwargs: Any,
     ) -> None:
         if reads is None and partitions is None:
-            raise ValueError("give 'reads', 'partitions', or both: what is to be created")
+            raise ValueError("fields 'reads' and 'partitions' are missing: give at least one of them")
         if reads is None and source is None:
-            raise ValueError("field 'source' is missing: without 'reads' nothing else names the source")
+            raise ValueError("field 'source' is missing: give it, or give 'reads', which names the source")
         super().__init__(**kwargs)
         self.reads = own_copy(reads)
         self.partitions = partitions
@@ -92,30 +93,30 @@ class CreatePartitionsOperator(EndsWhenKilled, BaseOperator):
         self.interval = interval
         self.deduplicate_against = deduplicate_against
         self.coordination_conn_id = coordination_conn_id
-        # Airflow looks for these in the operator's own fields alone.
+        # Airflow searches only the operator's own fields for XComArgs.
         for name in reads.template_fields if reads is not None else ():
             XComArg.apply_upstream_relationship(self, getattr(reads, name))
 
     def prepare_for_execution(self) -> Self:
-        """Return the task that is run, with templates of its own to render."""
+        """Return the copy of this task that runs; it renders its own templates."""
         prepared = super().prepare_for_execution()
         prepared.reads = own_copy(self.reads)
         return prepared
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Create what is found.
+        """Create the partitions.
 
-        :raises AirflowFailException: if only a person can put things right.
-        :raises AirflowSkipException: if nothing is available, and the task is to be skipped then.
-        :raises CoordinationError: if the store or the source did not answer, or another worker keeps looking; a retry
-            may help.
+        :raises AirflowFailException: for an error that only a user can fix.
+        :raises AirflowSkipException: if no partition is available and `skip_when_empty` is set.
+        :raises CoordinationError: if the store or the source did not respond, or another worker keeps running the
+            supplier; a retry may succeed.
         """
         with failing_when_misconfigured():
-            skip_when_empty = yes_or_no_value("skip_when_empty", self.skip_when_empty)
-            leave_when_busy = yes_or_no_value("leave_when_busy", self.leave_when_busy)
+            skip_when_empty = bool_value("skip_when_empty", self.skip_when_empty)
+            leave_when_busy = bool_value("leave_when_busy", self.leave_when_busy)
             interval = interval_value(self.interval, context)
             source = source_of(self.source, self.reads)
-            self.source_worked_on = source = source if interval is None else interval.of(source)
+            self.source_worked_on = source = source if interval is None else interval.source_name(source)
             connection = CoordinationHook(self.coordination_conn_id).settings
             coordinator = connection.coordinator(source, owner_of_try(context))
             with closing(coordinator.store):
@@ -138,20 +139,21 @@ class CreatePartitionsOperator(EndsWhenKilled, BaseOperator):
         if self.partitions not in NOTHING:
             found = given_partitions(self.partitions)
             return lambda state: pages_of(found, kind)
-        if self.reads is None or kind is None:
+            raise ConfigurationError("field 'partitions' is missing: give it, or give 'reads', which has a supplier")
             raise ConfigurationError("field 'partitions' is missing; without 'reads' there is no supplier")
         other = other_source(self.deduplicate_against, interval, coordinator, connection, kind)
-        reads = left_by(other, self.reads, interval, coordinator)
+        reads = remaining_reads(other, self.reads, interval, coordinator)
         if reads is None:
-            self.log.info("source %s delivers all of it: source=%s", self.deduplicate_against, coordinator.source)
+            other_name = self.deduplicate_against
+            self.log.info("source %s delivers all of the interval: source=%s", other_name, coordinator.source)
             return lambda state: ()
         return reads.connect(connection.region).supplier(coordinator)
 
 
-def given_partitions(value: Any) -> Iterable[Found]:
-    """Return partitions that were given, by hand or by a template, as a supplier yields them.
+def given_partitions(value: Any) -> Iterable[Supplied]:
+    """Return the partitions that a user or a template gave, in the form that a supplier yields.
 
-    :raises ConfigurationError: if it is neither a list nor a mapping.
+    :raises ConfigurationError: if the value is neither a list nor a mapping.
     """
     if isinstance(value, str):
         try:

@@ -1,4 +1,4 @@
-"""A task that waits, deferred, for a job that somebody else submitted."""
+"""Task that waits, deferred, for a job that another tool submitted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_provider_coordination.coordination.partition import format_instant,
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.job_follower import JobFollower, left_of, summary_of, will_be_retried
+from airflow_provider_coordination.operators.job_follower import JobFollower, summary_of, time_left, will_be_retried
 from airflow_provider_coordination.operators.outlets import no_stream, report_to_outlets
 from airflow_provider_coordination.operators.prepared_jobs import PreparedJob
 from airflow_provider_coordination.triggers.events import ERROR
@@ -21,15 +21,15 @@ from airflow_provider_coordination.triggers.jobs import JobTrigger
 
 
 class FollowJobOperator(BaseOperator):
-    """Waits in the triggerer for a job that `prepare_job` made ready, and somebody else submitted.
+    """Waits in the triggerer for a job that `prepare_job` prepared and another tool submitted.
 
-    The job's record in the store says what becomes of it, whatever runs it. The task removes what is left of the job's
-    settings. It fails by the job's own error, and for good, as the job has had its driver: another job is one that is
-    prepared anew. If the task is ended by hand, or runs out of time, the job is told to stop.
+    The job's record in the store shows its state, whatever runs the job. The task deletes the rest of the job's
+    settings. It fails with the job's own error and without a retry, because settings serve only one driver: prepare
+    another job to try again. If a user ends the task, or it runs out of time, the job is requested to stop.
 
     Returns the job's summary, with its `owner`.
 
-    :param job: what `PreparedJob.to_mapping` returned. (templated)
+    :param job: the result of `PreparedJob.to_mapping`. (templated)
     """
 
     template_fields: Sequence[str] = ("job",)
@@ -42,25 +42,25 @@ class FollowJobOperator(BaseOperator):
         self.coordination_conn_id = CoordinationHook.default_conn_name
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Defer until the job is over.
+        """Defer until the job has ended.
 
         :raises AirflowFailException: if the job failed, lost its leases, vanished, or did not begin in time.
         """
         deadline = None if self.execution_timeout is None else datetime.now(UTC) + self.execution_timeout
-        return self._go_on(context, deadline)
+        return self._result_or_defer(context, deadline)
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Go on after a deferral.
+        """Resume after a deferral.
 
         :param event: the payload of the trigger's event.
         :raises AirflowFailException: as `execute`.
         """
         if event is None or "owner" not in event or event.get("status") == ERROR:
             raise AirflowFailException((event or {}).get("message") or f"the trigger sent no event: {event!r}")
-        return self._go_on(context, None if event["deadline"] is None else parse_instant(event["deadline"]))
+        return self._result_or_defer(context, None if event["deadline"] is None else parse_instant(event["deadline"]))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume after a deferral; if nobody will come back for the job, stop it.
+        """Resume after a deferral; stop the job if no try will follow it.
 
         :raises TaskDeferralError: if the deferral ran out of time, or its trigger failed.
         """
@@ -74,9 +74,9 @@ class FollowJobOperator(BaseOperator):
                 self._stop("its task failed")
             raise
 
-    def _go_on(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
+    def _result_or_defer(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
         job, follower = self._followed()
-        outcome = follower.judged(job.owner)
+        outcome = follower.outcome_of(job.owner)
         if outcome is None:
             self.defer(
                 trigger=JobTrigger(
@@ -86,7 +86,7 @@ class FollowJobOperator(BaseOperator):
                     deadline=None if deadline is None else format_instant(deadline),
                 ),
                 method_name=self.execute_complete.__name__,
-                timeout=left_of(deadline),
+                timeout=time_left(deadline),
             )
         follower.note_reported(job.owner)
         try:
@@ -94,7 +94,8 @@ class FollowJobOperator(BaseOperator):
         except AirflowFailException:
             raise
         except Exception as error:
-            raise AirflowFailException(f"{error}; prepare a job anew: clear the task that prepared this one") from None
+            remedy = "to prepare another job, clear the task that prepared this one"
+            raise AirflowFailException(f"{error}; {remedy}") from None
         report_to_outlets(context, self.outlets, job.source, result, no_stream)
         return result
 
@@ -109,5 +110,5 @@ class FollowJobOperator(BaseOperator):
         try:
             _, follower = self._followed()
             follower.stop(reason)
-        except Exception as error:  # the task fails by what happened to it, not by this
-            self.log.warning("the job may not have been told to stop: %s", error)
+        except Exception as error:  # the task fails with its own error, not with this one
+            self.log.warning("the stop request may not have reached the job: %s", error)

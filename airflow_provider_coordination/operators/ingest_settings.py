@@ -1,4 +1,4 @@
-"""What a task says of its Spark job, checked and put into the settings that the job is given."""
+"""Builds the checked settings of a Spark job from the fields of its task."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from airflow.sdk import Context
 from airflow_provider_coordination.coordination.acknowledgment import run_name
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.task_try import owner_of_try
-from airflow_provider_coordination.operators.deduplication import against, left_by, other_source
+from airflow_provider_coordination.operators.deduplication import (
+    deduplicated_source_name,
+    other_source,
+    remaining_reads,
+)
 from airflow_provider_coordination.operators.interval import Interval, bounded, interval_value
 from airflow_provider_coordination.operators.reads.reads import Reads
 from airflow_provider_coordination.operators.template_values import (
+    int_value,
     resolved,
     text_value,
-    whole_value,
 )
 from airflow_provider_coordination.operators.tracing import traceparent_of_task
 from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
@@ -35,12 +39,12 @@ def ingest_settings(
 ) -> IngestSettings:
     """Return the settings of the job of this try of a task.
 
-    :param task: its templates rendered.
+    :param task: the task, with its templates rendered.
     :param owner: the owner of the job's leases; a new one by default.
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
     ti: Any = context["ti"]
-    source, reads = _what_is_read(task, connection, interval_value(task.interval, context))
+    source, reads = _source_and_reads(task, connection, interval_value(task.interval, context))
     settings = IngestSettings(
         source=source,
         owner=owner or owner_of_try(context),
@@ -63,34 +67,34 @@ def ingest_settings(
         safety_margin=connection.safety_margin,
         retry_policy=connection.retry_policy,
         traceparent=traceparent_of_task(),
-        workers=whole_value("workers", task.workers) or 1,
+        workers=int_value("workers", task.workers) or 1,
     )
     settings.check()
     return settings
 
 
-def _what_is_read(
+def _source_and_reads(
     task: CoordinatedSparkSubmitOperator, connection: ConnectionSettings, interval: Interval | None
 ) -> tuple[str, ReadsSettings]:
-    """Return the source's name, and what the job reads of it."""
+    """Return the source's name and the settings of its reader."""
     source = text_value(task.source) or task.reads.default_source
-    against(task.deduplicate_against, interval)  # raises if there is no interval
+    deduplicated_source_name(task.deduplicate_against, interval)  # raises if there is no interval
     if interval is None:
         return source, task.reads.connect(connection.region).reads
-    source = interval.of(source)
+    source = interval.source_name(source)
     reads = bounded(task.reads, interval)
     if reads.is_endless and text_value(task.deduplicate_against) is not None:
-        reads = _left_of(task, connection, interval, source)
+        reads = _deduplicated_reads(task, connection, interval, source)
     return source, reads.connect(connection.region).reads
 
 
-def _left_of(
+def _deduplicated_reads(
     task: CoordinatedSparkSubmitOperator, connection: ConnectionSettings, interval: Interval, source: str
 ) -> Reads:
-    """Return what is left of an interval beside another source, for a job: its partitions have no end of their own."""
+    """Return the part of an endless source's interval that another source does not deliver."""
     coordinator = connection.coordinator(source, f"{source}:bounds")
     with closing(coordinator.store):
         other = other_source(task.deduplicate_against, interval, coordinator, connection, task.reads.kind)
-        left = left_by(other, task.reads, interval, coordinator)
-    # Where the other one delivers all of it, this reads nothing.
+        left = remaining_reads(other, task.reads, interval, coordinator)
+    # If the other source delivers all of the interval, the job reads nothing.
     return bounded(task.reads, interval, is_empty=True) if left is None else left

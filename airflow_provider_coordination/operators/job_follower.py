@@ -1,8 +1,9 @@
-"""A task that submits a job and is away while it runs: what it leaves behind, and how it finds its way back.
+"""Jobs that a deferred task submitted and does not wait for on a worker: how its tries find and follow them.
 
-Everything that has to survive the task is in the store: which job works for which task, what it was told, and how it
-ended. So a worker or a triggerer may die at any time. A later try finds the job of an earlier one and goes on waiting
-for it, or takes its outcome, where it was told the same; what was told otherwise, or to stop, is stopped.
+Everything that must survive the task is in the store: which job works for which task, its settings' digest, and how it
+ended. So a worker or a triggerer may die at any time. A later try finds the job of an earlier one. If both have the
+same settings, the later try waits for that job or uses its outcome. Otherwise, or if the job was requested to stop, it
+stops the job.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.job_termination import end_local_processes, settings_file_of, stop_job
-from airflow_provider_coordination.hooks.settings_locations import SettingsPlace, remove_settings
+from airflow_provider_coordination.hooks.settings_locations import SettingsLocation, remove_settings
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.spark_hook import (
     submission_target,
@@ -48,29 +49,29 @@ log = logging.getLogger(__name__)
 
 FOLDER_PREFIX = "coordination-job-"
 LOGS_KEPT = timedelta(days=7)
-"""How long the output of a job is kept that no task came back for."""
+"""How long the output of a job is kept if no task returned for it."""
 LINES_SHOWN = 2000
 DIGEST_ROUNDS = 100_000
-"""The settings of a reader may hold secrets: guessing them by their digest has to be slow."""
-OF_ONE_TRY = ("owner", "expires_at", "store", "traceparent", "is_followed")
-"""Fields that differ between two tries of a task whose jobs have the same to do."""
+"""The settings of a reader may hold secrets, so it must be slow to guess them from their digest."""
+TRY_SPECIFIC_FIELDS = ("owner", "expires_at", "store", "traceparent", "is_followed")
+"""Fields that differ between two tries of a task whose jobs have the same work."""
 
 
 def task_of(context: Context) -> str:
-    """Return the name that all tries of a task of one run have in common."""
+    """Return the name that all tries of a task in one run share."""
     ti: Any = context["ti"]
     map_index = ti.map_index if ti.map_index is not None else -1
     return "/".join((ti.dag_id, ti.run_id, ti.task_id, str(map_index)))
 
 
 def digest_of(settings: IngestSettings, salt: str) -> str:
-    """Return the digest of the settings of a job, without what differs between tries.
+    """Return the digest of a job's settings, without the fields that differ between tries.
 
-    :param salt: the owner of the job that it is compared with.
+    :param salt: the owner of the job whose digest is compared.
     """
-    compared = {name: value for name, value in write_settings(settings).items() if name not in OF_ONE_TRY}
+    compared = {name: value for name, value in write_settings(settings).items() if name not in TRY_SPECIFIC_FIELDS}
     reads = compared["reads"]
-    # Who asks the source may change between tries, such as by keys that are renewed.
+    # The credentials for the source may change between tries, for example when keys are renewed.
     compared["reads"] = {**reads, "settings": {n: value for n, value in reads["settings"].items() if n != "aws"}}
     text = json.dumps(compared, sort_keys=True).encode()
     return hashlib.pbkdf2_hmac("sha256", text, salt.encode(), DIGEST_ROUNDS).hex()
@@ -78,9 +79,9 @@ def digest_of(settings: IngestSettings, salt: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class JobFollower:
-    """What a task does about the jobs that work for it, through the store.
+    """Records, finds and stops the jobs of a task, through the store.
 
-    :param connection: where the store is.
+    :param connection: the settings of the store's connection.
     :param source: the source's name.
     :param task: the task, as `task_of` names it.
     """
@@ -91,17 +92,17 @@ class JobFollower:
 
     @contextmanager
     def jobs(self) -> Iterator[tuple[SourceCoordinator, Jobs]]:
-        """Open the store; give a coordinator that acts for the task, and the source's jobs."""
+        """Open the store; yield a coordinator that acts for the task, and the source's jobs."""
         coordinator = self.connection.coordinator(self.source, f"{self.task}:task")
         with closing(coordinator.store):
             yield coordinator, Jobs(coordinator.view)
 
-    def submit(self, settings: IngestSettings, job_log: str | None, place: SettingsPlace | None = None) -> None:
-        """Write down a job that is about to be submitted.
+    def submit(self, settings: IngestSettings, job_log: str | None, location: SettingsLocation | None = None) -> None:
+        """Record a job that is about to be submitted.
 
-        :param job_log: where its output goes, on this machine; None for one that goes to a cluster.
-        :param place: where its settings will lie; None for a file beside its output, or in `--files`.
-        :raises CoordinationError: if somebody has given it up before.
+        :param job_log: the path of its output on this machine; None for a job that runs in a cluster.
+        :param location: where its settings will be; None for a file beside its output, or in `--files`.
+        :raises CoordinationError: if the job was given up before.
         """
         with self.jobs() as (coordinator, jobs):
             self._give_up_late(coordinator, jobs)
@@ -112,21 +113,21 @@ class JobFollower:
                 digest=digest_of(settings, settings.owner),
                 start_by=settings.expires_at,
                 log=job_log,
-                settings=None if place is None else place.to_text(),
+                settings=None if location is None else location.to_text(),
             )
         if not may_begin:
-            raise CoordinationError(f"job {settings.owner!r} was given up before it was submitted")
+            raise CoordinationError(f"job {settings.owner!r} was given up before it was submitted; let the task retry")
 
     def note_submitted(self, owner: str, cluster_id: str) -> None:
-        """Note by what the cluster manager ends a job that it has accepted; without that, nobody is worse off."""
+        """Record the id by which the cluster manager ends a job; a failure to record it does no harm."""
         with suppress(CoordinationError), self.jobs() as (_, jobs):
             jobs.note_submitted(owner, cluster_id)
 
-    def earlier(self, settings: IngestSettings) -> Job | None:
-        """Return the job of an earlier try that this one may go on with; stop the others.
+    def find_earlier(self, settings: IngestSettings) -> Job | None:
+        """Return the job of an earlier try that this try may continue with; stop the others.
 
-        That is a job that was told the same, that nobody told to stop, and that runs, may still begin, or ended well
-        without the task having heard of it.
+        That job has the same settings and no stop request. It runs, may still begin, or succeeded without reporting
+        its outcome to the task.
         """
         found: Job | None = None
         with self.jobs() as (coordinator, jobs):
@@ -136,7 +137,7 @@ class JobFollower:
                 is_over = at is not None and at <= now
                 if is_over:
                     self._give_up(coordinator, jobs, job)
-                elif found is None and _is_worth_it(job) and job.digest == digest_of(settings, job.owner):
+                elif found is None and _is_usable(job) and job.digest == digest_of(settings, job.owner):
                     found = job
                 elif job.state is not JobState.ENDED:
                     was_killed = end_local_processes(job.log)
@@ -145,16 +146,16 @@ class JobFollower:
                     remove_settings(job)
         return found
 
-    def judged(self, owner: str) -> Outcome | None:
-        """Return how a job ended, as the store knows it; None if it may still be waited for.
+    def outcome_of(self, owner: str) -> Outcome | None:
+        """Return how a job ended, according to the store; None if it may still be waited for.
 
-        A job that gave no sign of life in time is given up, and its leases are given back.
+        A job that gave no sign of life in time is given up, and its leases are released.
         """
         with self.jobs() as (coordinator, jobs):
             while True:
                 job = jobs.get(owner)
                 if job is None:
-                    error = f"the store has no record of the job any more: owner={owner}"
+                    error = f"the store no longer has a record of the job: owner={owner}"
                     return Outcome(exit_code=None, error=error)
                 if job.state is JobState.ENDED:
                     return Outcome.from_mapping(job.outcome or {})
@@ -163,30 +164,30 @@ class JobFollower:
                     return None
                 self._give_up(coordinator, jobs, job)
 
-    def was_in_vain(self, owner: str) -> bool:
-        """Tell whether a job did not end well, or somebody told it to stop."""
-        outcome = self.judged(owner)
+    def failed_or_stopped(self, owner: str) -> bool:
+        """Return whether a job did not succeed, or was requested to stop."""
+        outcome = self.outcome_of(owner)
         with self.jobs() as (_, jobs):
             job = jobs.get(owner)
         return (job is not None and job.stop is not None) or (outcome is not None and outcome.exit_code != 0)
 
     def end(self, owner: str, error: str) -> None:
-        """Write down that a job will not run."""
+        """Record that a job will not run."""
         with self.jobs() as (_, jobs):
             jobs.end(owner, Outcome(exit_code=None, error=error).to_mapping())
 
     def note_reported(self, owner: str) -> Job | None:
-        """Note that the task has heard how a job ended, and remove what is left of its settings; return the job."""
+        """Record that the task knows how a job ended, and delete the rest of its settings; return the job."""
         with self.jobs() as (_, jobs):
             jobs.note_reported(owner)
             job = jobs.get(owner)
         remove_settings(job)
         return job
 
-    def conclude(self, owner: str, outcome: Outcome) -> Outcome:
-        """Return how a job in a cluster ended that its task waited for: as it left it in the store.
+    def final_outcome(self, owner: str, outcome: Outcome) -> Outcome:
+        """Return how a job in a cluster ended: the outcome that it recorded in the store, if there is one.
 
-        :param outcome: how it ended otherwise.
+        :param outcome: the outcome to record and return if the job recorded none.
         """
         with suppress(CoordinationError):
             with self.jobs() as (_, jobs):
@@ -198,7 +199,7 @@ class JobFollower:
     def stop(self, reason: str, *, removes_settings: bool = True) -> None:
         """Stop every job that works for the task.
 
-        :param removes_settings: False where Airflow cannot be asked for a connection.
+        :param removes_settings: False if Airflow cannot be queried for a connection.
         """
         with self.jobs() as (coordinator, jobs):
             for job in jobs.of_task(self.task):
@@ -207,15 +208,15 @@ class JobFollower:
                     stop_job(coordinator, job.owner, reason, was_killed=was_killed, removes_settings=removes_settings)
 
     def _give_up_late(self, coordinator: SourceCoordinator, jobs: Jobs) -> None:
-        """Give up the jobs that did not begin in time and that nobody follows: their settings may lie somewhere."""
+        """Give up the jobs that did not begin in time and that no task follows: their settings may still exist."""
         now = coordinator.clock.now()
         for job in jobs.unfinished():
             at = job.given_up_at(jobs.safety_margin)
-            if job.settings is not None and not job.was_taken and at is not None and at <= now:
+            if job.settings is not None and not job.was_started and at is not None and at <= now:
                 self._give_up(coordinator, jobs, job)
 
     def _give_up(self, coordinator: SourceCoordinator, jobs: Jobs, job: Job) -> None:
-        """Write down that a job vanished or did not begin in time, unless it ended meanwhile."""
+        """Record that a job vanished or did not begin in time, unless it has ended since."""
         if job.has_begun:
             error = f"the job vanished: it gave no sign of life since its lease ran out at {job.since:%H:%M:%S} UTC"
             tail = ""
@@ -229,12 +230,12 @@ class JobFollower:
         if jobs.end(job.owner, Outcome(exit_code=None, error=error, tail=tail).to_mapping()):
             keys = coordinator.give_up_owner(job.owner)
             log.warning(
-                "%s; %d leases given back: source=%s owner=%s partitions=%s",
+                "%s; %d leases released: source=%s owner=%s partitions=%s",
                 error, len(keys), self.source, job.owner, ", ".join(keys) or "none",
             )  # fmt: skip
 
     def _redaction_of(self, job: Job) -> Redaction:
-        """Return what hides the secrets of a job that has not begun: its settings are still there then."""
+        """Return the redaction of a job that has not begun; its settings still exist."""
         holders: list[object] = [self.connection.store, dict(os.environ)]
         if job.log is not None:
             with suppress(OSError, ValueError, ConfigurationError):
@@ -243,32 +244,32 @@ class JobFollower:
         return Redaction(*holders)
 
 
-def _is_worth_it(job: Job) -> bool:
-    """Tell whether a job runs, or ended well without anybody having heard of it."""
+def _is_usable(job: Job) -> bool:
+    """Return whether a job runs, or succeeded without reporting its outcome to the task."""
     if job.state is not JobState.ENDED:
         return job.stop is None
     return job.stop is None and not job.is_reported and Outcome.from_mapping(job.outcome or {}).exit_code == 0
 
 
 def summary_of(owner: str, outcome: Outcome) -> dict[str, Any]:
-    """Return what the task returns for an outcome.
+    """Return the task's result for an outcome.
 
-    :raises AirflowFailException: if only a person can put things right.
+    :raises AirflowFailException: for an error that only a user can fix.
     :raises AirflowException: if the job failed, lost its leases or vanished; a retry continues where it stopped.
     """
     if outcome.exit_code == 0:
         return {"owner": owner, **outcome.summary}
     output = JobOutput()
     output.last_error = outcome.error
-    if explained := output.explained(outcome.exit_code):
-        raise explained
+    if exception := output.exception_for(outcome.exit_code):
+        raise exception
     what = outcome.error or f"the job ended with exit code {outcome.exit_code}"
     tail = f"\nThe last lines of its output:\n{outcome.tail}" if outcome.tail else ""
     raise AirflowException(f"{what}; no data is lost, a retry continues from there{tail}")
 
 
 def show_log(job_log: str | None, redaction: Redaction) -> None:
-    """Copy the end of a job's output into the task's log, without secrets, if it is on this machine; then delete it."""
+    """Copy the end of a job's output into the task's log, without secrets, then delete it; if it is on this machine."""
     if job_log is None or not (path := Path(job_log)).is_file():
         return
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -281,13 +282,13 @@ def show_log(job_log: str | None, redaction: Redaction) -> None:
 
 
 def delete_log(job_log: str | None) -> None:
-    """Delete a job's output, and its folder, if they are on this machine."""
+    """Delete a job's output and its folder, if they are on this machine."""
     if job_log is not None and Path(job_log).is_file():
         shutil.rmtree(Path(job_log).parent, ignore_errors=True)
 
 
 def job_folder() -> Path:
-    """Make a folder, for its owner alone, that outlives the task; delete those that nobody came back for."""
+    """Create a private folder that outlives the task; delete old ones whose tasks never returned."""
     root = Path(tempfile.gettempdir())
     for old in root.glob(f"{FOLDER_PREFIX}*"):
         with suppress(OSError):
@@ -297,26 +298,26 @@ def job_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
 
 
-def do_not_wait(
+def return_once_submitted(
     hook: SparkSubmitHook,
     settings_file: Path,
     env_vars: Mapping[str, Any],
     submitting: Callable[[str | None], None],
     submitted: Callable[[str], None],
 ) -> str | None:
-    """Let a hook's `submit` return as soon as the job is on its way.
+    """Make a hook's `submit` return as soon as the job is submitted.
 
-    :param hook: made with what `SubmissionTarget.without_waiting` returns.
+    :param hook: a hook made with the result of `SubmissionTarget.conf_without_waiting`.
     :param settings_file: the job's settings, in a folder of its own.
-    :param env_vars: the variables that a spark-submit on this machine is given.
-    :param submitting: called right before, with the path of the job's output.
-    :param submitted: called once a cluster has accepted the job, with what the cluster manager ends it by.
-    :returns: where its output will be; None for a job that goes to a cluster.
+    :param env_vars: the environment variables for a spark-submit on this machine.
+    :param submitting: called right before the submission, with the path of the job's output.
+    :param submitted: called once a cluster has accepted the job, with the id by which the cluster manager ends it.
+    :returns: the path of the job's output; None for a job that runs in a cluster.
     """
     target = submission_target(hook)
     job_log = None if target.is_in_cluster else str(settings_file.with_name(LOG_NAME))
 
-    def submit_alone(application: str = "", **kwargs: Any) -> None:
+    def submit_and_return(application: str = "", **kwargs: Any) -> None:
         submitting(job_log)
         if target.is_in_cluster:
             cluster_id = submit_without_waiting(hook, target, application)
@@ -325,39 +326,39 @@ def do_not_wait(
         else:
             _submit_here(submit_command(hook, application), env_vars, settings_file)
 
-    hook.submit = submit_alone  # type: ignore[method-assign]
+    hook.submit = submit_and_return  # type: ignore[method-assign]
     return job_log
 
 
 def _submit_here(spark_submit: list[str], env_vars: Mapping[str, Any], settings_file: Path) -> None:
-    """Start a spark-submit whose driver is on this machine, in a session of its own, and leave it alone."""
+    """Start a spark-submit whose driver is on this machine, in its own session, and do not wait for it."""
     process = subprocess.Popen(
         command(settings_file, spark_submit),
         env=os.environ | {name: str(value) for name, value in env_vars.items()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # what ends the task's process group spares it
+        start_new_session=True,  # ending the task's process group does not end it
     )
-    process.returncode = 0  # nobody waits for it, and that is meant
+    process.returncode = 0  # keeps Popen from warning: no process waits for it, on purpose
     log.info("job submitted: pid=%d log=%s", process.pid, settings_file.with_name(LOG_NAME))
 
 
-def left_of(deadline: datetime | None) -> timedelta | None:
-    """Return how long it is until an instant (aware), at least a second; None if there is no end."""
+def time_left(deadline: datetime | None) -> timedelta | None:
+    """Return the time until an instant (aware), at least a second; None if there is no deadline."""
     return None if deadline is None else max(timedelta(seconds=1), deadline - datetime.now(UTC))
 
 
-def is_of_this_try(owner: str, context: Context) -> bool:
-    """Tell whether this try of the task submitted a job itself.
+def submitted_by_this_try(owner: str, context: Context) -> bool:
+    """Return whether this try of the task submitted the job itself.
 
-    :param owner: the job's, as `new_owner` makes them.
+    :param owner: the job's owner, as `new_owner` makes it.
     """
     ti: Any = context["ti"]
     return owner.rsplit(":", 2)[-2:-1] == [str(ti.try_number)]
 
 
 def will_be_retried(context: Context) -> bool:
-    """Tell whether another try follows if this one fails."""
+    """Return whether another try follows if this one fails."""
     ti: Any = context["ti"]
     return bool(ti.try_number <= (getattr(ti, "max_tries", None) or 0))

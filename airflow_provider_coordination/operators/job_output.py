@@ -1,4 +1,4 @@
-"""What a Spark job says in its output: its summary, its last error, and what its exit code means; no secret."""
+"""Reads the output of a Spark job: its summary, its last error and the meaning of its exit code, without secrets."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ OUR_ERROR = re.compile(r" ERROR (?:airflow_provider_coordination[\w.]*|__main__)
 
 
 class JobOutput:
-    """Watches the lines of a job go by, without holding any back.
+    """Reads the lines of a job's output as they pass, without delaying any.
 
-    :param redaction: hides the secrets that the job was given, in the lines and in what is kept of them.
+    :param redaction: hides the secrets of the job, in the lines and in what is kept of them.
     """
 
     def __init__(self, redaction: Redaction | None = None) -> None:
@@ -30,24 +30,24 @@ class JobOutput:
         self.last_error: str | None = None
         self.application_id: str | None = None
 
-    def watched(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines as they come, without secrets, noting what this class keeps."""
+    def observe(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines as they come, without secrets, and keep the facts that this class collects."""
         for line in lines:
             self._note(line)
             yield self.redaction.text(line)
 
-    def explained(self, exit_code: int | None) -> AirflowException | None:
-        """Return what an exit code means, or None where the provider's own error says all there is to say."""
+    def exception_for(self, exit_code: int | None) -> AirflowException | None:
+        """Return the exception for an exit code; None if the provider's own error explains it."""
         from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_LOST_WORK
 
         if exit_code == EXIT_CONFIGURATION:
-            return AirflowFailException(self.last_error or "the job's configuration is wrong; see its log")
+            return AirflowFailException(self.last_error or "the job's configuration is wrong; see the job's log")
         if exit_code == EXIT_LOST_WORK:
             return AirflowException(
                 f"{self.last_error or 'leases were lost'}; no data is lost, a retry continues from there"
             )
         if exit_code == EXIT_FAILED and self.last_error:
-            return AirflowException(f"{self.last_error}; what is landed stays, a retry continues from there")
+            return AirflowException(f"{self.last_error}; landed data is kept, a retry continues from there")
         if exit_code is not None and exit_code < 0:
             return AirflowException(
                 f"the job was killed by {_signal_name(-exit_code)}; no data is lost, a retry continues from there"
@@ -69,7 +69,7 @@ class JobOutput:
                 summary = json.loads(text)
                 self.summary = self.redaction.mapping(summary) if isinstance(summary, dict) else {}
             except ValueError:
-                log.warning("the job's summary is not JSON and is left out: %s", self.redaction.text(text.strip()))
+                log.warning("the job's summary is ignored, it is not JSON: %s", self.redaction.text(text.strip()))
 
 
 def _signal_name(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Shard sync as a task."""
+"""Task that syncs the partitions of a source with the shards of its Kinesis streams."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_reads
-from airflow_provider_coordination.operators.deduplication import left_by, other_source
+from airflow_provider_coordination.operators.deduplication import other_source, remaining_reads
 from airflow_provider_coordination.operators.interval import bounded, interval_value
 from airflow_provider_coordination.operators.moved_arguments import check_arguments
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.reads import own_copy, source_of
-from airflow_provider_coordination.operators.supplier_task import EndsWhenKilled
+from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncSummary
 
 LEFT_TO = "source {!r} delivers all of the interval"
 
 
-class KinesisShardSyncOperator(EndsWhenKilled, BaseOperator):
-    """Creates the partitions that the shards of Kinesis streams call for, and keeps the two in step.
+class KinesisShardSyncOperator(KillableSupplierMixin, BaseOperator):
+    """Creates the partitions for the shards of Kinesis streams, and keeps partitions and shards in step.
 
-    It lists the shards, creates what is missing, reports what is gone, and removes the partitions of shards that are
-    worked off. It may run at any time, twice, and beside running ingestion; what a job holds it leaves to the job. It
-    takes over from an earlier try of its own, waits for the sync of any other worker until that one ends or its lease
-    runs out, and fails if neither happens within ten minutes.
+    The task lists the shards, creates missing partitions, reports shards that are gone, and removes the partitions of
+    shards that are completely read. It may run at any time, repeatedly, and beside running ingestion; it leaves
+    partitions that a job holds to that job. It takes over from an earlier try of its own. It waits for the sync of any
+    other worker until that worker ends or its lease expires, and fails if neither happens within ten minutes.
 
-    Returns what it found and did, a small mapping: `source`, `streams` (for each stream, among others `created`,
-    `removed`, `lost`, `hole` and the `counts` of all), `put_aside` and `skipped`.
+    Returns a small summary: `source`, `streams` (for each stream, among others `created`, `removed`, `lost`, `hole` and
+    the `counts` of all), `put_aside` and `skipped`.
 
-    A stream that never existed, missing credentials or permissions, and bad settings fail the task without a retry,
-    once the other streams are synced; so does, before anything, a source by whose name another DAG reads something
-    else. Data that is lost does not: it is reported, and its partition parked.
+    The task fails without a retry, once the other streams are synced, if a stream never existed, credentials or
+    permissions are missing, or settings are wrong. It fails before the sync if another DAG uses the same source name
+    and reads a different location. Lost data does not fail the task: it is reported, and its partition is parked.
 
     :param reads: the streams. (templated)
-    :param source: the source's name; by default what `reads` calls it. (templated)
-    :param interval: begin at the start of an interval, under leases of its own: `"data_interval"` for that of the run,
-        or its ends; see `interval_value`. None for no bounds. (templated)
-    :param deduplicate_against: the source of live ingestion, by its name: what it delivers, of the interval, is left to
-        it, so that no record is delivered twice. None asks for no such thing. (templated)
+    :param source: the source's name; by default `reads` provides it. (templated)
+    :param interval: begin at the start of an interval, under leases of its own: `"data_interval"` for the interval of
+        the run, or its two ends; see `interval_value`. None means no bounds. (templated)
+    :param deduplicate_against: the name of the source of live ingestion. The task leaves out what that source delivers
+        of the interval, so that no record is delivered twice. None leaves nothing out. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
@@ -78,17 +78,17 @@ class KinesisShardSyncOperator(EndsWhenKilled, BaseOperator):
         self.coordination_conn_id = coordination_conn_id
 
     def prepare_for_execution(self) -> Self:
-        """Return the task that is run, with templates of its own to render."""
+        """Return the copy of this task that runs; it renders its own templates."""
         prepared = super().prepare_for_execution()
         prepared.reads = own_copy(self.reads)
         return prepared
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Sync once.
+        """Sync the partitions.
 
-        :raises AirflowFailException: if only a person can put things right.
-        :raises CoordinationError: if the store or a stream did not answer, or another worker keeps syncing; a retry may
-            help.
+        :raises AirflowFailException: for an error that only a user can fix.
+        :raises CoordinationError: if the store or a stream did not respond, or another worker keeps syncing; a retry
+            may succeed.
         """
         with failing_when_misconfigured():
             hook = CoordinationHook(self.coordination_conn_id)
@@ -96,14 +96,14 @@ class KinesisShardSyncOperator(EndsWhenKilled, BaseOperator):
             reads = cast("KinesisStreams", bounded(self.reads, interval))
             connected = reads.connect(hook.settings.region)
             source = source_of(self.source, self.reads)
-            self.source_worked_on = source = source if interval is None else interval.of(source)
+            self.source_worked_on = source = source if interval is None else interval.source_name(source)
             coordinator = hook.coordinator(source, owner_of_try(context))
             with closing(coordinator.store):
                 other = other_source(self.deduplicate_against, interval, coordinator, hook.settings, reads.kind)
                 claim_reads(coordinator.view, context, reads, connected.reads)
-                left = cast("KinesisStreams | None", left_by(other, self.reads, interval, coordinator))
-                if left is None:
+                remaining = cast("KinesisStreams | None", remaining_reads(other, self.reads, interval, coordinator))
+                if remaining is None:
                     assert other is not None
                     return ShardSyncSummary(source, skipped=LEFT_TO.format(other.source)).to_mapping()
                 with self.supplying():
-                    return left.sync(coordinator, hook.settings.region).to_mapping()
+                    return remaining.sync(coordinator, hook.settings.region).to_mapping()

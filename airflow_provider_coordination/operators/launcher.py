@@ -1,4 +1,4 @@
-"""Starting and ending the jobs of a supervisor, as the task does it that takes its turns."""
+"""Starts and ends the jobs of a supervisor, from the task that takes its turns."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from airflow_provider_coordination.operators.spark_submit import APPLICATION, Co
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
-from airflow_provider_coordination.supervisor.turn import JobOrder
+from airflow_provider_coordination.supervisor.turn import JobRequest
 
 log = logging.getLogger(__name__)
 
 KILL_TIMEOUT_SECONDS = 60
-"""How long a turn waits for a cluster manager that is to end a job."""
+"""How long a turn waits for the cluster manager to end a job."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparkLauncher:
-    """Submits jobs to Spark, in whatever deploy mode the connection says, and waits for none; see `Launcher`.
+    """Submits jobs to Spark in the deploy mode of the connection, without waiting for any; see `Launcher`.
 
-    :param connection: where the store is.
+    :param connection: the settings of the store's connection.
     :param source: the source's name.
-    :param context: of the task that takes turns: jobs are submitted in its name.
+    :param context: the context of the task that takes turns; it submits the jobs.
     """
 
     connection: ConnectionSettings
@@ -52,16 +52,16 @@ class SparkLauncher:
         ti: Any = self.context["ti"]
         return new_owner(ti.dag_id, ti.run_id, ti.task_id, -1, ti.try_number)
 
-    def start(self, order: JobOrder) -> None:
+    def start(self, request: JobRequest) -> None:
         """See `Launcher.start`."""
-        job = job_of(order)
+        job = job_operator(request)
         settings = replace(
-            ingest_settings(job, self.connection, self.context, order.job.owner),
+            ingest_settings(job, self.connection, self.context, request.job.owner),
             is_followed=True,
-            expires_at=datetime.now(UTC) + order.spec.tuning.start_timeout,
+            expires_at=datetime.now(UTC) + request.spec.tuning.start_timeout,
         )
         claim_for_job(self.connection, self.context, settings, job.reads)
-        job.submit(JobFollower(connection=self.connection, source=self.source, task=order.task), settings)
+        job.submit(JobFollower(connection=self.connection, source=self.source, task=request.task), settings)
 
     def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
         """See `Launcher.end`."""
@@ -72,7 +72,7 @@ class SparkLauncher:
         remove_settings(job)
 
     def _end_in_cluster(self, owner: str, cluster_id: str, spec: IngestionSpec, reason: str) -> None:
-        """Have the cluster manager end a job. One that it does not end finds its leases taken, and ends by itself."""
+        """Request the cluster manager to end a job. If it does not, the job ends once it finds its leases taken."""
         operator = CoordinatedSparkSubmitOperator(**spec.job_arguments(), task_id="ingest", application="")
         try:
             ended = subprocess.run(
@@ -99,26 +99,26 @@ class SparkLauncher:
             )  # fmt: skip
 
 
-def job_of(order: JobOrder) -> CoordinatedSparkSubmitOperator:
-    """Return the operator that submits a job; no task of any DAG."""
-    arguments = order.spec.job_arguments()
+def job_operator(request: JobRequest) -> CoordinatedSparkSubmitOperator:
+    """Return the operator that submits a job; it is not a task of any DAG."""
+    arguments = request.spec.job_arguments()
     return CoordinatedSparkSubmitOperator(
         **arguments
         | {
             "task_id": "ingest",
             "application": packaged_application(APPLICATION),
-            "rejection": order.spec.supervise.rejection(order.job.planned_at),
-            "rounds": replace(arguments["rounds"], max_duration=order.max_duration),
-            "workers": order.workers,
+            "rejection": request.spec.supervise.rejection(request.job.planned_at),
+            "rounds": replace(arguments["rounds"], max_duration=request.max_duration),
+            "workers": request.workers,
             "deferrable": True,
         }
     )
 
 
-def show_ended(follower: JobFollower) -> None:
-    """Log how the jobs ended that have ended since the last time: of one that failed, the end of its output as well.
+def log_ended_jobs(follower: JobFollower) -> None:
+    """Log the jobs that ended since the last call; for a failed job also the end of its output.
 
-    :param follower: of the supervisor's jobs.
+    :param follower: the follower of the supervisor's jobs.
     """
     with follower.jobs() as (_, jobs):
         ended = [job for job in jobs.of_task(follower.task) if job.state is JobState.ENDED and not job.is_reported]

@@ -1,7 +1,7 @@
-"""OpenLineage: what a job read, what it wrote, how much, and as whom.
+"""OpenLineage facets of a job: the datasets that it read and wrote, the counts, and the job's owner.
 
-Datasets are named as OpenLineage's naming conventions say; each kind of source names its own. Airflow's provider
-`openlineage` asks for the facets, where it is installed; nothing here imports it before.
+Datasets are named by OpenLineage's naming conventions; each kind of source names its own. Airflow's provider
+`openlineage` requests the facets if it is installed; this module imports it only then.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def lineage_of(settings: IngestSettings, result: Mapping[str, Any]) -> OperatorLineage[Any, Any]:
-    """Return what OpenLineage is told of a job that ended well.
+    """Return the OpenLineage metadata of a job that succeeded.
 
-    :param settings: what the job was told.
-    :param result: what the task returns: the job's summary, with its `owner`.
+    :param settings: the job's settings.
+    :param result: the task's result: the job's summary, with its `owner`.
     """
     from airflow.providers.common.compat.openlineage.facet import (
         Dataset,
@@ -70,11 +70,11 @@ def lineage_of(settings: IngestSettings, result: Mapping[str, Any]) -> OperatorL
 
 
 def outputs_of(settings: IngestSettings) -> Iterator[tuple[str, DatasetName]]:
-    """Yield the sinks of a job, each by its name and that of its dataset; bad records last."""
+    """Yield the sinks of a job, each as its name and its dataset's name; the sink of bad records is last."""
     [*dead], writes = (sink for sink in settings.all_sinks if sink.name == DEAD_LETTER), settings.writes
     yield from ((sink.name, file_dataset(sink.location)) for sink in (*writes, *dead))
 
 
 def inputs_of(settings: IngestSettings) -> list[DatasetName]:
-    """Return the datasets that a job reads, each once, in order; none where its kind of source does not name them."""
-    return list(dict.fromkeys(settings.reads.found().datasets(settings.reads.settings)))
+    """Return the datasets that a job reads, each once, in order; empty if its kind of source does not name them."""
+    return list(dict.fromkeys(settings.reads.source_kind().datasets(settings.reads.settings)))

@@ -1,4 +1,4 @@
-"""The facet that OpenLineage is told of a coordinated job. Imported only where OpenLineage is installed."""
+"""The OpenLineage facet of a coordinated job. Imported only if OpenLineage is installed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from openlineage.client.generated.base import RunFacet
 
 @attrs.define(kw_only=True)
 class CoordinationRunFacet(RunFacet):
-    """Who ingested what.
+    """The job that ingested a source, and how much it delivered.
 
     :param source: the source's name.
-    :param owner: who the job was: host, DAG, run, task and try.
+    :param owner: the job's owner: host, DAG, run, task and try.
     :param reads: the kind of source.
-    :param partitions: how many partitions it delivered of.
-    :param records: how many records of them.
-    :param deadLetters: how many of these went to the dead letters.
+    :param partitions: the number of partitions that had deliveries.
+    :param records: the number of records delivered.
+    :param deadLetters: the number of those records that are dead letters.
     """
 
     source: str

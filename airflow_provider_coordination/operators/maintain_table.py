@@ -1,4 +1,4 @@
-"""Maintenance of a table as a task: small files are put together, and what nothing names any more is removed."""
+"""Task that maintains a table: it compacts small files and removes files that nothing references."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from airflow_provider_coordination.spark.sinks import make_sinks
 
 
 class MaintainTableOperator(BaseOperator):
-    """Puts small files of a table together, expires snapshots, and removes files that nothing names.
+    """Compacts small files of a table, expires snapshots, and removes files that nothing references.
 
-    It may run beside jobs that deliver into the table: no file is removed that a commit may still name, and which
-    batches are in stays known. It runs in the task itself and needs no Spark.
+    The task may run beside jobs that deliver into the table. It removes no file that a commit may still reference, and
+    the table keeps the ids of its batches. It runs in the task itself and needs no Spark.
 
     Returns the `table`, `is_dry_run`, and the counts `files_compacted`, `snapshots_expired`,
-    `files_removed` and `bytes_removed`. A retry goes on.
+    `files_removed` and `bytes_removed`. A retry continues the work.
 
-    :param table: the table, as `writes` of the jobs has it. (templated)
-    :param compact: whether small files are put together. (templated)
-    :param retention: how old versions and snapshots are that are kept at the least, and how old files become that none
-        names; timedelta or seconds, at least an hour, and above the longest delivery. (templated)
-    :param target_file_bytes: how large files become that are put together, about. (templated)
+    :param table: the table, as in `writes` of the jobs. (templated)
+    :param compact: whether to compact small files. (templated)
+    :param retention: the minimum age of the versions and snapshots that expire, and of the unreferenced files that are
+        removed; timedelta or seconds, at least an hour, and longer than the longest delivery. (templated)
+    :param target_file_bytes: the approximate size of a compacted file, in bytes. (templated)
     :param is_dry_run: only count what would be done. (templated)
     """
 
@@ -63,25 +63,25 @@ class MaintainTableOperator(BaseOperator):
         self.is_dry_run = is_dry_run
 
     def prepare_for_execution(self) -> Self:
-        """Return the task that is run, with templates of its own to render."""
+        """Return the copy of this task that runs; it renders its own templates."""
         prepared = super().prepare_for_execution()
         prepared.table = copy(self.table)
         return prepared
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Maintain the table once.
+        """Maintain the table.
 
-        :raises AirflowFailException: if only a person can put things right.
-        :raises CoordinationError: if others changed the table again and again; a retry may help.
+        :raises AirflowFailException: for an error that only a user can fix.
+        :raises CoordinationError: if other writers changed the table repeatedly; a retry may succeed.
         """
         with failing_when_misconfigured():
-            given: Any = {
+            fields: Any = {
                 "compact": self.compact,
                 "retention": self.retention,
                 "target_file_bytes": self.target_file_bytes,
                 "is_dry_run": self.is_dry_run,
             }
-            wanted = resolved(Maintenance(**given))
+            maintenance = resolved(Maintenance(**fields))
             [settings] = sinks_of(self.table)
             [sink] = make_sinks([settings])
             if not isinstance(sink, Maintains):
@@ -89,7 +89,7 @@ class MaintainTableOperator(BaseOperator):
                     f"field 'table' is a sink of kind {settings.kind!r}, which needs no maintenance; give a table, "
                     "such as DeltaTable or IcebergTable"
                 )
-            done = sink.maintain(wanted)
-        summary = {"table": settings.location, "is_dry_run": wanted.is_dry_run, **asdict(done)}
-        self.log.info("maintained: %s", summary)
+            done = sink.maintain(maintenance)
+        summary = {"table": settings.location, "is_dry_run": maintenance.is_dry_run, **asdict(done)}
+        self.log.info("table maintained: %s", summary)
         return summary

@@ -1,11 +1,11 @@
-"""Arguments that were renamed or moved, or are missing: an error that names where each is said now."""
+"""Errors for arguments that were renamed, moved or left out; they name the current argument."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-PLACES: Mapping[str, Sequence[str]] = {
+NEW_OWNERS: Mapping[str, Sequence[str]] = {
     "{name} of KinesisStreams, which is given as 'reads'": (
         "initial_position",
         "stop_at",
@@ -35,9 +35,9 @@ PLACES: Mapping[str, Sequence[str]] = {
         "max_saved_parse_exceptions",
     ),
 }
-"""Where arguments have moved that kept their name."""
+"""The settings classes that arguments moved to without a change of name."""
 MOVED: Mapping[str, str] = {
-    **{name: place.format(name=repr(name)) for place, names in PLACES.items() for name in names},
+    **{name: owner.format(name=repr(name)) for owner, names in NEW_OWNERS.items() for name in names},
     "stream_name": "reads=KinesisStreams(...), from operators.reads.kinesis",
     "shard_id": "'partition_keys', beside reads=KinesisStreams(...)",
     "output_path": "writes=ParquetDataset(...), from operators.writes.parquet",
@@ -50,26 +50,26 @@ MOVED: Mapping[str, str] = {
     "max_pending_batches": "'max_pending_batches' of AcknowledgmentSettings, which is given as 'acknowledgments'",
     "start_within": "'start_timeout'",
 }
-"""Where what an argument said is said now, by the name that it had."""
+"""The current argument, by the former name."""
 
 
-def check_arguments(of: str, others: Mapping[str, Any], **required: object) -> None:
-    """Check that no argument is given that has moved, and that those are given which have to be.
+def check_arguments(callee: str, unknown: Mapping[str, Any], **required: object) -> None:
+    """Check that no moved argument is given, and that every required one is.
 
-    Airflow's own check of what is missing comes before a constructor runs, and would hide where it has moved: so these
-    have None as their default.
+    Airflow checks for missing arguments before a constructor runs. Its error would hide that an argument has moved. So
+    the required arguments have None as their default.
 
-    :param of: what the arguments are of.
-    :param others: the arguments that are not known there, by name.
-    :param required: `reads`, `writes`: those that have to be given.
-    :raises TypeError: naming all that have moved, and where they are said now.
-    :raises ValueError: naming what is missing.
+    :param callee: the class or function that has the arguments.
+    :param unknown: the arguments that the callee does not know, by name.
+    :param required: the required arguments: `reads`, `writes`.
+    :raises TypeError: if arguments have moved; it names each one and its current name.
+    :raises ValueError: if an argument is missing.
     """
-    if moved := [f"{name!r} is now {MOVED[name]}" for name in others if name in MOVED]:
-        raise TypeError(f"{of}: {'; '.join(moved)}")
-    for name, given in required.items():
-        if given is None:
+    if moved := [f"{name!r} is now {MOVED[name]}" for name in unknown if name in MOVED]:
+        raise TypeError(f"{callee}: {'; '.join(moved)}")
+    for name, value in required.items():
+        if value is None:
             raise ValueError(
-                f"{of}: field {name!r} is missing; give one of the classes of "
+                f"{callee}: field {name!r} is missing; give one of the classes of "
                 f"airflow_provider_coordination.operators.{name}"
             )

@@ -1,7 +1,7 @@
-"""What a task tells of its outlets: an asset event that says what was delivered, and checkpoints for people to see.
+"""Reports a job to its task's outlets: an asset event with what was delivered, and checkpoints for display.
 
-Both are for display and for the DAGs that an event starts. The store alone knows how far a partition is; nothing of
-this is ever read back.
+Both serve display and the DAGs that an event starts. Nothing reads them back: only the store knows how far a partition
+is.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from airflow.sdk import Asset, Context
 log = logging.getLogger(__name__)
 
 RANGES_LISTED = 20
-"""Of how many partitions an event tells the range, and of how many the checkpoint is mirrored."""
+"""How many partitions an event lists with their range, and how many checkpoints are mirrored."""
 
 
 StreamOf = Callable[[str], str | None]
-"""Returns the endless stream that a partition is a part of, by its key; see `SourceKind.stream_of`."""
+"""Returns the name of the endless stream that a partition key belongs to; see `SourceKind.stream_of`."""
 
 
 def no_stream(partition_key: str) -> None:
-    """Return that a partition is part of no stream, where its kind is not known."""
+    """Return None: the partition belongs to no stream, because its kind is not known."""
     return
 
 
 def report_to_outlets(
     context: Context, outlets: Sequence[Any], source: str, result: Mapping[str, Any], stream_of: StreamOf
 ) -> None:
-    """Put what a job delivered into the events of a task's outlets, and mirror its checkpoints.
+    """Add what a job delivered to the events of a task's outlets, and mirror its checkpoints.
 
-    A job that delivered nothing leaves no trace but the event itself, which Airflow makes of every successful task.
+    A job that delivered nothing adds zero counts to the event that Airflow emits for every successful task.
 
-    :param context: the task's.
-    :param outlets: the task's; what is no asset, such as an alias, is passed over.
+    :param context: the task's context.
+    :param outlets: the task's outlets; those that are not assets, such as aliases, are skipped.
     :param source: the source's name.
-    :param result: what the task returns: the job's summary, with its `owner`.
-    :param stream_of: of the kind of source.
+    :param result: the task's result: the job's summary, with its `owner`.
+    :param stream_of: the stream lookup of the kind of source.
     """
     assets = [outlet for outlet in outlets if isinstance(outlet, Asset)]
     if not assets:
         return
-    told = delivered_range(source, result, stream_of)
+    report = delivered_range(source, result, stream_of)
     for asset in assets:
-        context["outlet_events"][asset].extra.update(told)
+        context["outlet_events"][asset].extra.update(report)
     _mirror(context, assets, source, result, stream_of)
 
 
 def delivered_range(source: str, result: Mapping[str, Any], stream_of: StreamOf) -> dict[str, Any]:
-    """Return what an asset event tells of a job: small, whatever the job did.
+    """Return what an asset event reports about a job; its size is bounded.
 
     :param source: the source's name.
     :param result: see `report_to_outlets`.
-    :param stream_of: of the kind of source.
+    :param stream_of: the stream lookup of the kind of source.
     """
     ranges: Mapping[str, Mapping[str, Any]] = result.get("ranges") or {}
     arrivals = [found["last_arrival"] for found in ranges.values() if found.get("last_arrival")]
@@ -78,7 +78,7 @@ def delivered_range(source: str, result: Mapping[str, Any], stream_of: StreamOf)
 def _mirror(
     context: Context, assets: Sequence[Asset], source: str, result: Mapping[str, Any], stream_of: StreamOf
 ) -> None:
-    """Leave the checkpoints of endless partitions with the assets. Others end, and have none worth looking at."""
+    """Store the checkpoints of endless partitions with the assets. Finite partitions have no useful checkpoint."""
     checkpoints = {
         key: {
             "source": source,
@@ -96,5 +96,5 @@ def _mirror(
         for asset in assets:
             for key, checkpoint in list(checkpoints.items())[:RANGES_LISTED]:
                 stores[asset].set(key, checkpoint)
-    except Exception as error:  # whatever it is, the data is delivered, and the store has the truth
-        log.warning("checkpoints are not mirrored to Airflow: %s: %s", type(error).__name__, error)
+    except Exception as error:  # the data is delivered, and the store has the checkpoints
+        log.warning("checkpoints are not mirrored to Airflow: source=%s: %s: %s", source, type(error).__name__, error)

@@ -1,4 +1,4 @@
-"""What a Spark application needs beside its settings: the program, the package, an environment."""
+"""What a Spark application needs in addition to its settings: the program, the package and an environment."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ END_TIMEOUT_SECONDS = 2.0
 
 
 def packaged_application(name: str) -> str:
-    """Return the path of one of the applications that come with this package.
+    """Return the path of one of the applications that this package includes.
 
-    :param name: its file name, in `spark_apps`: inside the installed package, or beside it in the repository.
-    :raises ConfigurationError: if it is in neither place.
+    :param name: the file name in `spark_apps`, inside the installed package or beside it in the repository.
+    :raises ConfigurationError: if the file is in neither folder.
     """
     for folder in (PACKAGE, PACKAGE.parent):
         path = folder / "spark_apps" / name
         if path.is_file():
             return str(path)
     raise ConfigurationError(
-        f"application {name!r} is not installed beside {PACKAGE}; install it again, or give 'application'"
+        f"application {name!r} is not installed beside {PACKAGE}; reinstall the package, or give 'application'"
     )
 
 
 def write_package_archive(folder: Path, package: Path = PACKAGE) -> Path:
-    """Zip this package's Python modules for `--py-files`; the same sources give the same bytes.
+    """Zip this package's Python modules for `--py-files`; the same sources produce the same bytes.
 
-    Every Python process of a job imports from the archive, and none leaves there what it compiled. So the modules that
-    jobs import travel compiled as well. Another version of Python, which cannot use those, finds the sources beside
-    them.
+    Every Python process of a job imports from the archive, and none stores bytecode there. So the archive also contains
+    the modules that jobs import in compiled form. Another Python version, which cannot use the bytecode, finds the
+    sources beside it.
 
-    All sources travel: a transform may be in the module of its DAG, which a driver on Airflow's machine then imports
-    from here, operators, provider info and plugin included.
+    The archive contains all sources. A transform may be in the module of its DAG; a driver on Airflow's machine then
+    imports operators, provider info and plugin from the archive.
 
-    :param folder: where to put it.
+    :param folder: the folder for the archive.
     :param package: the folder of the package.
-    :returns: the archive.
+    :returns: the path of the archive.
     """
     sources = tuple((module.relative_to(package), module.read_bytes()) for module in sorted(package.rglob("*.py")))
     archive = folder / f"{package.name}.zip"
@@ -64,15 +64,15 @@ def write_package_archive(folder: Path, package: Path = PACKAGE) -> Path:
 def _zipped(package: str, sources: tuple[tuple[Path, bytes], ...]) -> bytes:
     """Return an archive of modules.
 
-    :param package: the name of the folder that they are in.
-    :param sources: where they are below it, and what they hold.
+    :param package: the name of the package's folder.
+    :param sources: the path of each module below that folder, and its content.
     """
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as file:
         for module, source in sources:
             name = package / module
             _add(file, name, source)
-            if _is_of_jobs(module):
+            if _is_for_jobs(module):
                 _add(file, name.with_suffix(".pyc"), _compiled(name, source))
     return written.getvalue()
 
@@ -84,14 +84,14 @@ def _add(file: zipfile.ZipFile, name: Path, content: bytes) -> None:
     file.writestr(entry, content)
 
 
-def _is_of_jobs(module: Path) -> bool:
+def _is_for_jobs(module: Path) -> bool:
     return len(module.parts) == 1 or module.parts[0] in JOB_FOLDERS
 
 
 def _compiled(name: Path, source: bytes) -> bytes:
-    """Return a module as Python compiles it for an archive, which has no times to compare.
+    """Return the bytecode of a module for an archive, which has no modification times to compare.
 
-    :param name: what tracebacks call it.
+    :param name: the file name that tracebacks show.
     """
     with tempfile.TemporaryDirectory(prefix="coordination-") as folder:
         module = Path(folder, name.name)
@@ -101,20 +101,21 @@ def _compiled(name: Path, source: bytes) -> bytes:
             cfile=f"{module}c",
             dfile=str(name),
             doraise=True,
-            optimize=0,  # asserts travel, although this process may run without
+            optimize=0,  # keeps asserts, even if this process runs without them
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
         return Path(f"{module}c").read_bytes()
 
 
-def local_environment(given: Mapping[str, str], *, has_executors: bool = False) -> dict[str, str]:
+def local_environment(environment: Mapping[str, str], *, has_executors: bool = False) -> dict[str, str]:
     """Return the variables that a driver on this machine needs and that are not set yet.
 
-    Without them the `spark-submit` of a virtual environment is not found, or finds neither Spark's files nor
+    Without them the `spark-submit` of a virtual environment is not found, or it does not find Spark's files or
     the Python that has pyarrow.
 
-    :param given: what is set already.
-    :param has_executors: whether the job has executors beside the driver, on machines where this Python may not be.
+    :param environment: the variables that are set already.
+    :param has_executors: whether the job has executors in addition to the driver, on machines that may lack this
+        Python.
     """
     scripts = str(Path(sys.executable).parent)
     wanted = {"PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -123,19 +124,18 @@ def local_environment(given: Mapping[str, str], *, has_executors: bool = False) 
     spark_home = installed_spark()
     if spark_home:
         wanted["SPARK_HOME"] = spark_home
-    path = given.get("PATH", os.defpath)
-    return {name: value for name, value in wanted.items() if not given.get(name)} | {
+    path = environment.get("PATH", os.defpath)
+    return {name: value for name, value in wanted.items() if not environment.get(name)} | {
         "PATH": os.pathsep.join((scripts, path))
     }
 
 
 def job_processes(argument: str) -> list[Any]:
-    """Return the processes of this machine that were started with a certain argument, and all they started.
+    """Return the processes on this machine that were started with an argument, and all their descendants.
 
-    The Python process of a driver may outlive the `spark-submit` that was killed above it, and would lease
-    partitions again meanwhile.
+    The Python process of a driver may outlive a killed `spark-submit`, and would continue to lease partitions.
 
-    :param argument: one that only the processes of one job have, such as the path of their settings file.
+    :param argument: an argument that only the processes of one job have, such as the path of their settings file.
     """
     import psutil  # type: ignore[import-untyped]
 
@@ -144,15 +144,15 @@ def job_processes(argument: str) -> list[Any]:
         try:
             if process.pid != os.getpid() and argument in process.cmdline():
                 found |= {related.pid: related for related in (process, *process.children(recursive=True))}
-        except psutil.Error:  # gone already, or not ours to see
+        except psutil.Error:  # the process has ended, or this user may not see it
             continue
     return list(found.values())
 
 
 def end_processes(processes: Iterable[Any]) -> None:
-    """Kill processes, and wait a moment until they are gone.
+    """Kill processes, and wait briefly until they have ended.
 
-    :param processes: as `job_processes` found them; those that are gone already are passed over.
+    :param processes: processes as `job_processes` returns them; those that have ended are skipped.
     """
     import psutil
 
@@ -166,7 +166,7 @@ def end_processes(processes: Iterable[Any]) -> None:
 
 
 def _runs(process: Any) -> bool:
-    # Not process.wait(): that would take the exit code away from the one who started it.
+    # Not process.wait(): it would take the exit code away from the parent process.
     import psutil
 
     try:

@@ -1,6 +1,6 @@
-"""Partitions and other things that a task's fields name: one, a list, or a list as a template writes it.
+"""Names in a task's fields, such as partition keys: one name, a list, or a list that a template rendered as text.
 
-And who is named where a task acts on them: the history of a partition says which task did what to it.
+It also provides the audit fields: a partition's history shows which task changed it.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.operators.template_values import NOTHING, names_value
 
 
-def named_partition(view: SourceView, key: str) -> Partition:
-    """Return a partition as the store holds it.
+def existing_partition(view: SourceView, key: str) -> Partition:
+    """Return a partition from the store.
 
-    :raises ConfigurationError: if the source has none of this key.
+    :raises ConfigurationError: if the source has no partition with this key.
     """
     partition = view.get(key)
     if partition is None:
-        raise ConfigurationError(f"source {view.source!r} has no partition {key!r}; check the key")
+        raise ConfigurationError(f"source {view.source!r} has no partition {key!r}; check the key in 'partition_keys'")
     return partition
 
 
-def by_hand(view: SourceView, context: Context) -> Administration:
-    """Return what changes a source's partitions in the name of this task."""
-    return Administration(view.store, view.source_identifier, view.clock, **who_and_why(context))
+def administration_of(view: SourceView, context: Context) -> Administration:
+    """Return the administration that changes a source's partitions in the name of this task."""
+    return Administration(view.store, view.source_identifier, view.clock, **audit_fields(context))
 
 
-def who_and_why(context: Context) -> dict[str, str]:
-    """Return what the history says of a change that this task makes: `by`, the task, and as `reason` its run."""
+def audit_fields(context: Context) -> dict[str, str]:
+    """Return the history fields of a change by this task: `by`, the task, and `reason`, its run."""
     ti: Any = context["ti"]
     return {"by": f"{ti.dag_id}.{ti.task_id}", "reason": f"run {ti.run_id}"}
 
 
-def some_names(field: str, value: Any, *, instead: str = "the key of a partition") -> tuple[str, ...] | None:
-    """Return the names that are given, each once, or None if none is.
+def optional_names(field: str, value: Any, *, instead: str = "the key of a partition") -> tuple[str, ...] | None:
+    """Return the given names, each once; None if none is given.
 
-    :param instead: what one name is, for the error.
-    :raises ConfigurationError: if it is something else.
+    :param instead: what a single name is, for the error message.
+    :raises ConfigurationError: if the value is neither a name nor a list of names.
     """
     if value in NOTHING:
         return None
@@ -56,7 +56,7 @@ def some_names(field: str, value: Any, *, instead: str = "the key of a partition
 
 
 def _listed(text: str) -> list[Any] | None:
-    """Return the list that a text is, as a template writes one; None if it is a name."""
+    """Return the list that a template rendered as this text; None if the text is a single name."""
     if not (text.startswith("[") and text.endswith("]")):
         return None
     try:

@@ -1,9 +1,9 @@
-"""Jobs that somebody else submits: an operator of Amazon's, Livy, Databricks, a script of your own.
+"""Jobs that another tool submits: an operator of the amazon provider, Livy, Databricks or a script of your own.
 
-Whoever submits needs a program, an archive with this package, Spark properties, and two arguments: where the driver
-finds its settings, with the key of their seal, and the job's owner. The settings lie sealed in a folder that Airflow
-writes and the cluster's role reads and deletes; see `spark.settings_reference`. The job is followed through the store,
-by `FollowJobOperator`, as one that the operator here submits.
+The submitter needs a program, an archive with this package, Spark properties, and two arguments: a reference to the
+settings with the key of their seal, and the job's owner. Airflow writes the sealed settings to a folder; the cluster's
+role reads and deletes them; see `spark.settings_reference`. `FollowJobOperator` follows the job through the store, in
+the same way as jobs that this package's operator submits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
-from airflow_provider_coordination.hooks.settings_locations import OBJECT, SettingsPlace
+from airflow_provider_coordination.hooks.settings_locations import OBJECT, SettingsLocation
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.operators.claims import claim_for_job
 from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, ingest_settings
@@ -33,7 +33,7 @@ from airflow_provider_coordination.operators.spark_submit import (
     APPLICATION,
     NOTHING_LEFT,
     CoordinatedSparkSubmitOperator,
-    nothing_begins,
+    suspended_skip,
 )
 from airflow_provider_coordination.operators.template_values import seconds_value
 from airflow_provider_coordination.settings import read_settings, write_settings
@@ -41,8 +41,8 @@ from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
 
-ONCE = {"spark.yarn.maxAppAttempts": "1"}
-"""Settings serve one driver: another one that YARN began would be refused."""
+SINGLE_ATTEMPT = {"spark.yarn.maxAppAttempts": "1"}
+"""Settings serve one driver: a second attempt by YARN would be refused."""
 PROPERTIES = {
     "archives": "spark.archives",
     "driver_class_path": "spark.driver.extraClassPath",
@@ -59,25 +59,27 @@ PROPERTIES = {
     "total_executor_cores": "spark.cores.max",
     "yarn_queue": "spark.yarn.queue",
 }
-"""Spark's names for arguments of the operator that a submitter is told as properties."""
-OF_SPARK_SUBMIT = (
+"""Spark's property names for arguments of the operator that a submitter receives as properties."""
+SPARK_SUBMIT_ONLY = (
     "deferrable", "deploy_mode", "env_vars", "keytab", "principal", "properties_file", "proxy_user", "spark_archive",
     "spark_binary", "use_krb5ccache", "verbose",
 )  # fmt: skip
-"""Arguments that say something to the spark-submit of an Airflow task alone."""
+"""Arguments that only apply to the spark-submit of an Airflow task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedJob:
-    """What a submitter needs, and a follower. It holds no secret: the key in it opens what the driver deletes.
+    """What the submitter and the follower of a job need.
+
+    It holds no secret: its key opens only the settings, which the driver deletes.
 
     :param source: the source's name.
     :param owner: the owner of the job's leases.
-    :param task: what the job works for, as its record in the store says.
+    :param task: the task that the job works for, as in the job's record in the store.
     :param coordination_conn_id: the connection of type `coordination`.
     :param application: the path or URI of the program.
-    :param py_files: that of the archive with this package.
-    :param arguments: what the program is given.
+    :param py_files: the path or URI of the archive with this package.
+    :param arguments: the arguments of the program.
     :param conf: Spark properties.
     """
 
@@ -91,14 +93,14 @@ class PreparedJob:
     conf: dict[str, str] = field(default_factory=dict)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object, for XCom."""
+        """Return the job as a JSON object, for XCom."""
         return write_settings(self)
 
     @classmethod
     def from_mapping(cls, values: object) -> PreparedJob:
-        """Return the job that `to_mapping` made.
+        """Return the job that `to_mapping` wrote.
 
-        :raises ConfigurationError: naming what is wrong.
+        :raises ConfigurationError: if the mapping is not valid.
         """
         return read_settings(cls, "field 'job'", values)
 
@@ -106,19 +108,21 @@ class PreparedJob:
 def prepare_job(
     *, folder: str, aws_conn_id: str | None = None, context: Context | None = None, **arguments: Any
 ) -> PreparedJob:
-    """Make ready a job that somebody else submits; call it in a task, and submit what it returns in the next one.
+    """Prepare a job that another tool submits. Call it in a task, and submit the returned job in the next task.
 
-    What it leaves in the folder is the program and the archive, once for each version of them, and the settings, until
-    the driver has read them or the job is over. A job that has not begun within `start_timeout` is given up.
+    It writes the program and the archive to the folder, once for each version, and the settings. The settings stay
+    there until the driver has read them or the job has ended. A job that has not begun within `start_timeout` is given
+    up.
 
-    :param folder: a path or URI that Airflow writes, and that the role of the cluster reads and deletes from, such as
+    :param folder: a path or URI that Airflow writes to, and that the cluster's role reads and deletes from, such as
         `s3://bucket/coordination`.
-    :param aws_conn_id: the AWS connection by which Airflow reaches the folder; None for the AWS SDK's default chain.
-    :param context: of the task; that of the task that runs, by default.
-    :param arguments: what the job has to do, as `CoordinatedSparkSubmitOperator` is told; templates are not rendered.
-    :raises AirflowFailException: if only a person can put things right.
+    :param aws_conn_id: the AWS connection by which Airflow reaches the folder; None for the AWS default credential
+        chain.
+    :param context: the context of the task; by default the context of the running task.
+    :param arguments: the arguments of `CoordinatedSparkSubmitOperator`; templates are not rendered.
+    :raises AirflowFailException: for an error that only a user can fix.
     :raises AirflowSkipException: if the source is suspended, or nothing is left to do.
-    :raises CoordinationError: if the store or the folder does not answer.
+    :raises CoordinationError: if the store or the folder does not respond.
     """
     context = get_current_context() if context is None else context
     with failing_when_misconfigured():
@@ -126,30 +130,33 @@ def prepare_job(
         task = CoordinatedSparkSubmitOperator(**{"task_id": "ingest", **arguments})
         connection = CoordinationHook(task.coordination_conn_id).settings
         settings = ingest_settings(task, connection, context)
-        prospect = claim_for_job(connection, context, settings, task.reads)
-        if prospect.suspension is not None:
-            raise nothing_begins(settings.source, prospect.suspension)
-        if not prospect.is_anything_left:
+        remaining = claim_for_job(connection, context, settings, task.reads)
+        if remaining.suspension is not None:
+            raise suspended_skip(settings.source, remaining.suspension)
+        if not remaining.has_work:
             raise AirflowSkipException(f"source {settings.source!r}: {NOTHING_LEFT}")
-        return prepared(task, connection, settings, task_of(context), conf, folder=folder, aws_conn_id=aws_conn_id)
+        return write_prepared_job(
+            task, connection, settings, task_of(context), conf, folder=folder, aws_conn_id=aws_conn_id
+        )
 
 
 def properties_of(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Return the Spark properties that arguments of `CoordinatedSparkSubmitOperator` ask for.
+    """Return the Spark properties for arguments of `CoordinatedSparkSubmitOperator`.
 
-    :raises ConfigurationError: if one says something to its spark-submit alone.
+    :raises ConfigurationError: if an argument only applies to its spark-submit.
     """
-    for name in OF_SPARK_SUBMIT:
+    for name in SPARK_SUBMIT_ONLY:
         if arguments.get(name):
             raise ConfigurationError(
-                f"field {name!r} is for a spark-submit of this package's operator; leave it out, and tell the one "
-                "that submits the job"
+                f"field {name!r} is for a spark-submit of this package's operator; leave it out, and configure the "
+                "tool that submits the job instead"
             )
     named = {PROPERTIES[name]: value for name, value in arguments.items() if name in PROPERTIES and value is not None}
-    return {str(name): str(value) for name, value in {**ONCE, **named, **(arguments.get("conf") or {})}.items()}
+    properties = {**SINGLE_ATTEMPT, **named, **(arguments.get("conf") or {})}
+    return {str(name): str(value) for name, value in properties.items()}
 
 
-def prepared(
+def write_prepared_job(
     task: CoordinatedSparkSubmitOperator,
     connection: ConnectionSettings,
     settings: IngestSettings,
@@ -159,15 +166,15 @@ def prepared(
     folder: str,
     aws_conn_id: str | None = None,
 ) -> PreparedJob:
-    """Write a job down, and put into a folder what its submitter needs.
+    """Record a job in the store, and write what its submitter needs to a folder.
 
-    :param task: its templates rendered.
-    :param settings: what the job is told.
-    :param works_for: what it works for; tries of one task share it.
+    :param task: the task, with its templates rendered.
+    :param settings: the job's settings.
+    :param works_for: the name of the task that the job works for; all tries of a task share it.
     :param conf: Spark properties; see `properties_of`.
     :param folder: see `prepare_job`.
     :raises ConfigurationError: if the folder cannot be used.
-    :raises CoordinationError: if the store or the folder does not answer.
+    :raises CoordinationError: if the store or the folder does not respond.
     """
     if not folder:
         raise ConfigurationError("field 'folder' must not be empty; give a path or URI that the cluster reads")
@@ -176,18 +183,18 @@ def prepared(
     settings = replace(settings, is_followed=True, expires_at=datetime.now(UTC) + wait)
     name = hashlib.sha256(settings.owner.encode()).hexdigest()[:32]
     reference = SettingsReference.sealed(f"{folder.rstrip('/')}/settings/{name}")
-    place = SettingsPlace(kind=OBJECT, conn_id=aws_conn_id or "", location=reference.uri)
-    access = place.access
+    location = SettingsLocation(kind=OBJECT, conn_id=aws_conn_id or "", location=reference.uri)
+    access = location.access
     with TemporaryDirectory(prefix="coordination-") as local:
-        archive = shipped(write_package_archive(Path(local)), folder, access)
-        application = task.application or shipped(Path(packaged_application(APPLICATION)), folder, access)
+        archive = upload(write_package_archive(Path(local)), folder, access)
+        application = task.application or upload(Path(packaged_application(APPLICATION)), folder, access)
     follower = JobFollower(connection=connection, source=settings.source, task=works_for)
     follower.stop("another try of its task began")
-    follower.submit(settings, None, place)  # first: whoever finds the record removes the settings
+    follower.submit(settings, None, location)  # before the write: the record is what leads to the settings' deletion
     try:
         reference.write(json.dumps(write_settings(settings)), access)
     except CoordinationError as error:
-        follower.end(settings.owner, f"it was not prepared: {error}")
+        follower.end(settings.owner, f"the job could not be prepared: {error}")
         raise
     return PreparedJob(
         source=settings.source,
@@ -201,10 +208,10 @@ def prepared(
     )
 
 
-def shipped(file: Path, folder: str, access: Access) -> str:
-    """Put a file into a folder, under a name that says what it holds, unless it is there; return its URI.
+def upload(file: Path, folder: str, access: Access) -> str:
+    """Write a file to a folder, under a name made of its content, unless it is there; return its URI.
 
-    :raises CoordinationError: if it cannot be written.
+    :raises CoordinationError: if the file cannot be written.
     """
     from airflow_provider_coordination.spark.filesystems import open_files
 
@@ -220,11 +227,11 @@ def shipped(file: Path, folder: str, access: Access) -> str:
     return uri
 
 
-# What submitters are told, each in its own words
+# What each submitter needs, in its own format
 
 
 def emr_step(job: PreparedJob, *, name: str = "ingest", action_on_failure: str = "CONTINUE") -> dict[str, Any]:
-    """Return the step of EMR on EC2 that runs a job, as `EmrAddStepsOperator` takes it."""
+    """Return the step of EMR on EC2 that runs a job, for `EmrAddStepsOperator`."""
     command = ["spark-submit", "--deploy-mode", "cluster", *_options(job), job.application, *job.arguments]
     return {
         "Name": name,
@@ -234,7 +241,7 @@ def emr_step(job: PreparedJob, *, name: str = "ingest", action_on_failure: str =
 
 
 def emr_serverless_driver(job: PreparedJob) -> dict[str, Any]:
-    """Return the `job_driver` of EMR Serverless, as `EmrServerlessStartJobOperator` takes it."""
+    """Return the `job_driver` of EMR Serverless, for `EmrServerlessStartJobOperator`."""
     return {
         "sparkSubmit": {
             "entryPoint": job.application,
@@ -245,7 +252,7 @@ def emr_serverless_driver(job: PreparedJob) -> dict[str, Any]:
 
 
 def emr_containers_driver(job: PreparedJob) -> dict[str, Any]:
-    """Return the `job_driver` of EMR on EKS, as `EmrContainerOperator` takes it."""
+    """Return the `job_driver` of EMR on EKS, for `EmrContainerOperator`."""
     return {"sparkSubmitJobDriver": emr_serverless_driver(job)["sparkSubmit"]}
 
 
@@ -262,7 +269,7 @@ def livy_batch(job: PreparedJob, *, name: str | None = None) -> dict[str, Any]:
 
 
 def databricks_task(job: PreparedJob) -> dict[str, Any]:
-    """Return the `spark_submit_task` of a run of Databricks, as `DatabricksSubmitRunOperator` takes it."""
+    """Return the `spark_submit_task` of a Databricks run, for `DatabricksSubmitRunOperator`."""
     return {"parameters": [*_options(job), job.application, *job.arguments]}
 
 

@@ -1,4 +1,4 @@
-"""Ending leases by hand as a task: of partitions, an owner, a run of a DAG, or those that ran out."""
+"""Task that releases leases: of partitions, of an owner, of a DAG run, or those that expired."""
 
 from __future__ import annotations
 
@@ -16,39 +16,44 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionStatusError,
     PartitionUpdateError,
 )
-from airflow_provider_coordination.coordination.lease_selection import LeaseChoice, chosen_leases, has_run_out
+from airflow_provider_coordination.coordination.lease_selection import LeaseSelection, has_expired, selected_leases
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.partition_names import by_hand, named_partition, some_names
-from airflow_provider_coordination.operators.template_values import text_value, yes_or_no_value
+from airflow_provider_coordination.operators.partition_names import (
+    administration_of,
+    existing_partition,
+    optional_names,
+)
+from airflow_provider_coordination.operators.template_values import bool_value, text_value
 
 SHOWN_AT_MOST = 10
-"""So many partitions are named in a summary."""
+"""The maximum number of partitions that a summary names."""
 
 
 class ReleasePartitionsOperator(BaseOperator):
-    """Ends leases, so that others can take the partitions at once; progress and failures are kept.
+    """Releases leases, so that other workers can acquire the partitions at once. Progress and failures are kept.
 
-    Says which leases by `partition_keys`, `lease_owner`, `run_id` or `expired`; of several, all must be true of a
-    lease. One that still runs counts as held by somebody alive and is refused, with nothing changed, unless `force` is
-    given: its owner's writes are refused from then on, and it drops the work in hand. Where the owner has changed since
-    the task looked, the lease is left to the new one. What nobody holds is left as well, so that a retry is harmless.
+    Select the leases by `partition_keys`, `lease_owner`, `run_id` or `expired`; a lease must match all that are given.
+    The owner of a running lease counts as alive. So the task refuses to release it, and changes nothing, unless `force`
+    is set. With `force` the store refuses the owner's writes from then on, and the owner drops its work in progress. If
+    a lease has a new owner since the task read it, the new owner keeps it. A partition without a lease is left as it
+    is, so a retry is harmless.
 
-    Returns the `source`, how many leases were `released`, the first of them as `partitions` with who held them and
-    until when, how many of the `partition_keys` were `left`, and the first of these with the reason as `left_because`.
+    Returns the `source`, the number of leases `released`, the first of them as `partitions` with their owner and
+    expiry, the number of `partition_keys` that were `left`, and the first of these with the reason as `left_because`.
 
     :param source: the source's name. (templated)
     :param partition_keys: a key, or a list of keys. (templated)
-    :param lease_owner: all that this owner holds, the lease of the source's supplier included. (templated)
-    :param run_id: all that the tasks and jobs of this run hold, whatever try they are of. What waits for an
-        acknowledgment is held by no job. (templated)
-    :param run_dag_id: the DAG of that run; this one if not given. (templated)
-    :param run_task_id: only what this task of that run leads. (templated)
-    :param expired: only leases whose time is up; all of them if nothing else is given. (templated)
-    :param force: end leases that still run, too. (templated)
+    :param lease_owner: release all leases of this owner, including the lease of the source's supplier. (templated)
+    :param run_id: release all leases of the tasks and jobs of this run, in any try. Partitions that wait for an
+        acknowledgment are held by no job. (templated)
+    :param run_dag_id: the DAG of that run; the current DAG by default. (templated)
+    :param run_task_id: release only the leases of this task of that run. (templated)
+    :param expired: release only expired leases; all expired leases if nothing else is given. (templated)
+    :param force: also release leases that still run. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
@@ -92,25 +97,25 @@ class ReleasePartitionsOperator(BaseOperator):
         self.coordination_conn_id = coordination_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Release once.
+        """Release the leases.
 
-        :raises AirflowFailException: if only a person can put things right: a setting is wrong, there is no such
-            partition, or a lease still runs and `force` is not given.
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises AirflowFailException: for an error that only a user can fix: a setting is wrong, a partition does not
+            exist, or a lease still runs and `force` is not set.
+        :raises StoreUnavailableError: if the store does not respond.
         """
         with failing_when_misconfigured():
-            keys = some_names("partition_keys", self.partition_keys)
-            force = yes_or_no_value("force", self.force)
+            keys = optional_names("partition_keys", self.partition_keys)
+            force = bool_value("force", self.force)
             view = CoordinationHook(self.coordination_conn_id).view(self.source)
             with closing(view.store):
                 ended_by = view.clock.now() - view.safety_margin
-                choice = self._choice(context, keys, ended_by)
-                chosen, left = _chosen(view, keys, choice)
+                selection = self._selection(context, keys, ended_by)
+                selected, left = _selected(view, keys, selection)
                 if not force:
-                    _check_ended(self.source, chosen, ended_by)
-                administration = by_hand(view, context)
+                    _check_ended(self.source, selected, ended_by)
+                administration = administration_of(view, context)
                 released = release_seen(
-                    administration, chosen, left, None if force and not choice.expired_by else ended_by
+                    administration, selected, left, None if force and not selection.expired_by else ended_by
                 )
         summary = {
             "source": self.source,
@@ -126,69 +131,69 @@ class ReleasePartitionsOperator(BaseOperator):
             "left": len(left),
             "left_because": dict(list(left.items())[:SHOWN_AT_MOST]),
         }
-        self.log.info("source %s: leases were released by hand: %s", self.source, summary)
+        self.log.info("source %s: leases released: %s", self.source, summary)
         return summary
 
-    def _choice(self, context: Context, keys: Sequence[str] | None, ended_by: datetime) -> LeaseChoice:
+    def _selection(self, context: Context, keys: Sequence[str] | None, ended_by: datetime) -> LeaseSelection:
         run_id, dag_id, task_id = map(text_value, (self.run_id, self.run_dag_id, self.run_task_id))
         for field, value in (("run_dag_id", dag_id), ("run_task_id", task_id)):
             if value is not None and run_id is None:
                 raise ConfigurationError(f"field 'run_id' must be given with {field!r}; got {value!r} alone")
         if run_id is not None and dag_id is None:
             dag_id = context["ti"].dag_id
-        choice = LeaseChoice(
+        selection = LeaseSelection(
             owner=text_value(self.lease_owner),
             dag_id=dag_id,
             run_id=run_id,
             task_id=task_id,
-            expired_by=ended_by if yes_or_no_value("expired", self.expired) else None,
+            expired_by=ended_by if bool_value("expired", self.expired) else None,
         )
-        if keys is None and choice == LeaseChoice():
+        if keys is None and selection == LeaseSelection():
             raise ConfigurationError(
-                f"source {self.source!r}: nothing says which leases to release; give 'partition_keys', 'lease_owner', "
-                "'run_id' or expired=True"
+                f"source {self.source!r}: no lease is selected; give 'partition_keys', 'lease_owner', 'run_id' or "
+                "expired=True"
             )
-        return choice
+        return selection
 
 
-def _chosen(
-    view: SourceView, keys: Sequence[str] | None, choice: LeaseChoice
+def _selected(
+    view: SourceView, keys: Sequence[str] | None, selection: LeaseSelection
 ) -> tuple[list[Partition], dict[str, str]]:
-    """Return the partitions that are meant, as they were seen, and why others of the keys are not."""
+    """Return the selected partitions, as read, and the reasons why other given keys are not selected."""
     if keys is None:
-        return list(chosen_leases(view.store, view.source_identifier, choice)), {}
-    found = {key: named_partition(view, key) for key in keys}
-    left = {key: objection for key, partition in found.items() if (objection := choice.objection(partition))}
+        return list(selected_leases(view.store, view.source_identifier, selection)), {}
+    found = {key: existing_partition(view, key) for key in keys}
+    left = {key: objection for key, partition in found.items() if (objection := selection.mismatch(partition))}
     return [partition for key, partition in found.items() if key not in left], left
 
 
-def _check_ended(source: str, chosen: Sequence[Partition], ended_by: datetime) -> None:
-    running = [partition for partition in chosen if not has_run_out(partition, ended_by)]
+def _check_ended(source: str, selected: Sequence[Partition], ended_by: datetime) -> None:
+    running = [partition for partition in selected if not has_expired(partition, ended_by)]
     if running:
         first = running[0]
         holder = "waits for an acknowledgment" if first.is_awaiting else f"is held by {first.owner}"
         raise ConfigurationError(
-            f"source {source!r}: {len(running)} of {len(chosen)} leases still run, so that their owners count as "
-            f"alive: partition {first.partition_key!r} {holder} until {first.priority.isoformat()}; give force=True "
-            "to take them away all the same, or expired=True to leave them alone"
+            f"source {source!r}: {len(running)} of {len(selected)} leases still run, so their owners count as alive: "
+            f"partition {first.partition_key!r} {holder} until {first.priority.isoformat()}; give force=True to "
+            "release them anyway, or expired=True to leave them alone"
         )
 
 
 def release_seen(
-    administration: Administration, chosen: Sequence[Partition], left: dict[str, str], expired_by: datetime | None
+    administration: Administration, selected: Sequence[Partition], left: dict[str, str], expired_by: datetime | None
 ) -> list[Partition]:
-    """Release what is still as it was seen; return that, as it was seen.
+    """Release the partitions that have not changed since they were read; return those, as read.
 
-    :param administration: of the source's partitions.
-    :param left: gets the keys of the others, each with the reason.
+    :param administration: the administration of the source's partitions.
+    :param left: receives the keys of the others, each with the reason.
     :param expired_by: see `Administration.release`.
     """
     released = []
-    for seen in chosen:
+    for partition in selected:
         try:
-            administration.release(seen.partition_key, seen=seen, expired_by=expired_by)
+            administration.release(partition.partition_key, expected=partition, expired_by=expired_by)
         except (PartitionStatusError, PartitionNotFoundError, PartitionUpdateError) as error:
-            left[seen.partition_key] = str(error)
+            left[partition.partition_key] = str(error)
             continue
-        released.append(seen)
+        released.append(partition)
     return released

@@ -1,4 +1,4 @@
-"""Reopening CLOSED partitions as a task: when their time has come, or at once."""
+"""Task that reopens CLOSED partitions when they are due, or at once."""
 
 from __future__ import annotations
 
@@ -28,23 +28,27 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.partition_names import by_hand, named_partition, some_names
-from airflow_provider_coordination.operators.template_values import yes_or_no_value
+from airflow_provider_coordination.operators.partition_names import (
+    administration_of,
+    existing_partition,
+    optional_names,
+)
+from airflow_provider_coordination.operators.template_values import bool_value
 from airflow_provider_coordination.sensors.deferrable import DeferrableSensor
 from airflow_provider_coordination.triggers.partitions import PartitionsReopenedTrigger
 
 KEYS_SHOWN = 5
 TOGETHER = timedelta(seconds=5)
-"""Partitions that reopen within so long of each other are waited for together."""
+"""The task waits for partitions together if they reopen within this time of the first one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
     """What a task waits for.
 
-    :param reopens_at: by when all of it reopens (aware).
-    :param partitions: how many partitions that is.
-    :param partition_keys: the first of them.
+    :param reopens_at: when the last of the partitions reopens (aware).
+    :param partitions: the number of partitions.
+    :param partition_keys: the keys of the first of them.
     """
 
     reopens_at: datetime
@@ -53,21 +57,21 @@ class Waiting:
 
 
 class ReopenPartitionsOperator(DeferrableSensor):
-    """Makes the CLOSED partitions of a source available whose time has come, and waits for that if need be.
+    """Reopens the CLOSED partitions of a source that are due, and waits until some are due.
 
-    Without it a CLOSED partition whose time has come is noticed when a job happens to acquire; this task ends when
-    there is work, so that the job can come after it. If nothing is due, it waits for the partitions that reopen next;
-    with `partition_keys`, until none of these is CLOSED. If no partition is CLOSED that reopens by itself, it does not
-    wait. While the source is suspended partitions are reopened, and it waits until somebody can take them.
+    Without this task a due partition is only noticed when a job acquires partitions. This task ends when there is work,
+    so that a job can follow it. If no partition is due, it waits for the partitions that reopen next. With
+    `partition_keys` it waits until none of these is CLOSED. If no CLOSED partition reopens on its own, it does not
+    wait. While the source is suspended, it reopens partitions and waits until a worker can acquire them.
 
-    Returns how many partitions are `reopened`, the first of them as `partition_keys`, how many are still `closed`, and
-    the instant of the `next_reopening`, if there is one.
+    Returns the number of partitions `reopened`, the first of them as `partition_keys`, the number that are still
+    `closed`, and the instant of the `next_reopening`, if there is one.
 
     :param source: the source's name. (templated)
-    :param partition_keys: only these; others that are due are made available, too, and not waited for. (templated)
-    :param wait: wait if nothing is due. (templated)
-    :param force: reopen at once, before their time and if they are parked, and forget their failures; all that are
-        CLOSED if `partition_keys` are not given. (templated)
+    :param partition_keys: wait only for these partitions. Others that are due are also reopened. (templated)
+    :param wait: wait if no partition is due. (templated)
+    :param force: reopen partitions at once, before they are due and even if they are parked, and forget their failures;
+        all CLOSED partitions if `partition_keys` is not given. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     :param deferrable: wait in the triggerer instead of on a worker.
     """
@@ -96,20 +100,20 @@ class ReopenPartitionsOperator(DeferrableSensor):
         self._waiting: Waiting | None = None
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Reopen what is due, once.
+        """Reopen the partitions that are due.
 
-        :raises AirflowFailException: if only a person can put things right: a setting is wrong, there is no such
-            partition, or one that is waited for is parked.
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises AirflowFailException: for an error that only a user can fix: a setting is wrong, a partition does not
+            exist, or a partition that the task waits for is parked.
+        :raises StoreUnavailableError: if the store does not respond.
         """
         with failing_when_misconfigured():
-            keys = some_names("partition_keys", self.partition_keys)
-            wait, force = yes_or_no_value("wait", self.wait), yes_or_no_value("force", self.force)
+            keys = optional_names("partition_keys", self.partition_keys)
+            wait, force = bool_value("wait", self.wait), bool_value("force", self.force)
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
             with closing(coordinator.store):
-                chosen = None if keys is None else [named_partition(coordinator.view, key) for key in keys]
+                selected = None if keys is None else [existing_partition(coordinator.view, key) for key in keys]
                 if force:
-                    reopened = reopen_now(by_hand(coordinator.view, context), coordinator.view, chosen)
+                    reopened = reopen_now(administration_of(coordinator.view, context), coordinator.view, selected)
                     return self._done(coordinator.view, len(reopened), reopened)
                 return self._reopen_due(coordinator, keys, wait)
 
@@ -153,8 +157,8 @@ class ReopenPartitionsOperator(DeferrableSensor):
             return self._done(coordinator.view, len(reopened), reopened)
         if parked := [partition.partition_key for partition in waited_for if partition.is_parked]:
             raise ConfigurationError(
-                f"source {self.source!r}: partition {parked[0]!r} is parked and never reopens by itself; mend what its "
-                "last error says, then reopen it with force=True or `airflow-coordination reopen`"
+                f"source {self.source!r}: partition {parked[0]!r} is parked and never reopens on its own; fix the "
+                "cause of its last error, then reopen it with force=True or `airflow-coordination reopen`"
             )
         self._waiting = Waiting(
             reopens_at=max(partition.priority for partition in waited_for),
@@ -180,25 +184,25 @@ class ReopenPartitionsOperator(DeferrableSensor):
         return PokeReturnValue(is_done=True, xcom_value=summary)
 
 
-def reopen_now(administration: Administration, view: SourceView, chosen: Sequence[Partition] | None) -> list[str]:
-    """Reopen partitions before their time, and if they are parked; return the keys.
+def reopen_now(administration: Administration, view: SourceView, selected: Sequence[Partition] | None) -> list[str]:
+    """Reopen partitions before they are due, even if they are parked; return their keys.
 
-    :param administration: of the source's partitions.
-    :param chosen: which, as they were read; None for all that are CLOSED. Those that are not CLOSED are passed over.
+    :param administration: the administration of the source's partitions.
+    :param selected: the partitions, as read; None for all that are CLOSED. Partitions in other statuses are skipped.
     """
     reopened = []
-    for partition in list(view.partitions(PartitionStatus.CLOSED)) if chosen is None else chosen:
+    for partition in list(view.partitions(PartitionStatus.CLOSED)) if selected is None else selected:
         if partition.status is PartitionStatus.CLOSED:
             try:
                 administration.reopen(partition.partition_key)
             except (PartitionStatusError, PartitionNotFoundError):
-                continue  # a worker was faster
+                continue  # a worker acquired it first
             reopened.append(partition.partition_key)
     return reopened
 
 
 def closed_partitions(view: SourceView, keys: Sequence[str] | None) -> list[Partition]:
-    """Return the CLOSED partitions in the order of their reopening: of these keys, or the first page of all."""
+    """Return the CLOSED partitions in reopening order: those with these keys, or the first page of all."""
     if keys is None:
         return view.store.query(view.source_identifier, PartitionStatus.CLOSED)
     found = [view.get(key) for key in keys]
@@ -207,5 +211,5 @@ def closed_partitions(view: SourceView, keys: Sequence[str] | None) -> list[Part
 
 
 def together(closed: Sequence[Partition]) -> list[Partition]:
-    """Return those of the CLOSED partitions, in the order of their reopening, that reopen with the first one."""
+    """Return the CLOSED partitions that reopen together with the first one; the argument is in reopening order."""
     return [p for p in closed if not p.is_parked and p.priority <= closed[0].priority + TOGETHER]

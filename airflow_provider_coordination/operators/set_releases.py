@@ -1,4 +1,4 @@
-"""Releasing acknowledgment sets from a task: which ones are meant, under what identity, and what came of it."""
+"""Releases acknowledgment sets from a task: selects the sets, identifies the releases, and reports the effects."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 log = logging.getLogger(__name__)
 
 SHOWN_AT_MOST = 10
-"""So many sets are named in a summary."""
+"""The maximum number of sets that a summary names."""
 
 
 def sets_of(coordinator: SourceCoordinator) -> AcknowledgmentSets:
-    """Return the acknowledgment sets of a source of whatever kind."""
+    """Return the acknowledgment sets of a source of any kind."""
     return AcknowledgmentSets(coordinator, SourceBatches())
 
 
 def set_ids(value: Any) -> list[str] | None:
-    """Return the ids that a user, a template or an upstream task gives, each once; None if nothing is given.
+    """Return the ids that a user, a template or an upstream task gives, each once; None if none is given.
 
     :param value: one id, a list of ids, a list of lists of ids as mapped tasks return them, or a list as text.
-    :raises ConfigurationError: if it is something else.
+    :raises ConfigurationError: if the value has another form.
     """
     if _is_list(value):
         return list(dict.fromkeys(_flat(value)))
     if value in NOTHING:
         return None
-    if isinstance(value, str) and value.startswith("[") and value.endswith("]"):  # what a template makes of a list
+    if isinstance(value, str) and value.startswith("[") and value.endswith("]"):  # a list that a template rendered
         try:
             return set_ids(ast.literal_eval(value))
         except (SyntaxError, ValueError):
@@ -53,7 +53,7 @@ def set_ids(value: Any) -> list[str] | None:
 
 
 def task_release_id(context: Context) -> str:
-    """Return the identity of what this task releases: the same in every try, and after the task was cleared."""
+    """Return the identity of this task's releases: the same in every try, and after the task was cleared."""
     ti: Any = context["ti"]
     map_index = ti.map_index if ti.map_index is not None else -1
     name = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{map_index}"
@@ -62,10 +62,10 @@ def task_release_id(context: Context) -> str:
     return f"{ti.task_id[:60]}/{map_index}/{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
-def named_run(context: Context, ids: Sequence[str] | None, run_id: str | None, run_dag_id: str | None) -> str:
-    """Return the run that is meant: this task's, another one of its DAG, or one of another DAG.
+def selected_run(context: Context, ids: Sequence[str] | None, run_id: str | None, run_dag_id: str | None) -> str:
+    """Return the name of the selected run: the current run, another run of its DAG, or a run of another DAG.
 
-    :raises ConfigurationError: if sets are named beside a run, or a DAG without a run.
+    :raises ConfigurationError: if both sets and a run are given, or a DAG without a run.
     """
     if ids is not None and (run_id or run_dag_id):
         raise ConfigurationError("field 'run_id' selects all sets of a run; give it or 'acknowledgment_sets'")
@@ -78,22 +78,22 @@ def named_run(context: Context, ids: Sequence[str] | None, run_id: str | None, r
 def chosen_sets(
     sets: AcknowledgmentSets, ids: Sequence[str] | None, run: str, handle: str | None = None
 ) -> list[AcknowledgmentSet]:
-    """Return the sets of these ids, or without ids the pending ones of a run that wait for somebody outside the job.
+    """Return the sets with these ids; without ids the pending sets of a run that wait for a party outside the job.
 
-    :param handle: whose references are meant; whoever's is released from outside by default.
+    :param handle: the handle whose references are selected; by default any handle that is released from outside.
     :raises AcknowledgmentSetNotFoundError: if the source has no such set.
     """
     if ids is not None:
         return [sets.view.get(set_id) for set_id in ids]
-    found = [waiting for waiting in sets.view.pending(run=run) if _waits_outside(waiting, handle)]
+    found = [pending for pending in sets.view.pending(run=run) if _waits_outside(pending, handle)]
     log.info("pending acknowledgment sets: source=%s run=%s sets=%d", sets.coordinator.source, run, len(found))
     return found
 
 
 def check_releasable(chosen: Sequence[AcknowledgmentSet], handle: str | None) -> None:
-    """Check that somebody outside the job may release a reference of each set.
+    """Check that a party outside the job may release a reference of each set.
 
-    :raises AcknowledgmentError: if not.
+    :raises AcknowledgmentError: if it may not.
     """
     for each in chosen:
         each.outside_handle(handle)
@@ -110,9 +110,9 @@ def release_all(
 ) -> dict[str, Any]:
     """Release a reference of each set from outside the job; return a small summary.
 
-    All sets are looked at first: a release that makes no sense for one of them changes nothing.
+    All sets are checked first: if the release is not valid for one of them, nothing changes.
 
-    :raises AcknowledgmentError: if a release makes no sense for its set.
+    :raises AcknowledgmentError: if a release is not valid for its set.
     """
     check_releasable(chosen, handle)
     effects: Counter[ReleaseEffect] = Counter()
@@ -130,7 +130,7 @@ def release_all(
         )  # fmt: skip
     if effects[ReleaseEffect.LATE]:
         log.warning(
-            "%d of %d releases came late and changed nothing: those sets had ended before: source=%s",
+            "%d of %d releases were late and changed nothing; those sets had already ended: source=%s",
             effects[ReleaseEffect.LATE], len(chosen), sets.coordinator.source,
         )  # fmt: skip
     return {
@@ -142,10 +142,10 @@ def release_all(
     }
 
 
-def _waits_outside(waiting: AcknowledgmentSet, handle: str | None) -> bool:
-    if handle is not None and handle in waiting.references and handle not in waiting.sinks:
-        return waiting.references[handle] > 0
-    return any(owed for name, owed in waiting.references.items() if name not in waiting.sinks)
+def _waits_outside(pending: AcknowledgmentSet, handle: str | None) -> bool:
+    if handle is not None and handle in pending.references and handle not in pending.sinks:
+        return pending.references[handle] > 0
+    return any(owed for name, owed in pending.references.items() if name not in pending.sinks)
 
 
 def _flat(values: Iterable[Any]) -> Iterator[str]:

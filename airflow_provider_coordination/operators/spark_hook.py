@@ -1,20 +1,20 @@
-"""The Spark provider's hook: everything that is used of it beyond its public interface, and why.
+"""The Spark provider's hook: the private names that this package uses, and why.
 
-The provider waits for each job in its own way, and keeps to itself where it submits a job to, and by which command.
-These names are private, so a release of the provider may change them: `pyproject.toml` bounds its version, and a test
-fails once one of them is gone.
+The provider waits for each job in its own way, and does not expose the submission target or the command. These names
+are private, so a provider release may change them: `pyproject.toml` bounds its version, and a test fails if one of them
+disappears.
 
 | of | name | why |
 |---|---|---|
-| hook | `_connection` | master, deploy mode, namespace and binary are resolved there, out of arguments and connection |
-| hook | `_build_spark_submit_command` | a job that nobody waits for is started in a session of its own |
-| hook | `_process_spark_submit_log` | only this method sees the output, with the job's summary and its last error |
-| hook | `_yarn_application_id` | what YARN ends a job by that nobody waits for |
-| hook | `_kubernetes_driver_pod` | what Kubernetes ends such a job by |
-| hook | `_spark_exit_code` | without one, a submission to Kubernetes that nobody waits for counts as failed |
-| hook | `_submit_sp` | the exit code says whether leases were lost, or a person is needed |
-| operator | `_get_hook` | makes the hook; what a try's job needs is added to its arguments |
-| operator | `_hook` | the hook is kept there, and made only if there is none |
+| hook | `_connection` | holds master, deploy mode, namespace and binary, resolved from arguments and connection |
+| hook | `_build_spark_submit_command` | starts a job without waiting, in a session of its own |
+| hook | `_process_spark_submit_log` | only this method sees the output, with the job's summary and last error |
+| hook | `_yarn_application_id` | the id by which YARN ends a job that no process waits for |
+| hook | `_kubernetes_driver_pod` | the pod by which Kubernetes ends such a job |
+| hook | `_spark_exit_code` | unset, it makes a submission to Kubernetes without waiting count as failed |
+| hook | `_submit_sp` | its exit code shows whether leases were lost or a user must act |
+| operator | `_get_hook` | makes the hook; the needs of a try's job are added to its arguments |
+| operator | `_hook` | keeps the hook; the operator makes one only if it is None |
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ HOOK_ATTRIBUTES = (
 APPLICATION_ID = re.compile(r"application_\d+_\d+")
 NAMESPACED_POD = re.compile(r"[a-z0-9][a-z0-9.-]*:[a-z0-9][a-z0-9.-]*")
 DEFAULT_NAMESPACE = "default"
-"""Spark's, where nobody names one."""
+"""Spark's default Kubernetes namespace."""
 OPERATOR_ATTRIBUTES = ("_get_hook", "_hook")
 NOT_FOLLOWED = {"track_driver_via_k8s_api": False, "yarn_track_via_rm_api": False}
-"""Arguments of the operator: the store says what becomes of a job that nobody waits for, on every cluster manager."""
+"""Operator arguments of a job that no process waits for: the store shows its state, on every cluster manager."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubmissionTarget:
-    """Where a hook submits a job to.
+    """The cluster manager and deploy mode that a hook submits to.
 
-    :param master: Spark's name for the cluster manager.
+    :param master: Spark's master URL.
     :param deploy_mode: `client`, `cluster`, or None for Spark's default, which is `client`.
-    :param namespace: that of Kubernetes.
+    :param namespace: the Kubernetes namespace.
     """
 
     master: str
@@ -80,34 +80,34 @@ class SubmissionTarget:
         return self.master.startswith("local") and not self.master.startswith("local-cluster")
 
     @property
-    def is_here(self) -> bool:
+    def is_on_this_machine(self) -> bool:
         """Whether the driver runs on this machine, with the Spark and the Python of this machine."""
         return not (self.is_in_cluster or self.is_yarn or self.is_kubernetes)
 
     def check(self) -> None:
         """Check that the cluster manager can run a job.
 
-        :raises ConfigurationError: if it cannot, with the remedy.
+        :raises ConfigurationError: if it cannot.
         """
         if self.is_in_cluster and not (self.is_yarn or self.is_kubernetes):
             raise ConfigurationError(
-                f"field 'deploy_mode' is 'cluster' with master {self.master!r}: Spark runs Python drivers "
-                "in cluster mode on YARN and Kubernetes alone; use 'client'"
+                f"field 'deploy_mode' is 'cluster' with master {self.master!r}, but Spark runs Python drivers in "
+                "cluster mode only on YARN and Kubernetes; use 'client'"
             )
 
-    def once(self, conf: Mapping[Any, Any] | None) -> dict[Any, Any]:
-        """Return Spark's configuration with which the cluster manager starts the driver once: settings serve one.
+    def conf_starting_once(self, conf: Mapping[Any, Any] | None) -> dict[Any, Any]:
+        """Return Spark's configuration that makes the cluster manager start the driver once: settings serve one driver.
 
-        :param conf: what the task configures.
+        :param conf: the configuration of the task.
         """
         once = {"spark.yarn.maxAppAttempts": "1"} if self.is_in_cluster and self.is_yarn else {}
         return {**once, **(conf or {})}
 
-    def waiting(self, conf: Mapping[Any, Any] | None) -> None:
-        """Check that spark-submit waits for the job that the task waits for.
+    def check_waits(self, conf: Mapping[Any, Any] | None) -> None:
+        """Check that spark-submit waits for the end of the job, as the task does.
 
-        :param conf: what the task configures.
-        :raises ConfigurationError: if it does not.
+        :param conf: the configuration of the task.
+        :raises ConfigurationError: if it does not wait.
         """
         if self.is_in_cluster and str((conf or {}).get(self._wait_option, "true")).strip().lower() != "true":
             raise ConfigurationError(
@@ -119,11 +119,11 @@ class SubmissionTarget:
     def _wait_option(self) -> str:
         return f"spark.{'yarn.submit' if self.is_yarn else 'kubernetes.submission'}.waitAppCompletion"
 
-    def without_waiting(self, conf: Mapping[Any, Any] | None) -> dict[Any, Any]:
-        """Return Spark's configuration with which spark-submit returns once the cluster has accepted the job.
+    def conf_without_waiting(self, conf: Mapping[Any, Any] | None) -> dict[Any, Any]:
+        """Return Spark's configuration that makes spark-submit return once the cluster has accepted the job.
 
-        :param conf: what the task configures.
-        :raises ConfigurationError: if `conf` asks to wait for it.
+        :param conf: the configuration of the task.
+        :raises ConfigurationError: if `conf` requests waiting.
         """
         conf = dict(conf or {})
         if not self.is_in_cluster:
@@ -135,7 +135,7 @@ class SubmissionTarget:
 
 
 def submission_target(hook: SparkSubmitHook) -> SubmissionTarget:
-    """Return where a hook submits to."""
+    """Return the submission target of a hook."""
     connection = hook._connection
     return SubmissionTarget(
         master=connection["master"],
@@ -145,13 +145,13 @@ def submission_target(hook: SparkSubmitHook) -> SubmissionTarget:
 
 
 def watch_output(hook: SparkSubmitHook, watched: Callable[[Iterator[str]], Iterator[str]]) -> None:
-    """Let every line that spark-submit writes pass through `watched` before the hook handles it."""
+    """Pass every line that spark-submit writes through `watched` before the hook handles it."""
     process = hook._process_spark_submit_log
     hook._process_spark_submit_log = lambda itr: process(watched(itr))  # type: ignore[method-assign]
 
 
 def when_submitted(hook: SparkSubmitHook, submitted: Callable[[str], None]) -> None:
-    """Have something called once with the name of a driver's pod, as soon as spark-submit names it."""
+    """Call `submitted` once with the name of the driver's pod, as soon as spark-submit reports it."""
     process = hook._process_spark_submit_log
     is_known = False
 
@@ -167,7 +167,7 @@ def when_submitted(hook: SparkSubmitHook, submitted: Callable[[str], None]) -> N
 
 
 def before_submitting(hook: SparkSubmitHook, submitting: Callable[[], None]) -> None:
-    """Have something called right before a hook submits."""
+    """Call `submitting` right before a hook submits."""
     submit = hook.submit
 
     def submit_then(application: str = "", **kwargs: Any) -> Any:
@@ -178,7 +178,7 @@ def before_submitting(hook: SparkSubmitHook, submitting: Callable[[], None]) -> 
 
 
 def exit_code_of(hook: SparkSubmitHook | None) -> int | None:
-    """Return the exit code of the spark-submit that a hook started; None if there is none (yet)."""
+    """Return the exit code of the spark-submit that a hook started; None if it has none yet."""
     process = None if hook is None else hook._submit_sp
     return None if process is None else process.returncode
 
@@ -191,12 +191,12 @@ def submit_command(hook: SparkSubmitHook, application: str) -> list[str]:
 def submit_without_waiting(hook: SparkSubmitHook, target: SubmissionTarget, application: str) -> str | None:
     """Submit an application to a cluster, and return once the cluster has accepted it.
 
-    :param hook: made with what `SubmissionTarget.without_waiting` returns.
-    :returns: what the cluster manager ends it by: an application's id, or a namespace and a driver's pod; None if
-        spark-submit did not say, as with a log level above INFO.
+    :param hook: a hook made with the result of `SubmissionTarget.conf_without_waiting`.
+    :returns: the id by which the cluster manager ends the job: an application id, or namespace and driver pod. None if
+        spark-submit did not report it, as with a log level above INFO.
     """
     if target.is_kubernetes:
-        hook._spark_exit_code = 0  # it would be read from the driver's end, which nobody waits for
+        hook._spark_exit_code = 0  # the hook would read it from the driver's end, which it does not wait for
     SparkSubmitHook.submit(hook, application)
     if target.is_yarn:
         return hook._yarn_application_id
@@ -207,9 +207,9 @@ def submit_without_waiting(hook: SparkSubmitHook, target: SubmissionTarget, appl
 def kill_command(hook: SparkSubmitHook, cluster_id: str) -> list[str]:
     """Return the command that ends a job in a cluster.
 
-    :param hook: made as for its submission.
-    :param cluster_id: as `submit_without_waiting` returned it.
-    :raises ConfigurationError: if it is none of the cluster manager that the hook submits to.
+    :param hook: a hook made as for the job's submission.
+    :param cluster_id: the id that `submit_without_waiting` returned.
+    :raises ConfigurationError: if the id is not one of the cluster manager that the hook submits to.
     """
     target = submission_target(hook)
     if target.is_yarn and APPLICATION_ID.fullmatch(cluster_id):
@@ -217,5 +217,5 @@ def kill_command(hook: SparkSubmitHook, cluster_id: str) -> list[str]:
     if target.is_kubernetes and NAMESPACED_POD.fullmatch(cluster_id):
         return [*hook._connection["spark_binary"].split(), "--master", target.master, "--kill", cluster_id]
     raise ConfigurationError(
-        f"job {cluster_id!r} is not one of master {target.master!r}: end it where it was submitted"
+        f"job {cluster_id!r} is not a job of master {target.master!r}; end it with the cluster manager that runs it"
     )

@@ -1,4 +1,4 @@
-"""Supervising a source as a task: it takes a turn, and waits in the triggerer until the next one is needed."""
+"""Task that supervises a source: it takes a turn, then waits in the triggerer until the next turn is needed."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ from airflow_provider_coordination.hooks.source_checks import checks_against_sou
 from airflow_provider_coordination.hooks.supervision import supervisor_of
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.job_follower import JobFollower
-from airflow_provider_coordination.operators.launcher import SparkLauncher, show_ended
+from airflow_provider_coordination.operators.launcher import SparkLauncher, log_ended_jobs
 from airflow_provider_coordination.stores import open_store
-from airflow_provider_coordination.supervisor.operations import UNANSWERED, SupervisorVerbs
+from airflow_provider_coordination.supervisor.operations import NOT_CHECKED, SupervisorVerbs
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, Supervision
-from airflow_provider_coordination.supervisor.turn import Supervisor, Turn, task_of
+from airflow_provider_coordination.supervisor.turn import Supervisor, TurnResult, task_of
 from airflow_provider_coordination.triggers.events import ERROR
 from airflow_provider_coordination.triggers.supervisor import MISSING, SupervisorTrigger, mark_of
 
 
 class SuperviseOperator(BaseOperator):
-    """Supervises a source by the spec that was last submitted: the task of a DAG on `@continuous`.
+    """Supervises a source by its latest submitted spec; it is the task of a DAG on `@continuous`.
 
-    It takes a turn, which starts and ends jobs where that is needed, and defers; the triggerer looks at the source and
-    wakes it for the next turn. The jobs belong to the source, not to the task: a run that ends, is cleared or marked by
-    hand leaves them alone, and the next run goes on with them. The task ends once `task_duration` of the spec has
-    passed since its run began, so that each run has a readable log. While the source is suspended, or the supervisor is
-    terminated, it stays deferred.
+    The task takes a turn, which starts and ends jobs as needed, then defers. The triggerer polls the source and wakes
+    the task for the next turn. The jobs belong to the source, not to the task: a run that ends, is cleared or is marked
+    by a user does not affect them, and the next run continues with them. The task ends once `task_duration` of the spec
+    has passed since its run began, so that each run has a readable log. While the source is suspended, or the
+    supervisor is terminated, the task stays deferred.
 
-    A spec file is submitted whenever what it says has changed since the last version that came from a file. So a spec
-    that was submitted otherwise stays in force until the file is edited. Where the file is missing or wrong, or does
-    not fit the source, the stored spec stays in force, and the supervisor's status has the error.
+    The task submits a spec file whenever its content differs from the last version that came from a file. So a spec
+    that was submitted otherwise stays in force until a user edits the file. If the file is missing or invalid, or does
+    not fit the source, the stored spec stays in force, and the supervisor's status shows the error.
 
     Returns a small summary: `source`, `state`, `spec_version` and the owners of the `jobs`.
 
-    :param source: the source's name, where its spec is submitted by command line or HTTP.
-    :param spec_file: the path of the file that has the spec, instead of `source`.
-    :param connect: whether the source is asked before a spec from the file is submitted.
-    :param coordination_conn_id: the connection of type `coordination`; that of the file's spec wins.
+    :param source: the source's name, if its spec is submitted by command line or HTTP.
+    :param spec_file: the path of the spec file, instead of `source`.
+    :param connect: whether to query the source before a spec from the file is submitted.
+    :param coordination_conn_id: the connection of type `coordination`; the one in the file's spec overrides it.
     """
 
     ui_color = "#f5e6cc"
@@ -86,7 +86,7 @@ class SuperviseOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Take a turn, then defer.
 
-        :raises AirflowException: if the supervisor cannot work now; a retry goes on.
+        :raises AirflowException: if the supervisor cannot work now; a retry continues.
         """
         return self._supervise(context, {})
 
@@ -94,7 +94,7 @@ class SuperviseOperator(BaseOperator):
         """Take the next turn after a deferral.
 
         :param event: the payload of the trigger's event.
-        :raises AirflowException: if the supervisor cannot work now; a retry goes on.
+        :raises AirflowException: if the supervisor cannot work now; a retry continues.
         """
         if event is not None and event.get("status") == ERROR:
             raise AirflowException(event.get("message"))
@@ -103,7 +103,7 @@ class SuperviseOperator(BaseOperator):
     def _supervise(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return self._take_turn(context, event)
-        except (ConfigurationError, SourceError) as error:  # somebody may put it right at any time: a retry finds out
+        except (ConfigurationError, SourceError) as error:  # a user may fix it at any time, so a retry makes sense
             raise AirflowException(str(error)) from None
 
     def _take_turn(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class SuperviseOperator(BaseOperator):
                     raise AirflowException(str(error)) from None
                 self.log.info("%s", error)
                 return {"source": source, "state": "supervised by a later run"}
-            show_ended(JobFollower(connection=connection, source=source, task=task_of(source)))
+            log_ended_jobs(JobFollower(connection=connection, source=source, task=task_of(source)))
             until = _end_of_run(claimant, supervisor, coordinator.view)
         if until is not None and until <= coordinator.clock.now():
             return _summary(source, turn)
@@ -147,10 +147,10 @@ class SuperviseOperator(BaseOperator):
     def _submit(
         self, file: SpecFile | None, coordinator: SourceCoordinator, claimant: Claimant, region: str | None
     ) -> None:
-        """Submit what the file says, if that is new; note in the status what is wrong with it.
+        """Submit the file's spec if it is new; record an error of the file in the status.
 
-        :raises ConfigurationError: if it cannot be carried out, and no spec is stored.
-        :raises SourceError: if the source does not answer, and no spec is stored.
+        :raises ConfigurationError: if the spec cannot be carried out, and no spec is stored.
+        :raises SourceError: if the source does not respond, and no spec is stored.
         """
         if file is None:
             return
@@ -165,28 +165,28 @@ class SuperviseOperator(BaseOperator):
             except (ConfigurationError, SourceError) as refused:
                 error = refused.__class__(f"file {file.path!r}: {refused}")
             else:
-                if done.unanswered:
-                    self.log.warning("source=%s: %s: %s", store.source, UNANSWERED, done.unanswered)
+                if done.check_failure:
+                    self.log.warning("source=%s: %s: %s", store.source, NOT_CHECKED, done.check_failure)
                 number, path = done.version.version, file.path
-                self.log.info("source=%s: version %d of the spec rules, from %s", store.source, number, path)
+                self.log.info("source=%s: version %d of the spec is in force, from %s", store.source, number, path)
         if error is None:
             return
         if stored is None or not stored.supervision.spec_version:
             raise error
-        self.log.error("the stored spec stays in force: %s", error)
-        _note(store, claimant, error, coordinator.clock.now())
+        self.log.error("source=%s: the stored spec stays in force: %s", store.source, error)
+        _record_error(store, claimant, error, coordinator.clock.now())
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpecFile:
     """A spec file as it was read.
 
-    :param path: where it is.
-    :param mark: changes when the file does.
-    :param mapping: the spec as it is written; empty if it cannot be read.
-    :param digest: of what it says; empty if it cannot be read.
-    :param spec: the same, checked; None if it is wrong.
-    :param error: what is wrong with it; None if nothing is.
+    :param path: the path of the file.
+    :param mark: changes whenever the file does.
+    :param mapping: the spec as written; empty if the file cannot be read.
+    :param digest: the digest of the content; empty if the file cannot be read.
+    :param spec: the parsed and checked spec; None if it is invalid.
+    :param error: the error in the file; None if it is valid.
     """
 
     path: str
@@ -198,8 +198,8 @@ class SpecFile:
 
     @classmethod
     def read(cls, path: str) -> SpecFile:
-        """Return what a file says; it does not raise if that is wrong."""
-        mark = mark_of(path)  # an edit in between is seen as one once more
+        """Read a spec file; an invalid file does not raise but sets `error`."""
+        mark = mark_of(path)  # read first: an edit between the two reads then counts as one more change
         mapping: Mapping[str, Any] = {}
         try:
             mapping, digest = read_spec_file(path)
@@ -208,12 +208,12 @@ class SpecFile:
         try:
             return cls(path=path, mark=mark, mapping=mapping, digest=digest, spec=IngestionSpec.read(mapping))
         except ConfigurationError as error:
-            named = ConfigurationError(f"file {path!r}: {error}")
-            return cls(path=path, mark=mark, mapping=mapping, error=named)
+            file_error = ConfigurationError(f"file {path!r}: {error}")
+            return cls(path=path, mark=mark, mapping=mapping, error=file_error)
 
 
 def claimant_of(context: Context) -> Claimant:
-    """Return who supervises: this try of the task, the same in all of its turns."""
+    """Return the claimant of the supervision: this try of the task, the same in all of its turns."""
     ti: Any = context["ti"]
     run: Any = context["dag_run"]
     return Claimant(
@@ -225,9 +225,9 @@ def claimant_of(context: Context) -> Claimant:
 
 
 def _source_of(file: SpecFile | None, connection: ConnectionSettings, dag_id: str) -> str:
-    """Return the source that a file's spec names; if it names none, that which this DAG supervised last.
+    """Return the source that a file's spec names; if it names none, the source that this DAG supervised last.
 
-    :raises ConfigurationError: if the file is wrong, and the DAG never supervised anything.
+    :raises ConfigurationError: if the file is invalid, and the DAG never supervised a source.
     """
     assert file is not None
     if file.spec is not None:
@@ -246,29 +246,29 @@ def _is_other_dag(store: SupervisionStore, claimant: Claimant) -> bool:
     return stored is not None and stored.claimant is not None and stored.claimant.dag_id != claimant.dag_id
 
 
-def _note(store: SupervisionStore, claimant: Claimant, error: CoordinationError, now: datetime) -> None:
-    """Note an error for the status, once."""
+def _record_error(store: SupervisionStore, claimant: Claimant, error: CoordinationError, now: datetime) -> None:
+    """Record an error for the status, once."""
     stored = store.acquire(claimant)
     memory, message = stored.supervision, storable(str(error))
     if any(known.message == message for known in memory.health.errors):
         return
     is_of_stream = isinstance(error, SourceError)
     event = ErrorEvent(at=now, error_class=type(error).__name__, message=message, is_stream_error=is_of_stream)
-    with suppress(PartitionUpdateError):  # the next turn notes it
+    with suppress(PartitionUpdateError):  # the next turn records it
         store.save(stored, replace(memory, health=memory.health.noting(event)))
 
 
 def _end_of_run(claimant: Claimant, supervisor: Supervisor, view: SourceView) -> datetime | None:
-    """Return when the time of the run is over; None while nothing runs: one run says that nothing happens."""
+    """Return when the time of the run is over; None, which means no end, without a spec or while suspended."""
     current = supervisor.store.current()
     if current is None or current.spec is None or view.suspension() is not None:
         return None
-    with suppress(ConfigurationError):  # by a newer version of this package, perhaps
+    with suppress(ConfigurationError):  # a newer version of this package may have written the spec
         return claimant.run_at + IngestionSpec.read(current.spec).supervise.task_duration
     return None
 
 
-def _summary(source: str, turn: Turn) -> dict[str, Any]:
+def _summary(source: str, turn: TurnResult) -> dict[str, Any]:
     memory: Supervision = turn.supervision
     return {
         "source": source,

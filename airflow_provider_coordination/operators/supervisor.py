@@ -1,4 +1,4 @@
-"""The verbs of supervisors as tasks: what may be asked of them, and what there is to see."""
+"""Tasks for the operations of supervisors, and for reading their status."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.source_checks import checks_against_source
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.operators.partition_names import who_and_why
+from airflow_provider_coordination.operators.partition_names import audit_fields
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.supervisor.operations import (
-    UNANSWERED,
+    NOT_CHECKED,
     SupervisorVerbs,
     VerbOutcome,
     all_statuses,
+    apply_to_all,
     existing_status,
-    for_all,
     read_history,
     supervised_sources,
 )
@@ -41,7 +41,7 @@ FIELDS = ("source", "reason", "coordination_conn_id")
 
 
 class _SupervisorOperator(BaseOperator):
-    """What the verbs have in common: whose supervisor is meant, and in whose name they are asked for."""
+    """The common base of the operators: the source whose supervisor is addressed, and the audit fields."""
 
     template_fields: Sequence[str] = FIELDS
     ui_color = "#e3e0f2"
@@ -59,16 +59,17 @@ class _SupervisorOperator(BaseOperator):
         self.reason = reason
         self.coordination_conn_id = coordination_conn_id
 
-    def _as_who(self, context: Context) -> dict[str, str]:
-        """Return who asks, the task, and why: what the task says, or else its run."""
-        named = who_and_why(context)
-        return {**named, "reason": str(self.reason)} if self.reason else named
+    def _audit_fields(self, context: Context) -> dict[str, str]:
+        """Return the actor, which is the task, and the reason, which is `reason` or else the run."""
+        fields = audit_fields(context)
+        return {**fields, "reason": str(self.reason)} if self.reason else fields
 
     @contextmanager
     def _coordinator(self, context: Context, source: str) -> Iterator[SourceCoordinator]:
         """Yield a coordinator of a source.
 
-        :raises AirflowFailException: if only a person can put things right, or it makes no sense as it stands.
+        :raises AirflowFailException: for an error that only a user can fix, or if the supervisor's state does not allow
+            the operation.
         """
         with failing_when_misconfigured(), _failing_when_refused():
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(source, owner_of_try(context))
@@ -76,25 +77,25 @@ class _SupervisorOperator(BaseOperator):
                 yield coordinator
 
     def _verbs(self, context: Context, coordinator: SourceCoordinator) -> SupervisorVerbs:
-        return SupervisorVerbs(coordinator, **self._as_who(context))
+        return SupervisorVerbs(coordinator, **self._audit_fields(context))
 
-    def _named(self) -> str:
+    def _source_name(self) -> str:
         if not self.source:
             raise AirflowFailException("field 'source' is missing; name the source whose supervisor is meant")
         return self.source
 
 
 class SubmitSupervisorOperator(_SupervisorOperator):
-    """Submits a spec, which rules from now on; a supervisor that was terminated begins anew.
+    """Submits a spec, which is in force from then on; a terminated supervisor starts again.
 
-    Returns the `source`, the `version` that rules, its `change` (`NONE`, `COSMETIC`, `SUPERVISION` or `JOBS`) and the
-    `consequence`. A retry, and a cleared task, makes no new version of a spec that rules already.
+    Returns the `source`, the `version` in force, its `change` (`NONE`, `COSMETIC`, `SUPERVISION` or `JOBS`) and the
+    `consequence`. A retry or a cleared task makes no new version of a spec that is already in force.
 
     :param spec: the spec: an object, or the path of its file on the worker. (templated)
-    :param source: the source's name; by default that of the spec. (templated)
-    :param replacing: the version that it was made from; the task fails where another one rules by then.
-    :param connect: whether the source is asked first, if the spec does other work than the one that rules.
-    :param reason: why; by default the run. (templated)
+    :param source: the source's name; by default the one in the spec. (templated)
+    :param replacing: the version that the spec was made from; the task fails if another version is in force by then.
+    :param connect: whether to query the source first, if the spec changes the work of the jobs.
+    :param reason: the reason for the change; by default the run. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
@@ -117,10 +118,10 @@ class SubmitSupervisorOperator(_SupervisorOperator):
         self.connect = connect
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Submit it.
+        """Submit the spec.
 
-        :raises AirflowFailException: if it is wrong, does not fit the source, or another version rules.
-        :raises CoordinationError: if the store or the source did not answer; a retry may help.
+        :raises AirflowFailException: if it is invalid, does not fit the source, or another version is in force.
+        :raises CoordinationError: if the store or the source did not respond; a retry may succeed.
         """
         with failing_when_misconfigured():
             mapping = read_spec_file(self.spec)[0] if isinstance(self.spec, str) else self.spec
@@ -129,9 +130,9 @@ class SubmitSupervisorOperator(_SupervisorOperator):
         check = checks_against_source(region, connect=self.connect)
         with self._coordinator(context, source) as coordinator:
             done = self._verbs(context, coordinator).submit(mapping, replacing=self.replacing, check=check)
-        if done.unanswered:
-            self.log.warning("source %s: %s: %s", source, UNANSWERED, done.unanswered)
-        self.log.info("source %s: version %d rules: %s", source, done.version.version, done.consequence)
+        if done.check_failure:
+            self.log.warning("source %s: %s: %s", source, NOT_CHECKED, done.check_failure)
+        self.log.info("source %s: version %d is in force: %s", source, done.version.version, done.consequence)
         return {
             "source": source,
             "version": done.version.version,
@@ -141,7 +142,7 @@ class SubmitSupervisorOperator(_SupervisorOperator):
 
 
 class _OneOrAllOperator(_SupervisorOperator):
-    """A verb for one supervisor, or for all of the connection. Where it is so already, nothing is done."""
+    """An operation on one supervisor, or on all supervisors of the connection; repeating it changes nothing."""
 
     def __init__(
         self,
@@ -158,23 +159,27 @@ class _OneOrAllOperator(_SupervisorOperator):
         self.all_sources = all_sources
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Ask once.
+        """Request the operation.
 
-        :raises AirflowFailException: if it makes no sense as the supervisor stands, or only a person can help.
-        :raises CoordinationError: if the store did not answer; a retry may help.
+        :raises AirflowFailException: for an error that only a user can fix, or if the supervisor's state does not allow
+            the operation.
+        :raises CoordinationError: if the store did not respond; a retry may succeed.
         """
         if self.all_sources:
-            return self._ask_all(context)
-        source = self._named()
+            return self._request_all(context)
+        source = self._source_name()
         with self._coordinator(context, source) as coordinator:
-            # The retry of a task whose answer was lost finds that it is done.
-            is_so = self._is_so(existing_status(coordinator.view))
-            if not is_so:
-                self._ask(self._verbs(context, coordinator))
-        self.log.info("source %s: %s", source, "it was so before; nothing was done" if is_so else "done")
-        return {"done": [] if is_so else [source], "unchanged": {source: "it was so before"} if is_so else {}}
+            # If the response of an earlier try was lost, its retry finds that the operation is done.
+            is_unchanged = self._is_unchanged(existing_status(coordinator.view))
+            if not is_unchanged:
+                self._request(self._verbs(context, coordinator))
+        self.log.info("source %s: %s", source, "already in this state; nothing was done" if is_unchanged else "done")
+        return {
+            "done": [] if is_unchanged else [source],
+            "unchanged": {source: "already in this state"} if is_unchanged else {},
+        }
 
-    def _ask_all(self, context: Context) -> dict[str, Any]:
+    def _request_all(self, context: Context) -> dict[str, Any]:
         with failing_when_misconfigured():
             hook = CoordinationHook(self.coordination_conn_id)
             settings, owner, store = hook.settings, owner_of_try(context), hook.get_conn()
@@ -184,13 +189,14 @@ class _OneOrAllOperator(_SupervisorOperator):
                 def verbs_of(source: str) -> SupervisorVerbs:
                     return self._verbs(context, settings.coordinator(source, owner, store=store))
 
-                outcomes = list(for_all(supervised_sources(store, settings.prefix), verbs_of, self._ask))
+                outcomes = list(apply_to_all(supervised_sources(store, settings.prefix), verbs_of, self._request))
         return self._summary(outcomes)
 
     def _summary(self, outcomes: Sequence[VerbOutcome]) -> dict[str, Any]:
         if failed := [outcome for outcome in outcomes if outcome.has_failed]:
             raise CoordinationError(
-                f"it failed for {len(failed)} of {len(outcomes)} supervisors: {failed[0].source!r}: {failed[0].detail}"
+                f"the operation failed for {len(failed)} of {len(outcomes)} supervisors: {failed[0].source!r}: "
+                f"{failed[0].detail}"
             )
         for outcome in outcomes:
             self.log.info("source %s: %s", outcome.source, "done" if outcome.is_done else outcome.detail)
@@ -200,84 +206,84 @@ class _OneOrAllOperator(_SupervisorOperator):
         }
 
     @abstractmethod
-    def _ask(self, verbs: SupervisorVerbs) -> object:
-        """Ask for it."""
+    def _request(self, verbs: SupervisorVerbs) -> object:
+        """Request the operation."""
 
-    def _is_so(self, status: Mapping[str, Any]) -> bool:
-        """Return whether it is so already, by the status; what can be asked again and again never is."""
+    def _is_unchanged(self, status: Mapping[str, Any]) -> bool:
+        """Return whether the supervisor is already in the requested state; never, if the operation may be repeated."""
         return False
 
 
 class SuspendSupervisorOperator(_OneOrAllOperator):
-    """Suspends a supervisor: its jobs deliver what they have read and end, and none is started until it is resumed.
+    """Suspends a supervisor: its jobs deliver what they have read and end, and none starts until it is resumed.
 
-    Returns the sources where that was `done`, and those that are `unchanged`, each with the reason: one that is
-    suspended already stays so as it is.
+    Returns the sources for which it was `done`, and those that are `unchanged`, each with the reason. A supervisor that
+    is already suspended is not changed.
 
     :param source: the source's name. (templated)
     :param all_sources: all supervisors of the connection, instead of one.
-    :param reason: why; by default the run. (templated)
+    :param reason: the reason; by default the run. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
-    def _ask(self, verbs: SupervisorVerbs) -> object:
+    def _request(self, verbs: SupervisorVerbs) -> object:
         return verbs.suspend()
 
-    def _is_so(self, status: Mapping[str, Any]) -> bool:
+    def _is_unchanged(self, status: Mapping[str, Any]) -> bool:
         return status["suspended"] is not None and status["terminated"] is None
 
 
 class ResumeSupervisorOperator(_OneOrAllOperator):
-    """Lets a suspended supervisor go on.
+    """Resumes a suspended supervisor.
 
-    Returns the sources where that was `done`, and those that are `unchanged`, each with the reason.
+    Returns the sources for which it was `done`, and those that are `unchanged`, each with the reason.
 
     :param source: the source's name. (templated)
     :param all_sources: all supervisors of the connection, instead of one.
-    :param reason: why; by default the run. (templated)
+    :param reason: the reason; by default the run. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
-    def _ask(self, verbs: SupervisorVerbs) -> object:
+    def _request(self, verbs: SupervisorVerbs) -> object:
         return verbs.resume()
 
-    def _is_so(self, status: Mapping[str, Any]) -> bool:
+    def _is_unchanged(self, status: Mapping[str, Any]) -> bool:
         return status["suspended"] is None and status["terminated"] is None
 
 
 class TerminateSupervisorOperator(_OneOrAllOperator):
-    """Terminates a supervisor: its jobs deliver what they have read and end, and none is started any more.
+    """Terminates a supervisor: its jobs deliver what they have read and end, and no further job starts.
 
-    Returns the sources where that was `done`, and those that are `unchanged`, each with the reason. A spec that is
-    submitted later goes on where this one ended.
+    Returns the sources for which it was `done`, and those that are `unchanged`, each with the reason. A spec that is
+    submitted later continues where this supervisor ended.
 
     :param source: the source's name. (templated)
     :param all_sources: all supervisors of the connection, instead of one.
-    :param reason: why; by default the run. (templated)
+    :param reason: the reason; by default the run. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
-    def _ask(self, verbs: SupervisorVerbs) -> object:
+    def _request(self, verbs: SupervisorVerbs) -> object:
         return verbs.terminate()
 
-    def _is_so(self, status: Mapping[str, Any]) -> bool:
+    def _is_unchanged(self, status: Mapping[str, Any]) -> bool:
         return status["terminated"] is not None
 
 
 class ResetSupervisorOperator(_OneOrAllOperator):
-    """Reads the source of a supervisor anew, or some of its partitions; jobs go on from the new positions.
+    """Reads the source of a supervisor again, or some of its partitions; jobs continue from the new positions.
 
-    Returns how many partitions were `reset`, `created` and `removed`, how many were `left` as they are, and the first
-    of these with the reason as `left_because`. Of all sources it returns those where it was `done`, and those that are
-    `unchanged`, each with the reason. A retry, and a cleared task, resets again.
+    Returns the number of partitions that were `reset`, `created` and `removed`, the number that were `left` as they
+    are, and the first of these with the reason as `left_because`. For all sources it returns those for which it was
+    `done`, and those that are `unchanged`, each with the reason. A retry or a cleared task resets again.
 
     :param source: the source's name. (templated)
     :param all_sources: all supervisors of the connection, instead of one.
-    :param to: where all of it is read from: `"earliest"`, `"latest"`, or an instant (an aware datetime or its ISO 8601
-        text). (templated)
-    :param positions: where these partitions alone are read from instead: a position for each key, or for what people
-        call it, such as the id of a shard. (templated)
-    :param reason: why; by default the run. (templated)
+    :param to: the position from which the whole source is read: `"earliest"`, `"latest"`, or an instant (an aware
+        datetime or its ISO 8601 text). (templated)
+    :param positions: reset only these partitions: a position for each partition key, or for the name that the kind of
+        source uses, such as a shard id. (templated)
+    :param reason: the reason; by default the run. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
@@ -297,15 +303,16 @@ class ResetSupervisorOperator(_OneOrAllOperator):
         self.positions = positions
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Reset once.
+        """Reset the positions.
 
-        :raises AirflowFailException: if it makes no sense as the supervisor stands, or only a person can help.
-        :raises CoordinationError: if the store or the source did not answer, or a partition could not be reset; a retry
-            may help.
+        :raises AirflowFailException: for an error that only a user can fix, or if the supervisor's state does not allow
+            a reset.
+        :raises CoordinationError: if the store or the source did not respond, or a partition could not be reset; a
+            retry may succeed.
         """
         if self.all_sources:
-            return self._ask_all(context)
-        source = self._named()
+            return self._request_all(context)
+        source = self._source_name()
         with self._coordinator(context, source) as coordinator:
             verbs = self._verbs(context, coordinator)
             done = verbs.reset(self.to, self.positions, default_region=self._region())
@@ -320,7 +327,7 @@ class ResetSupervisorOperator(_OneOrAllOperator):
             "left_because": dict(list(done.left.items())[:10]),
         }
 
-    def _ask(self, verbs: SupervisorVerbs) -> object:
+    def _request(self, verbs: SupervisorVerbs) -> object:
         return verbs.reset_whole(self.to, default_region=self._region())
 
     def _region(self) -> str | None:
@@ -328,25 +335,25 @@ class ResetSupervisorOperator(_OneOrAllOperator):
 
 
 class HandOverSupervisorOperator(_OneOrAllOperator):
-    """Has every job of a supervisor hand over to a new one now, as at the end of its time.
+    """Makes every job of a supervisor hand over to a new job now, as it does at the end of its time.
 
-    Returns the sources where that was `done`, and those that are `unchanged`, each with the reason. It does not wait: a
-    job ends once its successor runs.
+    Returns the sources for which it was `done`, and those that are `unchanged`, each with the reason. It does not wait:
+    a job ends once its successor runs.
 
     :param source: the source's name. (templated)
     :param all_sources: all supervisors of the connection, instead of one.
-    :param reason: why; by default the run. (templated)
+    :param reason: the reason; by default the run. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
-    def _ask(self, verbs: SupervisorVerbs) -> object:
+    def _request(self, verbs: SupervisorVerbs) -> object:
         return verbs.hand_over()
 
 
 class ListSupervisorsOperator(BaseOperator):
-    """Returns how every supervisor of a connection stands, those first that need a person.
+    """Returns the status of every supervisor of a connection; those that need a user come first.
 
-    Each is the object that the command `supervisor list --json` prints.
+    Each one is the object that the command `supervisor list --json` prints.
 
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
@@ -359,9 +366,9 @@ class ListSupervisorsOperator(BaseOperator):
         self.coordination_conn_id = coordination_conn_id
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Read them once.
+        """Read the statuses.
 
-        :raises AirflowFailException: if only a person can help.
+        :raises AirflowFailException: for an error that only a user can fix.
         """
         with failing_when_misconfigured():
             hook = CoordinationHook(self.coordination_conn_id)
@@ -372,7 +379,7 @@ class ListSupervisorsOperator(BaseOperator):
 
 
 class _ReadingOperator(_SupervisorOperator):
-    """What is read of one supervisor."""
+    """The common base of the operators that read one supervisor."""
 
     template_fields: Sequence[str] = ("source", "coordination_conn_id")
 
@@ -382,25 +389,25 @@ class _ReadingOperator(_SupervisorOperator):
         super().__init__(source=source, reason=None, coordination_conn_id=coordination_conn_id, **kwargs)
 
     def execute(self, context: Context) -> Any:
-        """Read it once.
+        """Read the supervisor.
 
-        :raises AirflowFailException: if the source has no supervisor, or only a person can help.
+        :raises AirflowFailException: if the source has no supervisor, or for an error that only a user can fix.
         """
         with failing_when_misconfigured(), _failing_when_refused():
-            view = CoordinationHook(self.coordination_conn_id).view(self._named())
+            view = CoordinationHook(self.coordination_conn_id).view(self._source_name())
             with closing(view.store):
                 return self._read(view)
 
     @abstractmethod
     def _read(self, view: SourceView) -> Any:
-        """Read it."""
+        """Read the operator's result."""
 
 
 class SupervisorStatusOperator(_ReadingOperator):
-    """Returns how a supervisor stands: the object that the command `supervisor status --json` prints.
+    """Returns the status of a supervisor: the object that the command `supervisor status --json` prints.
 
     :param source: the source's name. (templated)
-    :param must_be_healthy: fail the task if it is not.
+    :param must_be_healthy: fail the task if the supervisor is not healthy.
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
@@ -409,27 +416,27 @@ class SupervisorStatusOperator(_ReadingOperator):
         self.must_be_healthy = must_be_healthy
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Read it once.
+        """Read the status.
 
-        :raises AirflowFailException: if the source has no supervisor, or only a person can help.
-        :raises SupervisionError: if it has to be healthy, and is not; a retry may find that it is.
+        :raises AirflowFailException: if the source has no supervisor, or for an error that only a user can fix.
+        :raises SupervisionError: if the supervisor must be healthy and is not; a retry may find that it is.
         """
-        found: dict[str, Any] = super().execute(context)
-        if self.must_be_healthy and not found["healthy"]:
-            errors = found["errors"]
+        status: dict[str, Any] = super().execute(context)
+        if self.must_be_healthy and not status["healthy"]:
+            errors = status["errors"]
             because = f": {errors[0]['message']}" if errors else ""
-            raise SupervisionError(f"the supervisor of source {self.source!r} is {found['detailed_state']}{because}")
-        return found
+            raise SupervisionError(f"the supervisor of source {self.source!r} is {status['detailed_state']}{because}")
+        return status
 
     def _read(self, view: SourceView) -> dict[str, Any]:
         return existing_status(view)
 
 
 class SupervisorHistoryOperator(_ReadingOperator):
-    """Returns the latest versions of a supervisor's spec, the latest first: who submitted each, why, what it changed.
+    """Returns the latest versions of a supervisor's spec, newest first: who submitted each, why, and what it changed.
 
     :param source: the source's name. (templated)
-    :param limit: at most this number.
+    :param limit: the maximum number of versions.
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
@@ -444,20 +451,20 @@ class SupervisorHistoryOperator(_ReadingOperator):
 
 
 class SupervisorParseErrorsOperator(_ReadingOperator):
-    """Returns the bad records that the jobs of a supervisor reported in the last day, the latest first.
+    """Returns the bad records that a supervisor's jobs reported in the last day, newest first.
 
     :param source: the source's name. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
     def _read(self, view: SourceView) -> list[dict[str, Any]]:
-        existing_status(view)  # a name that is misspelt is an error
+        existing_status(view)  # raises for a misspelt name
         return read_parse_errors(view)
 
 
 @contextmanager
 def _failing_when_refused() -> Iterator[None]:
-    """Fail the task without a retry where what is asked makes no sense as the supervisor stands."""
+    """Fail the task without a retry if the supervisor's state does not allow the operation."""
     try:
         yield
     except SupervisionError as error:

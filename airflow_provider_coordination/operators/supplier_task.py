@@ -1,4 +1,4 @@
-"""Running a supplier as a task, and what comes of it."""
+"""Runs a supplier as a task, and summarizes the result."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import SupplierBusyError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.supplier import PATIENCE, Page, Supplier
+from airflow_provider_coordination.coordination.supplier import SUPPLIER_WAIT_TIMEOUT, Page, Supplier
 from airflow_provider_coordination.coordination.suspension import Suspension
 
 log = logging.getLogger(__name__)
 
 SHOWN_AT_MOST = 10
-"""So many of the created partitions are named in a summary."""
+"""The maximum number of created partitions that a summary names."""
 RAN = "ran"
 FOUND_BEFORE = "had found everything before"
 LEFT = "left to another worker"
@@ -32,15 +32,15 @@ class TaskKilledError(BaseException):
     """The task was killed. Not an `Exception`, so that no supplier takes it for an error of its own."""
 
 
-class EndsWhenKilled:
-    """A base of operators: a task that is killed gives back the lease of its supplier. It comes first of the bases."""
+class KillableSupplierMixin:
+    """Base of operators that releases the lease of the supplier when the task is killed. List it before other bases."""
 
     task_id: str
     _is_supplying = False
 
     @contextmanager
     def supplying(self) -> Iterator[None]:
-        """Let `on_kill` end the enclosed code."""
+        """Let `on_kill` interrupt the enclosed code."""
         self._is_supplying = True
         try:
             yield
@@ -48,23 +48,23 @@ class EndsWhenKilled:
             self._is_supplying = False
 
     def on_kill(self) -> None:
-        """End the run. Airflow calls this in a signal handler: what it raises is raised wherever the run is now.
+        """Interrupt the run. Airflow calls this in a signal handler, so the exception is raised wherever the run is.
 
-        :raises TaskKilledError: once, while the supplier runs or is waited for; the lease is given back on the way out.
+        :raises TaskKilledError: once, while the supplier runs or the task waits for it; the lease is then released.
         """
         if self._is_supplying:
             self._is_supplying = False
-            raise TaskKilledError(f"task {self.task_id!r} was killed while it looked for partitions")
+            raise TaskKilledError(f"task {self.task_id!r} was killed while it searched for partitions")
 
 
 @runtime_checkable
-class Ending(Protocol):
-    """A supplier that can tell whether it has found everything that there is in its bounds."""
+class FiniteSupplier(Protocol):
+    """A supplier that can determine whether it has found everything within its bounds."""
 
     def is_done(self, state: Mapping[str, Any]) -> bool:
-        """Tell whether there is nothing left to find.
+        """Return whether there is nothing left to find.
 
-        :param state: what the last run left, empty at first.
+        :param state: the state that the last run left; empty at first.
         """
         ...
 
@@ -80,25 +80,27 @@ def supply(
 ) -> dict[str, Any]:
     """Run a supplier to its end; return a small summary.
 
-    :param skip_when_empty: skip the task where no partition is available afterwards.
-    :param leave_when_busy: leave the supplier to another worker that is running it, instead of waiting for it.
-    :param is_interval: whether it finds what there is of an interval: it is not run again once that is found, since
-        even its lease would be written then.
+    :param skip_when_empty: skip the task if no partition is available afterwards.
+    :param leave_when_busy: succeed without running the supplier if another worker runs it, instead of waiting.
+    :param is_interval: whether the supplier finds the partitions of an interval. Once all are found it is not run
+        again, because even its lease would cost a write.
     :param sleep: waits that many seconds.
-    :raises AirflowSkipException: if it is to be skipped.
-    :raises SupplierBusyError: if another worker keeps running it, and it is not to be left to that one.
+    :raises AirflowSkipException: if no partition is available and `skip_when_empty` is set.
+    :raises SupplierBusyError: if another worker keeps running the supplier, and `leave_when_busy` is not set.
     """
     is_done = is_interval and _has_found_all(supplier, coordinator.view)
     run = _Run(supplier)
     if is_done:
-        log.info("source=%s: nothing is looked for, everything was found before", coordinator.source)
+        log.info("source=%s: the supplier does not run, everything was found before", coordinator.source)
         created: list[str] | None = []
     else:
         try:
-            created = coordinator.supply(run, patience=None if leave_when_busy else PATIENCE, sleep=sleep)
+            created = coordinator.supply(
+                run, wait_timeout=None if leave_when_busy else SUPPLIER_WAIT_TIMEOUT, sleep=sleep
+            )
         except SupplierBusyError as busy:
             raise SupplierBusyError(
-                f"{busy}. Let the task retry, or set 'leave_when_busy' if it is enough that the other worker looks"
+                f"{busy}. Let the task retry, or set 'leave_when_busy' if the other worker's search is enough"
             ) from None
     suspension = coordinator.view.suspension()
     is_available = coordinator.view.is_available()
@@ -116,14 +118,14 @@ def supply(
 
 
 def _has_found_all(supplier: object, view: SourceView) -> bool:
-    """Tell whether a supplier has found everything, and what it found was not deleted to be found again."""
-    if not isinstance(supplier, Ending) or not supplier.is_done(view.supplier_state()):
+    """Return whether a supplier has found everything, and its partitions still exist."""
+    if not isinstance(supplier, FiniteSupplier) or not supplier.is_done(view.supplier_state()):
         return False
     return any(view.count_by_status().values())
 
 
 class _Run:
-    """A supplier that logs how far it is, and notes whether it came to its end."""
+    """A run of a supplier that logs its progress, and records whether it finished."""
 
     def __init__(self, supplier: Supplier) -> None:
         self._supplier = supplier
@@ -131,7 +133,7 @@ class _Run:
         self._has_ended = False
 
     def __call__(self, state: Mapping[str, Any]) -> Generator[Page]:
-        """Yield the pages of the supplier; what is known already counts as found."""
+        """Yield the pages of the supplier; partitions that exist already count as found."""
         self._has_begun, self._has_ended = True, False
         found = 0
         pages: Iterable[Page] = self._supplier(state)
@@ -143,10 +145,10 @@ class _Run:
             self._has_ended = True
         finally:
             if isinstance(pages, Generator):
-                pages.close()  # cut off between two pages, it cleans up now
+                pages.close()  # if it was interrupted between two pages, it cleans up now
 
     def outcome(self, suspension: Suspension | None) -> str:
-        """Return what became of the run, for the summary."""
+        """Return the outcome of the run, for the summary."""
         if self._has_ended:
             return RAN
         if suspension is None:
@@ -155,10 +157,10 @@ class _Run:
 
 
 def work_for_jobs(view: SourceView, at_most: int, *, shared: bool) -> int:
-    """Count the partitions that a job which begins now could work on: none of a suspended source.
+    """Count the partitions that a job could work on if it began now; none if the source is suspended.
 
-    :param at_most: count no further.
-    :param shared: count also those that other jobs hold: of streams, which never end, jobs share them with each other.
+    :param at_most: stop counting at this number.
+    :param shared: also count partitions that other jobs hold: the partitions of a stream never end, so jobs share them.
     """
     count = 0
     if view.suspension() is not None:
@@ -171,5 +173,5 @@ def work_for_jobs(view: SourceView, at_most: int, *, shared: bool) -> int:
             if view.may_acquire(partition) or (shared and is_held):
                 count += 1
             elif not shared or status is not PartitionStatus.ASSIGNED:
-                break  # they are in the order in which they become available
+                break  # the partitions come in the order in which they become available
     return count

@@ -1,6 +1,6 @@
-"""Values of templated fields: a template gives text, where numbers and yes or no are wanted.
+"""Values of templated fields: templates render text, even for numbers and booleans.
 
-Nothing, empty text and the text "None" (what a template makes of nothing) all mean "not given".
+None, empty text and the text "None" (which a template renders for None) all mean "not given".
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ S = TypeVar("S", bound=Checked)
 
 
 def resolved(settings: S) -> S:
-    """Return settings with every value of its type and checked: templates and people give text, or seconds.
+    """Return the settings with every value converted to its type and checked; users and templates may give text.
 
-    :param settings: a dataclass; its templates are rendered.
+    :param settings: a dataclass, with its templates rendered.
     :raises ConfigurationError: naming the class, the field, the value and the remedy.
     """
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}  # type: ignore[arg-type]
@@ -46,14 +46,14 @@ def resolved(settings: S) -> S:
 
 
 def text_value(value: Any) -> str | None:
-    """Return the text, or None if it is not given."""
+    """Return the text; None if it is not given."""
     return None if value in NOTHING else str(value)
 
 
-def whole_value(field: str, value: Any) -> int | None:
-    """Return the whole number, or None if it is not given.
+def int_value(field: str, value: Any) -> int | None:
+    """Return the whole number; None if it is not given.
 
-    :raises ConfigurationError: if it is something else.
+    :raises ConfigurationError: if the value is not a whole number.
     """
     if value in NOTHING:
         return None
@@ -66,9 +66,9 @@ def whole_value(field: str, value: Any) -> int | None:
 
 
 def number_value(field: str, value: Any) -> float | None:
-    """Return the number, or None if it is not given.
+    """Return the number; None if it is not given.
 
-    :raises ConfigurationError: if it is something else.
+    :raises ConfigurationError: if the value is not a finite number.
     """
     if value in NOTHING:
         return None
@@ -80,30 +80,30 @@ def number_value(field: str, value: Any) -> float | None:
     raise ConfigurationError(f"field {field!r} must be a number; got {value!r}")
 
 
-def yes_or_no_value(field: str, value: Any) -> bool:
+def bool_value(field: str, value: Any) -> bool:
     """Return the boolean.
 
-    :raises ConfigurationError: if it is something else.
+    :raises ConfigurationError: if the value is not a boolean.
     """
-    meant = YES_OR_NO.get(str(value).strip().lower())
-    if meant is None:
+    result = YES_OR_NO.get(str(value).strip().lower())
+    if result is None:
         raise ConfigurationError(f"field {field!r} must be true or false; got {value!r}")
-    return meant
+    return result
 
 
 def seconds_value(field: str, value: Any) -> float | None:
-    """Return the seconds of a duration, given as timedelta or number of seconds, or None if it is not given.
+    """Return a duration in seconds, given as a timedelta or a number of seconds; None if it is not given.
 
-    :raises ConfigurationError: if it is something else.
+    :raises ConfigurationError: if the value is neither.
     """
     return value.total_seconds() if isinstance(value, timedelta) else number_value(field, value)
 
 
 def names_value(field: str, value: Any, *, instead: str) -> tuple[str, ...]:
-    """Return the names of a list.
+    """Return the names in a list.
 
-    :param instead: what else may be given, for the error.
-    :raises ConfigurationError: if it is something else, or an empty list.
+    :param instead: what may be given instead of a list, for the error message.
+    :raises ConfigurationError: if the value is not a list of names, or is empty.
     """
     if isinstance(value, Sequence) and value and not isinstance(value, str) and all(isinstance(n, str) for n in value):
         return tuple(value)
@@ -111,10 +111,10 @@ def names_value(field: str, value: Any, *, instead: str) -> tuple[str, ...]:
 
 
 def instant_value(field: str, value: Any, *, now: datetime) -> datetime | None:
-    """Return the instant (aware, UTC), given as datetime, as its ISO 8601 text or as `"start"`; None if not given.
+    """Return an instant (aware, UTC), given as a datetime, ISO 8601 text or `"start"`; None if it is not given.
 
-    :param now: what `"start"` means.
-    :raises ConfigurationError: if it is something else, or has no time zone.
+    :param now: the instant that `"start"` means.
+    :raises ConfigurationError: if the value is not an instant, or has no time zone.
     """
     if value in NOTHING:
         return None

@@ -1,10 +1,10 @@
-"""The trace that a task is part of, handed on to the job that it starts."""
+"""The trace context of a task, which it passes to the job that it starts."""
 
 from __future__ import annotations
 
 
 def traceparent_of_task() -> str | None:
-    """Return the span in which a task runs, in the form of W3C Trace Context; None if Airflow makes no spans."""
+    """Return the span of the running task in W3C Trace Context format; None if Airflow records no spans."""
     try:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     except ImportError:

@@ -1,4 +1,4 @@
-"""Waiting until acknowledgment sets have ended, and judging how."""
+"""Sensor that waits until acknowledgment sets have ended, and checks how they ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.acknowledgment_view import RETEN
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.set_releases import named_run, set_ids, sets_of
+from airflow_provider_coordination.operators.set_releases import selected_run, set_ids, sets_of
 from airflow_provider_coordination.operators.template_values import text_value
 from airflow_provider_coordination.sensors.deferrable import DeferrableSensor
 from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
@@ -29,20 +29,21 @@ SETS_SHOWN = 5
 class AcknowledgmentSensor(DeferrableSensor):
     """Waits until acknowledgment sets have ended; succeeds if their batches are acknowledged.
 
-    Without `acknowledgment_sets` these are all sets of a DAG run, this one by default; a run with none is fine. A batch
-    that was rejected, and delivered again and acknowledged in the same run, is acknowledged.
+    Without `acknowledgment_sets` it waits for all sets of a DAG run, by default the current run; a run without sets is
+    not an error. A batch that was rejected, then delivered again and acknowledged in the same run, counts as
+    acknowledged.
 
-    Fails without a retry if a set ended in another way, and says which, how and why. Overdue sets end as expired
-    meanwhile. Returns the `source`, how many sets ended in each of the `states`, and the first of the sets as
-    `acknowledgment_sets`.
+    The sensor fails without a retry if a set ended in another way; the error names the set, its state and the reason.
+    Overdue sets end as expired while it waits. Returns the `source`, the number of sets in each of the `states`, and
+    the first of the sets as `acknowledgment_sets`.
 
     :param source: the source's name. (templated)
-    :param acknowledgment_sets: the id of a set or a list of ids; an empty list means none, None those of a run.
-        (templated)
-    :param run_id: the run whose sets are meant; this run by default. (templated)
-    :param run_dag_id: the DAG of that run; this one by default. (templated)
+    :param acknowledgment_sets: the id of a set, or a list of ids. An empty list selects none; None selects the sets of
+        a run. (templated)
+    :param run_id: the DAG run whose sets are selected; the current run by default. (templated)
+    :param run_dag_id: the DAG of that run; the current DAG by default. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
-    :param deferrable: wait in the triggerer instead of on a worker: sets end within seconds of their expiry.
+    :param deferrable: wait in the triggerer instead of on a worker; sets then end within seconds of their expiry.
     """
 
     template_fields: Sequence[str] = (
@@ -74,14 +75,14 @@ class AcknowledgmentSensor(DeferrableSensor):
         self.coordination_conn_id = coordination_conn_id
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once.
+        """Check the sets.
 
-        :raises AirflowFailException: if only a person can put things right: a setting is wrong, or a batch has to be
+        :raises AirflowFailException: for an error that only a user can fix: a setting is wrong, or a batch must be
             delivered again.
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises StoreUnavailableError: if the store does not respond.
         """
         with failing_when_misconfigured():
-            ids, run = self._chosen(context)
+            ids, run = self._selection(context)
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
             with closing(coordinator.store):
                 sets = sets_of(coordinator)
@@ -106,7 +107,7 @@ class AcknowledgmentSensor(DeferrableSensor):
 
     def trigger(self, context: Context, deadline: str) -> BaseTrigger:
         """See `DeferrableSensor.trigger`."""
-        ids, run = self._chosen(context)
+        ids, run = self._selection(context)
         return AcknowledgmentTrigger(
             source=self.source,
             acknowledgment_sets=ids,
@@ -115,9 +116,9 @@ class AcknowledgmentSensor(DeferrableSensor):
             deadline=deadline,
         )
 
-    def _chosen(self, context: Context) -> tuple[list[str] | None, str]:
+    def _selection(self, context: Context) -> tuple[list[str] | None, str]:
         ids = set_ids(self.acknowledgment_sets)
-        return ids, named_run(context, ids, text_value(self.run_id), text_value(self.run_dag_id))
+        return ids, selected_run(context, ids, text_value(self.run_id), text_value(self.run_dag_id))
 
     def _require_acknowledged(self, found: Sequence[AcknowledgmentSet]) -> None:
         failed = [each for each in found if each.state is not AcknowledgmentState.ACKNOWLEDGED]
@@ -126,29 +127,29 @@ class AcknowledgmentSensor(DeferrableSensor):
             more = len(failed) - SETS_SHOWN
             raise AirflowFailException(
                 f"source {self.source!r}: {len(failed)} of {len(found)} acknowledgment sets were not acknowledged: "
-                f"{ends}{f'; and {more} more' if more > 0 else ''}. Their batches are delivered again by the next job"
+                f"{ends}{f'; and {more} more' if more > 0 else ''}. The next job delivers their batches again"
             )
 
 
 def sets_of_run(sets: AcknowledgmentSets, run: str, context: Context) -> list[AcknowledgmentSet]:
-    """Return the last set of each batch of a run, as far as it is kept.
+    """Return the last set of each batch of a run, for as long as sets are kept.
 
     :param run: the run, as `run_name` names it.
-    :param context: of the task that asks: no set of its own run ended before the run began.
+    :param context: the context of the calling task: no set of its own run ended before the run began.
     """
     since = datetime.now(UTC) - RETENTION
     dag_run: Any = context.get("dag_run")
     began = getattr(dag_run, "start_date", None)
-    if began is not None and run == named_run(context, None, None, None):
+    if began is not None and run == selected_run(context, None, None, None):
         since = max(since, began)
-    # The pending ones first: what ends in between is seen twice, and not missed.
-    every = [*sets.view.pending(run=run), *sets.view.ended_since(since, run=run)]
-    by_age = sorted(every, key=lambda each: (each.created_at, each.version))
+    # Pending sets first: a set that ends in between is found twice, but not missed.
+    all_sets = [*sets.view.pending(run=run), *sets.view.ended_since(since, run=run)]
+    by_age = sorted(all_sets, key=lambda each: (each.created_at, each.version))
     return list({(each.partition_key, each.batch_id): each for each in by_age}.values())
 
 
 def shown(names: Iterable[str]) -> str:
-    """Return the first of some names in a line; `none` if there is none."""
+    """Return the first of some names, separated by commas; `none` if there is none."""
     listed = list(names)
     more = len(listed) - SETS_SHOWN
     return f"{', '.join(listed[:SETS_SHOWN]) or 'none'}{f' and {more} more' if more > 0 else ''}"

@@ -1,4 +1,4 @@
-"""What every sensor here has in common: a look at the store, then a deferral if there is something to wait for."""
+"""The common base of this package's sensors: one check of the store, then a deferral if it must wait."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from airflow_provider_coordination.triggers.events import ERROR
 
 
 class DeferrableSensor(BaseSensorOperator):
-    """Looks once on the worker; if what it waits for is not there yet, it defers, or pokes as every sensor does.
+    """Checks once on the worker; if it must wait, it defers, or pokes as every sensor does.
 
-    The event that ends a deferral is a doorbell: the sensor looks again, and defers again until its timeout if it was
-    rung too early.
+    The event that ends a deferral is only a wake-up signal: the sensor checks again. If the event came too early, it
+    defers again until its timeout.
 
     :param deferrable: wait in the triggerer instead of on a worker.
     """
@@ -29,57 +29,57 @@ class DeferrableSensor(BaseSensorOperator):
 
     @abstractmethod
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once."""
+        """Check once."""
 
     @abstractmethod
     def trigger(self, context: Context, deadline: str) -> BaseTrigger:
-        """Return what waits in the triggerer.
+        """Return the trigger that waits.
 
-        :param deadline: to be passed on in its event.
+        :param deadline: an instant that the trigger's event must contain.
         """
 
     def execute(self, context: Context) -> Any:
-        """Look, and wait if need be; return the summary.
+        """Check, and wait if necessary; return the summary.
 
-        :raises AirflowFailException: if only a person can put things right.
-        :raises AirflowSkipException: instead, or after the timeout, with `soft_fail`.
+        :raises AirflowFailException: for an error that only a user can fix.
+        :raises AirflowSkipException: instead of an error, or after the timeout, with `soft_fail`.
         """
         if not self.deferrable:
             return super().execute(context)
         try:
-            return self._look(context, datetime.now(UTC) + timedelta(seconds=self.timeout))
+            return self._poll(context, datetime.now(UTC) + timedelta(seconds=self.timeout))
         except (AirflowFailException, AirflowSensorTimeout) as error:
-            if self.soft_fail or self.never_fail:  # a resumed sensor does this by itself
+            if self.soft_fail or self.never_fail:  # Airflow does this for resumed sensors
                 raise AirflowSkipException(str(error)) from error
             raise
 
-    def look_again(self, context: Context, event: dict[str, Any] | None = None) -> Any:
-        """Go on after a deferral.
+    def poll_again(self, context: Context, event: dict[str, Any] | None = None) -> Any:
+        """Resume after a deferral.
 
         :param event: the payload of the trigger's event.
-        :raises AirflowFailException: if there is nothing more to wait for.
+        :raises AirflowFailException: if waiting has become impossible.
         """
         if event is None or "deadline" not in event or event.get("status") == ERROR:
-            message = (event or {}).get("message") or f"the trigger sent no event that can be read: {event!r}"
+            message = (event or {}).get("message") or f"the trigger sent an event that cannot be read: {event!r}"
             raise AirflowFailException(message)
         self.resumed(event)
-        return self._look(context, parse_instant(event["deadline"]))
+        return self._poll(context, parse_instant(event["deadline"]))
 
     def resumed(self, event: dict[str, Any]) -> None:
-        """Take over from an event what was passed on."""
+        """Restore the values that the event passes on."""
 
-    def _look(self, context: Context, deadline: datetime) -> Any:
-        answer = self.poke(context)
-        if not answer.is_done:
+    def _poll(self, context: Context, deadline: datetime) -> Any:
+        result = self.poke(context)
+        if not result.is_done:
             self._defer(context, deadline)
-        return answer.xcom_value
+        return result.xcom_value
 
     def _defer(self, context: Context, deadline: datetime) -> NoReturn:
         left = deadline - datetime.now(UTC)
         if left <= timedelta(0):
-            raise AirflowSensorTimeout(f"what is waited for did not come about within {self.timeout:g} seconds")
+            raise AirflowSensorTimeout(f"the condition was not met within {self.timeout:g} seconds; raise 'timeout'")
         self.defer(
             trigger=self.trigger(context, format_instant(deadline)),
-            method_name=self.look_again.__name__,
+            method_name=self.poll_again.__name__,
             timeout=left,
         )

@@ -1,4 +1,4 @@
-"""Waiting until a source's partitions are done, have delivered everything up to an instant, or can be worked on."""
+"""Sensors that wait until a source's partitions are done, have delivered up to an instant, or are available."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ KEYS_SHOWN = 5
 class PartitionsCompletedSensor(DeferrableSensor):
     """Waits until every partition of a source is COMPLETED or has delivered everything up to an instant.
 
-    A source without partitions is waited for: its shard sync has yet to come. So is one that is suspended. Fails
-    without a retry if a partition that it waits for is parked: it failed so often that only a person reopens it, or a
-    person put it aside. Returns how many partitions each status has, and notes it at each look as the gauge
-    `coordination.partitions`.
+    The sensor also waits while the source has no partitions, because its shard sync may not have run yet, and while the
+    source is suspended. It fails without a retry if a partition that it waits for is parked: it failed too often or was
+    put aside, and only a user reopens it. Returns the number of partitions in each status, and reports it at each
+    check as the gauge `coordination.partitions`.
 
     :param source: the source's name. (templated)
-    :param delivered_until: an instant: aware, or in UTC; text is parsed as ISO 8601. A partition that is
-        still open, as an open shard always is, is waited for only until its progress says `delivered_until`
-        at or after it. None waits until every partition is COMPLETED. (templated)
+    :param delivered_until: an aware instant, or one in UTC; text is parsed as ISO 8601. For a partition that is still
+        open, as an open shard always is, the sensor only waits until `delivered_until` in its progress is at or after
+        this instant. None waits until every partition is COMPLETED. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     :param deferrable: wait in the triggerer instead of on a worker.
     """
@@ -68,28 +68,28 @@ class PartitionsCompletedSensor(DeferrableSensor):
         self.coordination_conn_id = coordination_conn_id
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once.
+        """Check the partitions.
 
-        :raises AirflowFailException: if only a person can put things right: a setting is wrong, or a partition that is
-            waited for is parked.
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises AirflowFailException: for an error that only a user can fix: a setting is wrong, or a partition that the
+            sensor waits for is parked.
+        :raises StoreUnavailableError: if the store does not respond.
         """
         with failing_when_misconfigured():
             instant = instant_of(self.delivered_until)
             view = CoordinationHook(self.coordination_conn_id).view(self.source)
         with closing(view.store):
-            look = look_at(view, instant)
-            # A partition that changes its status while pages are read may be seen in neither; a second
-            # look is not deceived by the same move.
-            if look.is_met:
-                look = look_at(view, instant)
-            if not look.is_met:
-                view.suspension()  # the log tells what else is waited for
-        self.log.info("source %s: %s", self.source, look)
-        note_partitions(AirflowMetrics(), view, look.counts)
-        if look.parked:
-            raise AirflowFailException(f"source {self.source!r}: {look.parked_message}")
-        return PokeReturnValue(is_done=look.is_met, xcom_value={str(s): n for s, n in look.counts.items()})
+            check = check_partitions(view, instant)
+            # A partition that changes its status while pages are read may be missing from both; a second check is not
+            # misled by the same change.
+            if check.is_met:
+                check = check_partitions(view, instant)
+            if not check.is_met:
+                view.suspension()  # logs that the source is suspended, which also delays the sensor
+        self.log.info("source %s: %s", self.source, check)
+        report_partitions(AirflowMetrics(), view, check.counts)
+        if check.parked:
+            raise AirflowFailException(f"source {self.source!r}: {check.parked_message}")
+        return PokeReturnValue(is_done=check.is_met, xcom_value={str(s): n for s, n in check.counts.items()})
 
     def trigger(self, context: Context, deadline: str) -> BaseTrigger:
         """See `DeferrableSensor.trigger`."""
@@ -103,14 +103,14 @@ class PartitionsCompletedSensor(DeferrableSensor):
 
 
 class PartitionsAvailableSensor(DeferrableSensor):
-    """Waits until a worker could acquire a partition of a source: there is work. There is none while it is suspended.
+    """Waits until a worker could acquire a partition of a source; none is available while the source is suspended.
 
-    Another worker may be faster: whoever comes afterwards must do with finding nothing. Returns how many partitions
-    each status has, and notes it at each look as the gauge `coordination.partitions`.
+    Another worker may acquire the work first, so the task that follows must accept finding none. Returns the number of
+    partitions in each status, and reports it at each check as the gauge `coordination.partitions`.
 
     :param source: the source's name. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
-    :param deferrable: wait in the triggerer instead of on a worker; partitions reopen in time then, too.
+    :param deferrable: wait in the triggerer instead of on a worker; due partitions then also reopen.
     """
 
     template_fields: Sequence[str] = ("source", "coordination_conn_id")
@@ -130,10 +130,10 @@ class PartitionsAvailableSensor(DeferrableSensor):
         self.coordination_conn_id = coordination_conn_id
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once.
+        """Check for available work.
 
         :raises AirflowFailException: if a setting is wrong.
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises StoreUnavailableError: if the store does not respond.
         """
         with failing_when_misconfigured():
             view = CoordinationHook(self.coordination_conn_id).view(self.source)
@@ -144,7 +144,7 @@ class PartitionsAvailableSensor(DeferrableSensor):
         self.log.info(
             "source %s: %s; %s", self.source, shown, "work is available" if is_available else "waiting for work"
         )
-        note_partitions(AirflowMetrics(), view, counts)
+        report_partitions(AirflowMetrics(), view, counts)
         return PokeReturnValue(is_done=is_available, xcom_value={str(s): n for s, n in counts.items()})
 
     def trigger(self, context: Context, deadline: str) -> BaseTrigger:
@@ -155,13 +155,13 @@ class PartitionsAvailableSensor(DeferrableSensor):
 
 
 @dataclass(frozen=True)
-class Look:
-    """What one look at a source's partitions found.
+class PartitionCheck:
+    """The result of one check of a source's partitions.
 
-    :param counts: how many partitions each status has.
-    :param waiting_for: the keys of those that are not done.
-    :param is_complete: whether every unfinished partition was seen.
-    :param parked: those that are not done and parked: waiting does not help.
+    :param counts: the number of partitions in each status.
+    :param waiting_for: the keys of the partitions that are not done.
+    :param is_complete: whether every unfinished partition was read.
+    :param parked: the partitions that are not done and are parked: waiting does not help.
     """
 
     counts: dict[PartitionStatus, int]
@@ -176,13 +176,13 @@ class Look:
 
     @property
     def parked_message(self) -> str:
-        """What is parked, why, and what to do."""
+        """The parked partitions, their errors, and what to do."""
         shown = "; ".join(
             f"{p.partition_key} (attempts {p.attempts}: {p.last_error})" for p in self.parked[:KEYS_SHOWN]
         )
         return (
-            f"{len(self.parked)} partitions failed too often, or somebody put them aside, and are parked: {shown}; "
-            "mend what is wrong, then reopen them with `airflow-coordination reopen`"
+            f"{len(self.parked)} partitions are parked, because they failed too often or were put aside: {shown}; fix "
+            "the cause, then reopen them with `airflow-coordination reopen`"
         )
 
     def __str__(self) -> str:
@@ -190,41 +190,41 @@ class Look:
             return "no partitions yet; waiting for the task that creates them"
         counts = ", ".join(f"{status} {count}" for status, count in self.counts.items())
         if not self.waiting_for:
-            return f"{counts}; {'nothing to wait for' if self.is_met else 'changing, looking again'}"
+            return f"{counts}; {'nothing to wait for' if self.is_met else 'changing, checking again'}"
         shown = ", ".join(self.waiting_for[:KEYS_SHOWN])
         more = len(self.waiting_for) - KEYS_SHOWN
         return f"{counts}; waiting for {len(self.waiting_for)}: {shown}{f' and {more} more' if more > 0 else ''}"
 
 
-def look_at(view: SourceView, instant: datetime | None) -> Look:
+def check_partitions(view: SourceView, instant: datetime | None) -> PartitionCheck:
     """Read the unfinished partitions, then the counts.
 
-    :param instant: until when a partition must have delivered if it is not COMPLETED; None if it must be.
+    :param instant: the instant up to which an unfinished partition must have delivered; None if all must be COMPLETED.
     """
-    seen = {partition.partition_key: partition for partition in view.partitions(*UNFINISHED)}
+    unfinished = {partition.partition_key: partition for partition in view.partitions(*UNFINISHED)}
     counts = view.count_by_status()
-    unfinished = sum(counts[status] for status in UNFINISHED)
-    behind = keys_behind(seen.values(), instant)
-    parked = [seen[key] for key in behind if seen[key].is_parked]
-    return Look(counts, behind, is_complete=len(seen) >= unfinished, parked=parked)
+    expected = sum(counts[status] for status in UNFINISHED)
+    behind = keys_behind(unfinished.values(), instant)
+    parked = [unfinished[key] for key in behind if unfinished[key].is_parked]
+    return PartitionCheck(counts, behind, is_complete=len(unfinished) >= expected, parked=parked)
 
 
-def note_partitions(metrics: Metrics, view: SourceView, counts: Mapping[PartitionStatus, int]) -> None:
-    """Note how many partitions of a source each status has, zeros included."""
+def report_partitions(metrics: Metrics, view: SourceView, counts: Mapping[PartitionStatus, int]) -> None:
+    """Report the number of a source's partitions in each status as gauges, including zeros."""
     tags = {"source": view.source, "store": view.store.kind}
     for status, count in counts.items():
         metrics.gauge(PARTITIONS, count, {**tags, "status": str(status)})
 
 
 def keys_behind(partitions: Iterable[Partition], instant: datetime | None) -> list[str]:
-    """Return the keys of unfinished partitions not delivered up to an instant; all if it is None."""
+    """Return the keys of unfinished partitions that have not delivered up to an instant; all if it is None."""
     return [p.partition_key for p in partitions if instant is None or delivered_until(p) < instant]
 
 
 def instant_of(value: datetime | str | None) -> datetime | None:
-    """Return an instant, aware and in UTC, from what a user or a template gives; None if it is not given.
+    """Return an instant, aware and in UTC, from the value of a user or a template; None if it is not given.
 
-    :raises ConfigurationError: if it is no instant.
+    :raises ConfigurationError: if the value is not an instant.
     """
     if value in (None, "", "None"):
         return None

@@ -1,1 +1,1 @@
-"""Task groups: what a DAG needs to ingest a source, wired in one call."""
+"""Task groups and DAGs that ingest a source, created by one call."""

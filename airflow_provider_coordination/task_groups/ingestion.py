@@ -1,4 +1,4 @@
-"""`coordinated_ingestion`: from finding the partitions of a source to the summary of its jobs, in one call."""
+"""`coordinated_ingestion`: one call for a task group, from finding a source's partitions to the summary of its jobs."""
 
 from __future__ import annotations
 
@@ -41,36 +41,36 @@ def coordinated_ingestion(
     default_args: Mapping[str, Any] | None = None,
     **job_arguments: Any,
 ) -> TaskGroup:
-    """Return a task group that ingests a source, from finding its partitions to a summary of what the jobs did.
+    """Return a task group that ingests a source, from finding its partitions to a summary of its jobs.
 
-    Its tasks: `sync_shards` or `create_partitions`, `plan_jobs`, the mapped `ingest`, with acknowledgments `check`
-    and `wait_for_acknowledgments`, then `summarize` and `done`. Where there is nothing to work on, no job is started:
-    `ingest` is skipped, and the summary says so. A job that fails fails the group, once the summary is written.
+    Its tasks are: `sync_shards` or `create_partitions`, `plan_jobs`, the mapped `ingest`, with acknowledgments `check`
+    and `wait_for_acknowledgments`, then `summarize` and `done`. If there is no work, no job is started: `ingest` is
+    skipped, and the summary reports it. A failed job fails the group, after the summary is written.
 
-    :param reads: what is read: one of the classes of `operators.reads`. It says which operator creates its partitions.
-    :param writes: where to: one of the classes of `operators.writes`, or a list of them.
-    :param source: the source's name; by default what `reads` calls it.
-    :param partitions: what creates the partitions instead of the supplier of `reads`: a task of yours, such as a call
-        of a function decorated with `@task.partitions`, which then comes before the group's; or the partitions
-        themselves, as for `CreatePartitionsOperator`.
-    :param interval: ingest exactly what there is of an interval, under leases of its own: `"data_interval"` for that of
-        the run, or its ends; see `interval_value`. May be a template.
-    :param deduplicate_against: the source of live ingestion, by its name: what it delivers, of the interval, is left to
-        it, so that no record is delivered twice. May be a template.
-    :param workers: how many jobs there are, fewer where there are fewer partitions; `"auto"` for as many as the
-        available partitions ask for: of a stream all that are open, whoever holds them. May be a template.
-    :param max_workers: how many jobs there are at most with `"auto"`. May be a template.
-    :param partitions_per_worker: for how many partitions there is a job with `"auto"`. May be a template.
+    :param reads: the source: one of the classes of `operators.reads`. It decides which operator creates the partitions.
+    :param writes: the sinks: one of the classes of `operators.writes`, or a list of them.
+    :param source: the source's name; by default `reads` provides it.
+    :param partitions: what creates the partitions instead of the supplier of `reads`. Either a task of yours, which
+        then runs before the group's tasks, such as a call of a function decorated with `@task.partitions`; or the
+        partitions themselves, as for `CreatePartitionsOperator`.
+    :param interval: ingest exactly what an interval contains, under leases of its own: `"data_interval"` for the
+        interval of the run, or its two ends; see `interval_value`. May be a template.
+    :param deduplicate_against: the name of the source of live ingestion. The jobs leave out what that source delivers
+        of the interval, so that no record is delivered twice. May be a template.
+    :param workers: the number of jobs, fewer if there are fewer partitions. `"auto"` derives it from the available
+        partitions: for a stream all open ones, even if leased. May be a template.
+    :param max_workers: the maximum number of jobs with `"auto"`. May be a template.
+    :param partitions_per_worker: the number of partitions for each job with `"auto"`. May be a template.
     :param pool: the Airflow pool of the jobs: its slots bound how many run at once, over all runs and DAGs.
-    :param check: a function that looks at what the jobs delivered before it counts as such: it becomes a task like
-        those of `@task.acknowledges`.
-    :param acknowledgments: who says that a batch is delivered, where that is not a `check`, and how long that may take;
-        see `CoordinatedSparkSubmitOperator`. Where it is not the job, the group waits for it.
-    :param deferrable: whether tasks that can wait in the triggerer do; None for Airflow's default.
+    :param check: a function that checks what the jobs delivered before it is acknowledged. It becomes a task like those
+        of `@task.acknowledges`.
+    :param acknowledgments: who acknowledges a batch, if there is no `check`, and how long that may take; see
+        `CoordinatedSparkSubmitOperator`. If it is not the job, the group waits for the acknowledgments.
+    :param deferrable: whether tasks wait in the triggerer if they can; None for Airflow's default.
     :param coordination_conn_id: the connection of type `coordination`.
     :param group_id: the group's id.
-    :param default_args: of all tasks of the group.
-    :param job_arguments: everything else is for the jobs; see `CoordinatedSparkSubmitOperator`.
+    :param default_args: the default arguments of all tasks in the group.
+    :param job_arguments: all other arguments are for the jobs; see `CoordinatedSparkSubmitOperator`.
     :raises ValueError: if arguments contradict each other.
     """
     acknowledgments = acknowledgments or AcknowledgmentSettings()
@@ -80,22 +80,22 @@ def coordinated_ingestion(
     if check is not None:
         acknowledgments = replace(acknowledgments, by=DOWNSTREAM)
     if interval is not None and _is_task(partitions):
-        raise ValueError("'interval' is what a supplier is told; a task that creates partitions knows its own bounds")
+        raise ValueError("'interval' and a task in 'partitions' are both given; the task sets its bounds; remove one")
     if interval is None and deduplicate_against is not None:
-        raise ValueError("'deduplicate_against' goes with 'interval': it says what of an interval is left out")
+        raise ValueError("'deduplicate_against' is given without 'interval'; give 'interval', or remove it")
     job_name = job_arguments.pop("name", group_id)
     waiting: dict[str, Any] = {} if deferrable is None else {"deferrable": deferrable}
-    of_all: Any = dict(default_args or {})
-    with TaskGroup(group_id, default_args=of_all) as group:
+    group_args: Any = dict(default_args or {})
+    with TaskGroup(group_id, default_args=group_args) as group:
         supplied: Any
-        of_source: dict[str, Any] = {
+        source_arguments: dict[str, Any] = {
             "source": source,
             "interval": interval,
             "deduplicate_against": deduplicate_against,
             "coordination_conn_id": coordination_conn_id,
         }
         if isinstance(reads, Created):
-            supplied = cast(Any, reads.creating(**of_source)).output
+            supplied = cast(Any, reads.create_operator(**source_arguments)).output
         elif _is_task(partitions):
             supplied = partitions.output if isinstance(partitions, BaseOperator) else partitions
         else:
@@ -103,10 +103,10 @@ def coordinated_ingestion(
                 task_id="create_partitions",
                 reads=reads,
                 partitions=partitions,
-                **of_source,
+                **source_arguments,
             ).output
-        of_run = f"(ti.xcom_pull(task_ids='{supplied.operator.task_id}') or {{}})"
-        source_of_run = f"{{{{ {of_run}.get('source', '') }}}}"
+        summary_of_supplier = f"(ti.xcom_pull(task_ids='{supplied.operator.task_id}') or {{}})"
+        source_of_run = f"{{{{ {summary_of_supplier}.get('source', '') }}}}"
 
         planned: Any = task(task_id="plan_jobs", multiple_outputs=False)(plan_jobs)(
             supplied,
@@ -135,7 +135,7 @@ def coordinated_ingestion(
         before_the_end: list[Any] = [jobs]
 
         if check is not None:
-            # Where one job failed, what the others delivered is checked all the same.
+            # If one job failed, the deliveries of the others are still checked.
             checked: Any = acknowledges_task(
                 check,
                 task_id="check",
@@ -164,7 +164,7 @@ def coordinated_ingestion(
             job_task_id=jobs.task_id,
             coordination_conn_id=coordination_conn_id,
         )
-        # The summary is written however the jobs ended; how the group ends, all of its tasks decide.
+        # The summary is written whatever the outcome of the jobs; all tasks decide the outcome of the group.
         done = EmptyOperator(task_id="done", trigger_rule="none_failed")
         before_the_end[-1] >> summary
         [planned, *before_the_end, summary] >> done
@@ -174,8 +174,8 @@ def coordinated_ingestion(
 def _check(reads: Reads, partitions: Any, check: Any, acknowledgments: AcknowledgmentSettings) -> None:
     if isinstance(reads, Created) and partitions is not None:
         raise ValueError(
-            f"'partitions' is given, and a source of kind {reads.kind!r} has an operator of its own that creates them: "
-            "leave it out"
+            f"'partitions' is given, but a source of kind {reads.kind!r} has an operator of its own that creates them; "
+            "remove 'partitions'"
         )
     if check is not None and acknowledgments.by != BY_JOB:
         raise ValueError(

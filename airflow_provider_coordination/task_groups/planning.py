@@ -1,4 +1,4 @@
-"""How many jobs a run has, and what they did: the two small tasks around the Spark jobs of a group."""
+"""The two small tasks around the Spark jobs of a group: they plan the number of jobs, and summarize the results."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.operators.supplier_task import work_for_jobs
-from airflow_provider_coordination.operators.template_values import whole_value
+from airflow_provider_coordination.operators.template_values import int_value
 
 log = logging.getLogger(__name__)
 
 AUTO = "auto"
-SUMS = (
+SUMMED_FIELDS = (
     "rounds",
     "records_landed",
     "records_delivered",
@@ -31,11 +31,11 @@ SUMS = (
     "parse_exceptions",
     "pending_acknowledgments",
 )
-"""What of the jobs' summaries is added up."""
-LISTS = ("completed", "lost", "handed_over", "resting")
-"""Of what in the jobs' summaries it is told how many there are."""
+"""The counts that are summed over the jobs' summaries."""
+COUNTED_FIELDS = ("completed", "lost", "handed_over", "resting")
+"""The lists in the jobs' summaries whose lengths are summed."""
 SHOWN_AT_MOST = 10
-"""So many partitions that failed are named."""
+"""The maximum number of failed partitions that a summary names."""
 
 
 def plan_jobs(
@@ -48,16 +48,16 @@ def plan_jobs(
     shared: bool,
     coordination_conn_id: str,
 ) -> list[str]:
-    """Return a name for each job that the run shall have: none where there is nothing to work on.
+    """Return a name for each job of the run; none if there is no work.
 
-    :param supplied: what the task before it returned: what found the partitions.
-    :param name: what the names begin with.
-    :param workers: how many jobs, or `"auto"`: as many as the work that is available asks for.
-    :param max_workers: how many at most with `"auto"`.
-    :param partitions_per_worker: for how many partitions there is a job with `"auto"`.
+    :param supplied: the result of the task that found the partitions.
+    :param name: the prefix of the names.
+    :param workers: the number of jobs, or `"auto"` to derive it from the available work.
+    :param max_workers: the maximum number of jobs with `"auto"`.
+    :param partitions_per_worker: the number of partitions for each job with `"auto"`.
     :param shared: whether partitions that other jobs hold count as work.
     :param coordination_conn_id: the connection of type `coordination`.
-    :raises AirflowFailException: if a number is not usable.
+    :raises AirflowFailException: if a number is not valid.
     """
     with failing_when_misconfigured():
         is_auto = str(workers).strip().lower() == AUTO
@@ -84,20 +84,22 @@ def summarize(
     job_task_id: str,
     coordination_conn_id: str,
 ) -> dict[str, Any]:
-    """Log and return what a run did: the jobs' summaries in one, how they ended, and where the partitions stand.
+    """Log and return the summary of a run: the merged job summaries, the states of the jobs, and the partition counts.
 
-    :param supplied: what the task returned that found the partitions; None if it failed.
-    :param planned: the names of the jobs; None if that is not known.
-    :param jobs: the summaries of those that succeeded.
-    :param job_task_id: the mapped task that they are.
+    :param supplied: the result of the task that found the partitions; None if it failed.
+    :param planned: the names of the jobs; None if they are not known.
+    :param jobs: the summaries of the jobs that succeeded.
+    :param job_task_id: the id of the jobs' mapped task.
     :param coordination_conn_id: the connection of type `coordination`.
     """
     context = get_current_context()
     ti: Any = context["ti"]
     states: Counter[str] = Counter()
     if planned:
-        [of_run] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[job_task_id], run_ids=[ti.run_id]).values() or [{}]
-        states.update(str(state) for state in of_run.values())
+        [job_states] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[job_task_id], run_ids=[ti.run_id]).values() or [
+            {}
+        ]
+        states.update(str(state) for state in job_states.values())
     summary: dict[str, Any] = {
         "source": None if supplied is None else _source_of(supplied),
         "jobs": {"planned": len(planned or ()), **states},
@@ -108,21 +110,21 @@ def summarize(
         with closing(view.store):
             summary["partitions"] = {str(status): n for status, n in view.count_by_status().items()}
     if planned == []:
-        log.info("source=%s: nothing to work on, so no job was started", summary["source"])
+        log.info("source=%s: no work, so no job was started", summary["source"])
     log.info("summary of the run:\n%s", "\n".join(f"{key:<24} {value}" for key, value in summary.items()))
     return summary
 
 
 def merged(jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the summaries of several jobs in one; small, however many there are."""
-    totals: Counter[str] = Counter(dict.fromkeys((*SUMS, *LISTS), 0))
+    """Merge the summaries of several jobs into one, whose size is bounded."""
+    totals: Counter[str] = Counter(dict.fromkeys((*SUMMED_FIELDS, *COUNTED_FIELDS), 0))
     by_sink: Counter[str] = Counter()
     held: Counter[str] = Counter()
     failed: dict[str, str] = {}
     seconds = 0.0
     for job in jobs:
-        totals.update({name: job.get(name) or 0 for name in SUMS})
-        totals.update({name: len(job.get(name) or ()) for name in LISTS})
+        totals.update({name: job.get(name) or 0 for name in SUMMED_FIELDS})
+        totals.update({name: len(job.get(name) or ()) for name in COUNTED_FIELDS})
         by_sink.update(job.get("records_by_sink") or {})
         held.update(job.get("held_by_sink") or {})
         failed |= job.get("failed") or {}
@@ -141,14 +143,14 @@ def _source_of(supplied: Any) -> str:
     source = supplied.get("source") if isinstance(supplied, Mapping) else None
     if not isinstance(source, str):
         raise ConfigurationError(
-            f"the task that creates the partitions returned {supplied!r:.100}, without a 'source': give 'partitions' a "
-            "task whose result is that of @task.partitions or of CreatePartitionsOperator"
+            f"the task that creates the partitions returned {supplied!r:.100}, without a 'source'; give 'partitions' a "
+            "task that returns the result of @task.partitions or CreatePartitionsOperator"
         )
     return source
 
 
 def _positive(field: str, value: int | str) -> int:
-    number = whole_value(field, value)
+    number = int_value(field, value)
     if number is None or number < 1:
         raise ConfigurationError(f"field {field!r} must be at least 1; got {value!r}")
     return number

@@ -1,4 +1,4 @@
-"""`supervised_ingestion`: a spec becomes a DAG that supervises its source, and a folder of specs a DAG for each."""
+"""`supervised_ingestion`: makes a DAG that supervises a source from a spec, and one DAG for each spec in a folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_provider_coordination.supervisor.spec_file import SUFFIXES
 
 PREFIX = "supervise_"
 RETRIES = 1000
-"""A supervisor goes on: what keeps it from working, such as a store that is away, may be over at the next try."""
+"""A supervisor keeps trying: what stops it, such as an unavailable store, may be over at the next try."""
 RETRY_DELAY = timedelta(seconds=30)
 
 
@@ -29,19 +29,19 @@ def supervised_ingestion(
     coordination_conn_id: str = CoordinationHook.default_conn_name,
     **dag_arguments: Any,
 ) -> list[DAG]:
-    """Make the DAGs that supervise sources, one for each spec; each is registered with the module that calls this.
+    """Make the DAGs that supervise sources, one for each spec; each is registered with the calling module.
 
-    A DAG is called `supervise_` and the name of its file, or of its source. It runs on `@continuous`, one run at a
-    time, with one task, `supervise`; see `SuperviseOperator`. No file is opened here: a spec that is wrong, or gone,
-    does not make the DAG disappear, and the supervisor goes on by the spec that is stored.
+    A DAG is named `supervise_` plus the name of its file, or of its source. It runs on `@continuous`, one run at a
+    time, with one task, `supervise`; see `SuperviseOperator`. This function opens no file: an invalid or missing spec
+    does not make the DAG disappear, and the supervisor continues with the stored spec.
 
-    :param specs: a spec file, or a folder of them; relative to the file of the module that calls this.
+    :param specs: a spec file, or a folder of them; relative to the file of the calling module.
     :param source: the name of a source whose spec is submitted by command line or HTTP, instead of `specs`.
-    :param connect: whether the source is asked before a spec is submitted that does other work than before; False if
-        the workers of Airflow cannot reach it.
-    :param coordination_conn_id: the connection of type `coordination` where no spec names it.
-    :param dag_arguments: further arguments of each `DAG`, such as `tags`; `default_args` are of the task.
-    :raises ValueError: if neither or both of `specs` and `source` are given, or a name cannot be that of a DAG.
+    :param connect: whether to query the source before a spec that changes the work is submitted; False if Airflow's
+        workers cannot reach it.
+    :param coordination_conn_id: the connection of type `coordination`, if the spec names none.
+    :param dag_arguments: further arguments of each `DAG`, such as `tags`; `default_args` apply to the task.
+    :raises ValueError: if neither or both of `specs` and `source` are given, or a name is not valid for a DAG.
     """
     if (specs is None) == (source is None):
         raise ValueError("supervised_ingestion: give either 'specs', a file or a folder, or 'source'")
@@ -68,13 +68,13 @@ def _dag(name: str, *, dag_arguments: dict[str, Any], **arguments: Any) -> DAG:
         raise ValueError(
             f"supervised_ingestion: {name!r} cannot be part of a DAG's name; use letters, digits, '_', '-' and '.'"
         )
-    given = {
+    arguments_of_dag = {
         "description": f"Supervises the ingestion of {name}",
         "start_date": datetime(2026, 1, 1, tzinfo=UTC),
         "tags": ["coordination", "supervisor"],
         **dag_arguments,
         "default_args": {"retries": RETRIES, "retry_delay": RETRY_DELAY, **dag_arguments.get("default_args", {})},
     }
-    with DAG(PREFIX + name, schedule="@continuous", catchup=False, max_active_runs=1, **given) as dag:
+    with DAG(PREFIX + name, schedule="@continuous", catchup=False, max_active_runs=1, **arguments_of_dag) as dag:
         SuperviseOperator(task_id="supervise", **arguments)
     return dag

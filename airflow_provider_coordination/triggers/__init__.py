@@ -1,1 +1,1 @@
-"""Airflow triggers: they wait for what becomes of a source, and see to it that time is noticed meanwhile."""
+"""Airflow triggers: they wait for changes of a source, and do what becomes due while they wait."""

@@ -1,4 +1,4 @@
-"""Waiting, in the triggerer, until acknowledgment sets have ended."""
+"""Trigger that waits until acknowledgment sets have ended."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from airflow_provider_coordination.triggers.watchers import watchers
 
 
 class AcknowledgmentTrigger(BaseTrigger):
-    """Fires when none of the acknowledgment sets is pending; those whose time is up are ended meanwhile.
+    """Fires when none of the acknowledgment sets is pending; overdue sets end as expired while it waits.
 
-    If somebody ends the task by hand, the leases of partitions that wait for the sets are given back.
+    If a user ends the task, the leases of partitions that wait for the sets are released.
 
     :param source: the source's name.
-    :param acknowledgment_sets: the sets' names; None for those of `run`.
-    :param run: the Airflow run whose sets are meant, as `run_name` names it.
+    :param acknowledgment_sets: the ids of the sets; None for the sets of `run`.
+    :param run: the Airflow run whose sets are selected, as `run_name` names it.
     :param coordination_conn_id: the connection of type `coordination`.
-    :param deadline: an instant, passed on to the task.
+    :param deadline: an instant that the event passes to the task.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class AcknowledgmentTrigger(BaseTrigger):
         self.deadline = deadline
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what another triggerer makes the same trigger from."""
+        """Return the class path and the arguments of this trigger."""
         return classpath(self), {
             "source": self.source,
             "acknowledgment_sets": self.acknowledgment_sets,
@@ -57,10 +57,8 @@ class AcknowledgmentTrigger(BaseTrigger):
         yield event(await first_event(self, self.coordination_conn_id, self.source, condition, deadline=self.deadline))
 
     async def on_kill(self) -> None:
-        """Give back the leases of partitions that wait for the sets: nobody sees to them any more."""
+        """Release the leases of partitions that wait for the sets: no task follows them any more."""
         keys = await watchers().finish(
             watchers().give_back(self.coordination_conn_id, self.source, self.acknowledgment_sets, self.run_name)
         )
-        self.log.info(
-            "%d leases given back: source=%s partitions=%s", len(keys), self.source, ", ".join(keys) or "none"
-        )
+        self.log.info("%d leases released: source=%s partitions=%s", len(keys), self.source, ", ".join(keys) or "none")

@@ -1,7 +1,7 @@
-"""What a trigger waits for, judged by what one look at its source found; no I/O.
+"""Conditions that triggers wait for, evaluated on the snapshot that one poll of a source returns; no I/O.
 
-A condition that holds is a doorbell, not the truth: what it is judged by may be a few seconds old. Whoever is woken
-reads the store, and waits again if there is nothing yet.
+A condition that holds is only a wake-up signal: its snapshot may be a few seconds old. The task that it wakes reads the
+store, and waits again if there is nothing yet.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Protocol
 from airflow_provider_coordination.supervisor.supervision import Claimant
 
 NEVER = datetime.min.replace(tzinfo=UTC)
-"""Up to when a partition has delivered that says nothing of it."""
+"""The delivery instant of a partition whose progress holds none."""
 ALWAYS = datetime.max.replace(tzinfo=UTC)
 
 
 class Wanted(Flag):
-    """What a look has to find out beside what it does in any case."""
+    """What a poll must read in addition to what it always reads."""
 
     NOTHING = 0
     SETS = auto()
-    """Which acknowledgment sets ended lately."""
+    """Which acknowledgment sets ended recently."""
     LISTING = auto()
     """Which acknowledgment sets are pending."""
     COMPLETION = auto()
@@ -32,32 +32,32 @@ class Wanted(Flag):
     AVAILABILITY = auto()
     """Whether a worker could acquire a partition."""
     JOBS = auto()
-    """Which jobs that are followed have no outcome."""
+    """Which followed jobs have no outcome."""
     SUSPENSION = auto()
     """Whether the source is suspended."""
     SUPERVISION = auto()
-    """Whether a supervisor has something to start or end: the source is asked, too."""
+    """Whether a supervisor must start or end something; this also queries the source."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sighting:
-    """What one look at a source found. What was not wanted keeps its default.
+class SourceSnapshot:
+    """What one poll of a source found. Fields that were not wanted keep their defaults.
 
     :param pending: the pending acknowledgment sets of each Airflow run, by the run's name; None if they were not
         listed.
-    :param ended: the acknowledgment sets that ended lately.
-    :param reopens_at: when the first CLOSED partition reopens (aware); None if none does by itself.
-    :param is_available: whether a worker could acquire a partition: none of a suspended source.
-    :param exists: whether the source has partitions at all.
-    :param is_unfinished: whether some are not COMPLETED.
-    :param delivered_until: up to when all that are not COMPLETED have delivered, where that is as late as some
-        condition asks for; else up to when one has that is too early for each (aware).
-    :param is_parked: whether some are parked.
-    :param parked_until: up to when all that are parked have delivered (aware).
-    :param jobs: the jobs without an outcome, by owner: whether its time is up in which it had to begin, or to give a
-        sign of life; None if they were not listed.
+    :param ended: the acknowledgment sets that ended recently.
+    :param reopens_at: when the first CLOSED partition reopens (aware); None if none reopens on its own.
+    :param is_available: whether a worker could acquire a partition; never in a suspended source.
+    :param exists: whether the source has partitions.
+    :param is_unfinished: whether some partitions are not COMPLETED.
+    :param delivered_until: the instant up to which all unfinished partitions have delivered, if it is late enough for
+        some condition; otherwise the delivery instant of one partition that is too early for all of them (aware).
+    :param is_parked: whether some partitions are parked.
+    :param parked_until: the instant up to which all parked partitions have delivered (aware).
+    :param jobs: the jobs without an outcome, by owner, and whether each one is overdue: it did not begin, or gave no
+        sign of life, in time. None if they were not listed.
     :param is_suspended: whether the source is suspended.
-    :param turns: what supervisors have to wake for, in one word, by who supervises; nothing of one that may rest.
+    :param turns: the reason to wake each supervisor, as one word, by claimant; supervisors that may sleep are left out.
     """
 
     pending: Mapping[str, frozenset[str]] | None = None
@@ -75,27 +75,27 @@ class Sighting:
 
 
 class Condition(Protocol):
-    """What is waited for."""
+    """A condition that a trigger waits for."""
 
     @property
     def wanted(self) -> Wanted:
-        """What a look has to find out for it."""
+        """What a poll must read for the condition."""
         ...
 
     @property
     def instant(self) -> datetime | None:
-        """Up to when unfinished partitions have to deliver; None if that does not matter."""
+        """The instant up to which unfinished partitions must deliver; None if that does not matter."""
         ...
 
-    def met_by(self, seen: Sighting) -> str | None:
-        """Return in one word what came about; None to go on waiting."""
+    def met_by(self, snapshot: SourceSnapshot) -> str | None:
+        """Return the resulting status as one word; None to continue waiting."""
         ...
 
 
 class SetsEnded:
-    """None of these acknowledgment sets is pending, or none of an Airflow run's.
+    """None of these acknowledgment sets, or none of an Airflow run's sets, is pending.
 
-    Sets that the source does not have are not pending either.
+    Sets that the source does not have do not count as pending.
 
     :param set_ids: the sets; None for those of the run.
     :param run: the run, as `run_name` names it.
@@ -110,27 +110,27 @@ class SetsEnded:
 
     @property
     def wanted(self) -> Wanted:
-        """See `Condition.wanted`: who begins to wait has to know what is pending."""
+        """See `Condition.wanted`: the first poll must list the pending sets."""
         return Wanted.SETS | (Wanted.LISTING if self._waiting is None else Wanted.NOTHING)
 
-    def met_by(self, seen: Sighting) -> str | None:
+    def met_by(self, snapshot: SourceSnapshot) -> str | None:
         """See `Condition.met_by`."""
-        if seen.pending is not None:
-            self._waiting = self._pending(seen.pending)
+        if snapshot.pending is not None:
+            self._waiting = self._pending(snapshot.pending)
         if self._waiting is None:
             return None
-        self._waiting -= seen.ended
+        self._waiting -= snapshot.ended
         return None if self._waiting else "ended"
 
     def _pending(self, pending: Mapping[str, Collection[str]]) -> set[str]:
         if self._set_ids is None:
             return set(pending.get(self._run, ()))
-        return {set_id for set_id in self._set_ids if any(set_id in of_a_run for of_a_run in pending.values())}
+        return {set_id for set_id in self._set_ids if any(set_id in set_ids for set_ids in pending.values())}
 
 
 @dataclass(frozen=True)
 class PartitionsDone:
-    """Every partition is COMPLETED or has delivered up to an instant; or one that is behind is parked.
+    """Every partition is COMPLETED or has delivered up to an instant, or a partition that is behind is parked.
 
     :param instant: see `Condition.instant`; None to wait until every partition is COMPLETED.
     """
@@ -138,12 +138,12 @@ class PartitionsDone:
     instant: datetime | None = None
     wanted: Wanted = field(default=Wanted.COMPLETION, init=False)
 
-    def met_by(self, seen: Sighting) -> str | None:
+    def met_by(self, snapshot: SourceSnapshot) -> str | None:
         """See `Condition.met_by`."""
-        if seen.is_parked and (self.instant is None or seen.parked_until < self.instant):
+        if snapshot.is_parked and (self.instant is None or snapshot.parked_until < self.instant):
             return "parked"
-        behind = seen.is_unfinished if self.instant is None else seen.delivered_until < self.instant
-        return "done" if seen.exists and not behind else None
+        behind = snapshot.is_unfinished if self.instant is None else snapshot.delivered_until < self.instant
+        return "done" if snapshot.exists and not behind else None
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,9 @@ class WorkAvailable:
     instant: None = field(default=None, init=False)
     wanted: Wanted = field(default=Wanted.AVAILABILITY, init=False)
 
-    def met_by(self, seen: Sighting) -> str | None:
+    def met_by(self, snapshot: SourceSnapshot) -> str | None:
         """See `Condition.met_by`."""
-        return "available" if seen.is_available else None
+        return "available" if snapshot.is_available else None
 
 
 @dataclass(frozen=True)
@@ -169,18 +169,18 @@ class JobOver:
     instant: None = field(default=None, init=False)
     wanted: Wanted = field(default=Wanted.JOBS, init=False)
 
-    def met_by(self, seen: Sighting) -> str | None:
+    def met_by(self, snapshot: SourceSnapshot) -> str | None:
         """See `Condition.met_by`."""
-        if seen.jobs is None:
+        if snapshot.jobs is None:
             return None
-        if self.owner not in seen.jobs:
+        if self.owner not in snapshot.jobs:
             return "ended"
-        return "overdue" if seen.jobs[self.owner] else None
+        return "overdue" if snapshot.jobs[self.owner] else None
 
 
 @dataclass(frozen=True)
 class PartitionsReopened:
-    """No partition is CLOSED any more that reopens by an instant, and the source is not suspended.
+    """No CLOSED partition reopens by an instant any more, and the source is not suspended.
 
     :param reopens_at: the instant (aware).
     """
@@ -189,24 +189,24 @@ class PartitionsReopened:
     instant: None = field(default=None, init=False)
     wanted: Wanted = field(default=Wanted.SUSPENSION, init=False)
 
-    def met_by(self, seen: Sighting) -> str | None:
-        """See `Condition.met_by`: what reopens meanwhile is told once there is somebody to take it."""
-        if seen.is_suspended:
+    def met_by(self, snapshot: SourceSnapshot) -> str | None:
+        """See `Condition.met_by`: while the source is suspended, no worker can acquire what has reopened."""
+        if snapshot.is_suspended:
             return None
-        return "reopened" if seen.reopens_at is None or seen.reopens_at > self.reopens_at else None
+        return "reopened" if snapshot.reopens_at is None or snapshot.reopens_at > self.reopens_at else None
 
 
 @dataclass(frozen=True)
 class TurnNeeded:
-    """A supervisor has something to start or end, or is not the one that supervises any more.
+    """A supervisor must start or end something, or another one supervises the source now.
 
-    :param claimant: who supervises.
+    :param claimant: the supervisor that waits.
     """
 
     claimant: Claimant
     instant: None = field(default=None, init=False)
     wanted: Wanted = field(default=Wanted.SUPERVISION, init=False)
 
-    def met_by(self, seen: Sighting) -> str | None:
+    def met_by(self, snapshot: SourceSnapshot) -> str | None:
         """See `Condition.met_by`."""
-        return seen.turns.get(self.claimant)
+        return snapshot.turns.get(self.claimant)

@@ -1,7 +1,7 @@
-"""From a condition to the event of a trigger: what every trigger here has in common.
+"""Turns a condition into the event of a trigger; all triggers of this package share it.
 
-An event is a doorbell. Its payload is small and holds a status, what the trigger was told to pass on, and no truth
-about the store: the task that it resumes looks for itself.
+An event is only a wake-up signal. Its payload is small: a status, and the values that the trigger was given to pass
+on. It holds no state of the store; the task that it resumes reads the store itself.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from airflow_provider_coordination.triggers.watchers import WatchError, watchers
 
 ERROR = "error"
 SETTLING_SECONDS = 5.0
-"""An event of a deferred task waits until its trigger is this old: a local executor may take the news that the task
-deferred for the news that it failed, if the task is queued again before that has come through."""
+"""The minimum age of a trigger before it sends an event to a deferred task. If the task is queued again before the
+deferral is processed, a local executor may mistake the deferral for a failure."""
 
 
 class Settling:
-    """Lets the event of a deferred task wait while the deferral itself is news.
+    """Delays the event of a deferred task until the deferral itself has been processed.
 
     :param trigger: the trigger, which begins now.
     """
@@ -39,10 +39,10 @@ class Settling:
 async def first_event(
     trigger: BaseTrigger, coordination_conn_id: str, source: str, condition: Condition, **passed_on: Any
 ) -> dict[str, Any]:
-    """Wait until a condition holds, or nothing more can be waited for; return the payload of the event.
+    """Wait until a condition holds, or waiting becomes impossible; return the payload of the event.
 
-    :param trigger: who waits.
-    :param passed_on: put into the payload as it is.
+    :param trigger: the trigger that waits.
+    :param passed_on: values that are added to the payload unchanged.
     """
     settling = Settling(trigger)
     subscription = watchers().subscribe(coordination_conn_id, source, condition)
@@ -57,15 +57,15 @@ async def first_event(
 
 
 def event(payload: dict[str, Any]) -> TriggerEvent:
-    """Return the event with this payload."""
+    """Return an event with this payload."""
     return TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
 
 def error_payload(error: WatchError) -> dict[str, Any]:
-    """Return the payload that fails the task without a retry, with the error's message."""
+    """Return a payload that fails the task without a retry, with the error's message."""
     return {"status": ERROR, "message": str(error)}
 
 
 def classpath(trigger: BaseTrigger) -> str:
-    """Return by what name Airflow finds a trigger's class."""
+    """Return the path by which Airflow imports a trigger's class."""
     return f"{type(trigger).__module__}.{type(trigger).__qualname__}"

@@ -1,4 +1,4 @@
-"""Following, in the triggerer, a job that was submitted without waiting for it."""
+"""Trigger that follows a job that was submitted without waiting for it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from airflow_provider_coordination.triggers.watchers import watchers
 class JobTrigger(BaseTrigger):
     """Fires when a job has ended, vanished, or did not begin in time, whatever cluster manager runs it.
 
-    If somebody ends the task by hand, the job is stopped: where its driver runs on the triggerer's machine, its
-    processes are killed and its leases given back at once; elsewhere it is told so through the store.
+    If a user ends the task, the job is stopped. If its driver runs on the triggerer's machine, its processes are killed
+    and its leases are released at once. A job elsewhere receives a stop request through the store.
 
     :param source: the source's name.
     :param owner: the owner of the job's leases.
     :param coordination_conn_id: the connection of type `coordination`.
-    :param log: where the job's output goes, on the machine that submitted it; None if it runs in a cluster.
-    :param deadline: an instant, passed on to the task; None if it may take any time.
+    :param log: the path of the job's output on the machine that submitted it; None if it runs in a cluster.
+    :param deadline: an instant that the event passes to the task; None if there is no deadline.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class JobTrigger(BaseTrigger):
         self.deadline = deadline
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what another triggerer makes the same trigger from."""
+        """Return the class path and the arguments of this trigger."""
         return classpath(self), {
             "source": self.source,
             "owner": self.owner,
@@ -68,11 +68,11 @@ class JobTrigger(BaseTrigger):
         yield event({**payload, "source": self.source})
 
     async def on_kill(self) -> None:
-        """Stop the job: nobody waits for it any more."""
+        """Stop the job: no task waits for it any more."""
         await watchers().finish(self._stop())
 
     async def _stop(self) -> None:
-        # The processes first: that needs no store.
+        # Kill the processes first: that needs no store.
         was_killed = await asyncio.to_thread(end_local_processes, self.job_log)
         reason = "its task was ended or cleared in Airflow while it was deferred"
         await watchers().stop_job(self.coordination_conn_id, self.source, self.owner, reason, was_killed=was_killed)

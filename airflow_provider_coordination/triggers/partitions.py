@@ -1,4 +1,4 @@
-"""Waiting, in the triggerer, until partitions are done, available or reopened."""
+"""Triggers that wait until partitions are done, available or reopened."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class PartitionsCompletedTrigger(BaseTrigger):
     """Fires when every partition is COMPLETED or has delivered up to an instant, or one that is behind is parked.
 
     :param source: the source's name.
-    :param delivered_until: the instant, as `format_instant` writes it; None until every partition is COMPLETED.
+    :param delivered_until: the instant, as `format_instant` writes it; None requires every partition to be COMPLETED.
     :param coordination_conn_id: the connection of type `coordination`.
-    :param deadline: an instant, passed on to the task.
+    :param deadline: an instant that the event passes to the task.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class PartitionsCompletedTrigger(BaseTrigger):
         self.deadline = deadline
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what another triggerer makes the same trigger from."""
+        """Return the class path and the arguments of this trigger."""
         return classpath(self), {
             "source": self.source,
             "delivered_until": self.delivered_until,
@@ -57,16 +57,16 @@ class PartitionsCompletedTrigger(BaseTrigger):
 
 
 class PartitionsReopenedTrigger(BaseTrigger):
-    """Fires when no partition is CLOSED any more that reopens by an instant; those whose time has come are reopened.
+    """Fires when no CLOSED partition reopens by an instant any more; due partitions are reopened while it waits.
 
-    While the source is suspended they are reopened all the same, and it waits.
+    While the source is suspended, due partitions are also reopened, but the trigger does not fire.
 
     :param source: the source's name.
     :param reopens_at: the instant, as `format_instant` writes it.
-    :param partitions: how many partitions the task waits for; passed on to it.
-    :param partition_keys: the first of them; passed on to the task.
+    :param partitions: the number of partitions that the task waits for; the event passes it to the task.
+    :param partition_keys: the keys of the first of them; the event passes them to the task.
     :param coordination_conn_id: the connection of type `coordination`.
-    :param deadline: an instant, passed on to the task.
+    :param deadline: an instant that the event passes to the task.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class PartitionsReopenedTrigger(BaseTrigger):
         self.deadline = deadline
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what another triggerer makes the same trigger from."""
+        """Return the class path and the arguments of this trigger."""
         return classpath(self), {
             "source": self.source,
             "reopens_at": self.reopens_at,
@@ -115,16 +115,16 @@ class PartitionsReopenedTrigger(BaseTrigger):
 
 
 class PartitionsAvailableTrigger(BaseEventTrigger):
-    """Fires when a worker could acquire a partition: none of a suspended source.
+    """Fires when a worker could acquire a partition; never while the source is suspended.
 
-    For a deferred task it fires once. In an `AssetWatcher` it is a doorbell: while there is work it fires once an
-    interval, and all the time it sees to it that partitions reopen and that overdue acknowledgment sets end. An event
-    says that there is work, not which: the DAG run that it starts acquires what there is.
+    For a deferred task it fires once. In an `AssetWatcher` it is a wake-up signal: while there is work it fires once an
+    interval. As long as it runs, partitions reopen and overdue acknowledgment sets end. An event reports that there is
+    work, not which: the DAG run that it starts acquires what there is.
 
     :param source: the source's name.
     :param coordination_conn_id: the connection of type `coordination`.
-    :param interval: at most one event so often; timedelta, or seconds.
-    :param deadline: an instant, passed on to the task; None where no task waits.
+    :param interval: the minimum time between two events; timedelta or seconds.
+    :param deadline: an instant that the event passes to the task; None if no task waits.
     """
 
     def __init__(
@@ -140,12 +140,12 @@ class PartitionsAvailableTrigger(BaseEventTrigger):
         self.coordination_conn_id = coordination_conn_id
         self.interval = interval.total_seconds() if isinstance(interval, timedelta) else float(interval)
         if not self.interval > 0:
-            raise ValueError(f"interval {interval!r} is not usable: give a positive timedelta or number of seconds")
+            raise ValueError(f"field 'interval' must be a positive timedelta or number of seconds; got {interval!r}")
         self.deadline = deadline
         self._subscription: Subscription | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what another triggerer makes the same trigger from."""
+        """Return the class path and the arguments of this trigger."""
         return classpath(self), {
             "source": self.source,
             "coordination_conn_id": self.coordination_conn_id,
@@ -154,7 +154,7 @@ class PartitionsAvailableTrigger(BaseEventTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield an event `available` once an interval while there is work; for a task one, or `error`."""
+        """Yield an event `available` once an interval while there is work; for a task a single one, or `error`."""
         settling = Settling(self)
         for_a_task = self.deadline is not None
         while True:
@@ -173,14 +173,14 @@ class PartitionsAvailableTrigger(BaseEventTrigger):
                 if for_a_task:
                     yield event({**error_payload(error), "deadline": self.deadline})
                     return
-                # Nobody would start the doorbell of an asset again: it goes on when the connection is mended.
-                self.log.error("source %s: no event until this is mended: %s", self.source, error)
+                # Airflow does not restart an asset's trigger, so it continues once the connection works again.
+                self.log.error("source %s: no events until the connection works again: %s", self.source, error)
             finally:
                 await self.cleanup()
             await asyncio.sleep(self.interval)
 
     async def cleanup(self) -> None:
-        """End the subscription; nothing in the store changes."""
+        """End the subscription; the store does not change."""
         if self._subscription is not None:
             watchers().unsubscribe(self.coordination_conn_id, self._subscription)
             self._subscription = None

@@ -1,14 +1,13 @@
-"""One look at a source: what time asks for is done, and what is waited for is found out. Runs in a thread.
+"""One poll of a source: it does what is due, and reads what triggers wait for. It runs in a thread.
 
-Ending overdue acknowledgment sets and reopening partitions whose time has come may be done by any number of processes
-at once: each write is conditional, and exactly one of them makes it. Nothing is acquired here, and no lease that lives
-is touched.
+Any number of processes may end overdue acknowledgment sets and reopen due partitions at the same time: each write is
+conditional, and exactly one process makes it. A poll acquires nothing, and touches no lease that is alive.
 
-What a look costs depends on what is wanted, not on how many want it. A look at which nothing is due makes a query for
-the next expiry and one for the next reopening; who waits for sets adds one, for availability or a job two, for
-completion one to three. A supervisor reads its item, its jobs and what is unfinished; what it asks of the source itself
-it asks once a period. Whether the source is suspended is read once in five seconds at the most, and only where
-partitions are available, or a reopening is waited for.
+The cost of a poll depends on what is wanted, not on the number of triggers. A poll in which nothing is due makes one
+query for the next expiry and one for the next reopening. Waiting for acknowledgment sets adds one query, waiting for
+availability or a job adds two, waiting for completion one to three. A supervisor reads its item, its jobs and the
+unfinished partitions; it queries the source itself once a period. Whether the source is suspended is read at most once
+in five seconds, and only if partitions are available or a trigger waits for a reopening.
 """
 
 from __future__ import annotations
@@ -33,39 +32,39 @@ from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.hooks.supervision import supervisor_of
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.supervisor.turn import Supervisor
-from airflow_provider_coordination.triggers.conditions import ALWAYS, NEVER, Sighting, Wanted
+from airflow_provider_coordination.triggers.conditions import ALWAYS, NEVER, SourceSnapshot, Wanted
 
 ENDED_MARGIN = timedelta(seconds=30)
 """A set's end is dated before it is written, by another machine's clock: it may appear this much later."""
 LISTING_INTERVAL = timedelta(minutes=1)
-"""How often the pending sets are listed although nobody new waits: what was missed is found by then."""
+"""How often the pending sets are listed without a new trigger: this finds what earlier polls missed."""
 PURGE_INTERVAL = timedelta(minutes=10)
 TURN = "turn"
-"""A supervisor has something to start or end."""
+"""A supervisor must start or end something."""
 ELSEWHERE = "elsewhere"
-"""Somebody else supervises the source."""
+"""Another supervisor supervises the source."""
 PURGED_AT_A_TIME = 200
-"""A look must not take long; what is left goes with the next ones."""
+"""Limits the duration of a poll; later polls purge the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """What a look found.
+class PollResult:
+    """The result of a poll.
 
-    :param sighting: what conditions are judged by.
-    :param next_due: when something is due next that is known of (aware), perhaps by now; None if nothing is.
+    :param snapshot: the facts that conditions are evaluated on.
+    :param next_due: when the next known event is due (aware), possibly in the past by now; None if none is known.
     """
 
-    sighting: Sighting
+    snapshot: SourceSnapshot
     next_due: datetime | None
 
 
-class SourceWatch:
-    """Looks at one source again and again; one look at a time.
+class SourcePoller:
+    """Polls one source repeatedly; one poll at a time.
 
-    :param coordinator: of the source, initialized.
-    :param sets: its acknowledgment sets.
-    :param region: the AWS region where a supervisor's spec and connections name none.
+    :param coordinator: an initialized coordinator of the source.
+    :param sets: the source's acknowledgment sets.
+    :param region: the AWS region to use if a supervisor's spec and connections name none.
     """
 
     def __init__(self, coordinator: SourceCoordinator, sets: AcknowledgmentSets, region: str | None = None) -> None:
@@ -77,16 +76,18 @@ class SourceWatch:
         self._clock = coordinator.clock
         self._ended_since: datetime | None = None
         self._listed_at: datetime | None = None
-        # Watchers that begin together do not purge together.
+        # Pollers that start together must not purge together.
         self._purge_at = self._clock.now() + PURGE_INTERVAL * random.random()
         self._behind: str | None = None
 
-    def look(self, wanted: Wanted, instants: Iterable[datetime] = (), claimants: Collection[Claimant] = ()) -> Look:
-        """Do what is due, and find out what is wanted.
+    def poll(
+        self, wanted: Wanted, instants: Iterable[datetime] = (), claimants: Collection[Claimant] = ()
+    ) -> PollResult:
+        """Do what is due, and read what is wanted.
 
-        :param instants: up to when those wait for partitions to deliver who wait for that.
-        :param claimants: who supervises the source: mostly one, or none.
-        :raises CoordinationError: if the store does not answer.
+        :param instants: the instants up to which triggers wait for partitions to deliver.
+        :param claimants: the supervisors of the source: usually one, or none.
+        :raises CoordinationError: if the store does not respond.
         """
         began = self._clock.now()
         expires_at = self._end_overdue_sets()
@@ -98,8 +99,8 @@ class SourceWatch:
         parked_until = self._parked_until(closed, first_instant) if Wanted.COMPLETION in wanted else None
         reopens_at = None if closed is None or closed.is_parked else closed.priority
         jobs = self._unfinished_jobs() if Wanted.JOBS in wanted else None
-        turns, looks_due = self._supervise(claimants)
-        sighting = Sighting(
+        turns, supervisor_polls_due = self._supervise(claimants)
+        snapshot = SourceSnapshot(
             pending=pending,
             ended=self._ended() if Wanted.SETS in wanted and pending is None else frozenset(),
             reopens_at=reopens_at,
@@ -117,12 +118,12 @@ class SourceWatch:
         if Wanted.AVAILABILITY in wanted:
             due += map(self.coordinator.view.available_at, firsts)
         due += (jobs or {}).values()
-        due += looks_due
-        # What was overdue before, and still is, cannot be done now: it is tried again, but not at once.
+        due += supervisor_polls_due
+        # What was already overdue cannot be done now: it is tried again at the next poll, but not at once.
         next_due = min((at for at in due if at is not None and at > began), default=None)
-        return Look(sighting=sighting, next_due=next_due)
+        return PollResult(snapshot=snapshot, next_due=next_due)
 
-    # What time asks for
+    # What is due
 
     def _end_overdue_sets(self) -> datetime | None:
         expires_at = self.sets.view.next_expiry()
@@ -132,7 +133,7 @@ class SourceWatch:
         return expires_at
 
     def _reopen_due_partitions(self) -> Partition | None:
-        """Reopen what is due; return the CLOSED partition that reopens next."""
+        """Reopen partitions that are due; return the CLOSED partition that reopens next."""
         closed = self._first(PartitionStatus.CLOSED)
         if closed is not None and closed.priority <= self._clock.now():
             self.coordinator.reopen_due()
@@ -160,21 +161,21 @@ class SourceWatch:
         return {run: frozenset(set_ids) for run, set_ids in by_run.items()}
 
     def _ended(self) -> frozenset[str]:
-        """Return the sets that ended since the last look, and some that ended shortly before it."""
+        """Return the sets that ended since the last poll, and some that ended shortly before it."""
         now = self._clock.now()
-        since, self._ended_since = self._ended_since or now, now  # it was listed before
+        since, self._ended_since = self._ended_since or now, now  # the pending sets were listed before
         return frozenset(ended.set_id for ended in self.sets.view.ended_since(since - ENDED_MARGIN))
 
     # Jobs
 
     def _unfinished_jobs(self) -> dict[str, datetime | None]:
-        """Return the jobs without an outcome, each with when its time is up."""
+        """Return the jobs without an outcome, each with the instant at which it is given up."""
         return {job.owner: job.given_up_at(self._jobs.safety_margin) for job in self._jobs.unfinished()}
 
     # Supervisors
 
     def _supervise(self, claimants: Collection[Claimant]) -> tuple[dict[Claimant, str], list[datetime]]:
-        """Look as each supervisor does; return what they have to wake for, and when they look again at the latest."""
+        """Poll as each supervisor does; return why supervisors must wake, and when their next polls are due."""
         self._supervisors = {
             claimant: self._supervisors.get(claimant) or supervisor_of(self.coordinator, claimant, self._region)
             for claimant in claimants
@@ -183,12 +184,12 @@ class SourceWatch:
         due: list[datetime] = []
         for claimant, supervisor in self._supervisors.items():
             try:
-                look = supervisor.look()
+                result = supervisor.poll()
             except SupervisedElsewhereError:
                 turns[claimant] = ELSEWHERE
             else:
-                due.append(look.next_due)
-                if look.needs_turn:
+                due.append(result.next_due)
+                if result.needs_turn:
                     turns[claimant] = TURN
         return turns, due
 
@@ -201,7 +202,7 @@ class SourceWatch:
         return self.coordinator.view.first(status)
 
     def _firsts(self, wanted: Wanted, closed: Partition | None) -> list[Partition]:
-        """Return the first partition of each unfinished status that has one, as far as somebody wants to know."""
+        """Return the first partition of each unfinished status that has one, as far as a trigger needs it."""
         firsts = [] if closed is None else [closed]
         for status in (PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED):
             if Wanted.AVAILABILITY in wanted or (Wanted.COMPLETION in wanted and not firsts):
@@ -210,7 +211,7 @@ class SourceWatch:
         return firsts
 
     def _parked_until(self, closed: Partition | None, instant: datetime | None) -> datetime | None:
-        """Return up to when all parked partitions have delivered; None if there is none."""
+        """Return the instant up to which all parked partitions have delivered; None if no partition is parked."""
         if closed is None:
             return None
         if instant is None:
@@ -219,18 +220,18 @@ class SourceWatch:
                 coordinator.view.source_identifier, PartitionStatus.CLOSED, since=PARKED_UNTIL, limit=1
             )
             return NEVER if parked else None
-        every = all_partitions(
+        parked_partitions = all_partitions(
             self.coordinator.store,
             self.coordinator.view.source_identifier,
             PartitionStatus.CLOSED,
             since=PARKED_UNTIL,
         )
-        return min(map(delivered_until, every), default=None)
+        return min(map(delivered_until, parked_partitions), default=None)
 
     def _delivered_until(self, instant: datetime, firsts: Sequence[Partition]) -> datetime:
-        """Return up to when all unfinished partitions have delivered, or one has that is behind the instant.
+        """Return the instant up to which all unfinished partitions, or one that is behind, have delivered.
 
-        The one that was behind at the last look is asked first: most of the time it still is.
+        The partition that was behind at the last poll is read first: usually it still is.
         """
         if not firsts:
             return ALWAYS
@@ -247,7 +248,7 @@ class SourceWatch:
 
 
 def delivered_until(partition: Partition) -> datetime:
-    """Return up to when a partition says that it has delivered; `NEVER` if it says nothing."""
+    """Return the instant up to which a partition has delivered by its own progress; `NEVER` if it holds none."""
     text = partition.progress.get("delivered_until")
     try:
         return parse_instant(text) if isinstance(text, str) else NEVER

@@ -1,6 +1,6 @@
-"""One open store for all that watch it, and the few threads in which it is asked.
+"""One open store for all pollers of it, and the few threads that query it.
 
-A store that hangs blocks its own threads and nobody else's; the event loop never waits for one.
+A store that hangs blocks only its own threads; the event loop never waits for a store.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from airflow_provider_coordination.stores import StoreSettings, open_store
 
 THREADS_PER_STORE = 4
 THREADS_FOR_SOURCES = 16
-"""Work that also asks a source has threads of its own: sources that hang shall not keep others from the store."""
+"""Work that also queries a source has its own threads, so that sources that hang do not block access to the store."""
 
 T = TypeVar("T")
 
 
 class SharedStore:
-    """A store that is opened when it is first asked, and closed when its last user has left.
+    """A store that is opened at its first use, and closed after its last user has left.
 
-    :param settings: which store, and how to reach it.
+    :param settings: the settings of the store.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
@@ -36,7 +36,7 @@ class SharedStore:
         self._threads_for_sources = ThreadPoolExecutor(THREADS_FOR_SOURCES, thread_name_prefix="coordination-probe")
 
     def open(self) -> CoordinationStore:
-        """Return the store, the same each time. To be called in one of the threads.
+        """Return the store, the same each time. Call it only in one of the threads.
 
         :raises ConfigurationError: if the settings are not usable.
         """
@@ -44,27 +44,27 @@ class SharedStore:
             self._store = self._store or open_store(self._settings)
             return self._store
 
-    async def run(self, work: Callable[[], T], *, asks_source: bool = False) -> T:
-        """Do work that asks the store in one of the threads; return what it returns.
+    async def run(self, work: Callable[[], T], *, queries_source: bool = False) -> T:
+        """Run work that queries the store in one of the threads; return its result.
 
-        :param asks_source: whether it may ask a source, too.
+        :param queries_source: whether the work may also query a source.
         """
-        threads = self._threads_for_sources if asks_source else self._threads
+        threads = self._threads_for_sources if queries_source else self._threads
         return await asyncio.get_running_loop().run_in_executor(threads, work)
 
     def enter(self) -> None:
-        """Count a user in."""
+        """Add a user."""
         self._users += 1
 
     def leave(self) -> bool:
-        """Count a user out; after the last one, close the store once the threads are done with it.
+        """Remove a user; after the last one, close the store once its threads have finished.
 
-        :returns: whether this was the last one.
+        :returns: whether this was the last user.
         """
         self._users -= 1
         if self._users:
             return False
-        # Whatever is under way may take its time, and nobody waits for it: neither the loop nor the process's end.
+        # Work in progress may take its time: neither the event loop nor the end of the process waits for it.
         threading.Thread(target=self._close, name="coordination-watch-close", daemon=True).start()
         return True
 

@@ -1,4 +1,4 @@
-"""Waiting, in the triggerer, until a supervisor has something to start or end."""
+"""Trigger that waits until a supervisor must start or end something."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ MISSING = ""
 
 
 class SupervisorTrigger(BaseTrigger):
-    """Fires when a supervisor has something to start or end, its spec file was edited, or the time of its run is over.
+    """Fires when a supervisor must start or end something, its spec file was edited, or the time of its run is over.
 
-    Until then it looks at the source as the supervisor does, notes health and lag, and keeps the supervisor's lease. If
-    somebody ends the task by hand, nothing happens to the jobs: the next run goes on with them.
+    While it waits it polls the source as the supervisor does, records health and lag, and keeps the supervisor's lease.
+    If a user ends the task, the jobs are not affected: the next run continues with them.
 
     :param source: the source's name.
-    :param owner: of the supervisor's lease; see `Claimant`.
+    :param owner: the owner of the supervisor's lease; see `Claimant`.
     :param dag_id: the DAG that supervises.
     :param run_at: when its run began, an instant.
     :param try_number: the try of its task.
     :param coordination_conn_id: the connection of type `coordination`.
-    :param until: when the time of the run is over, an instant; None if it may take any time.
-    :param spec_file: the file that the spec comes from; None if it comes from none. Where the triggerer does not see
-        it, an edit waits for the next turn.
-    :param file_mark: of the file as it was last seen; see `mark_of`.
+    :param until: when the time of the run is over, an instant; None if it has no end.
+    :param spec_file: the file of the spec; None if there is none. If the triggerer cannot read the file, an edit waits
+        for the next turn.
+    :param file_mark: the mark of the file at the last read; see `mark_of`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class SupervisorTrigger(BaseTrigger):
         spec_file: str | None,
         file_mark: str,
     ) -> SupervisorTrigger:
-        """Return the trigger of a supervisor; the class says what the parameters are."""
+        """Return the trigger of a supervisor; see the class for the parameters."""
         return cls(
             source=source,
             owner=claimant.owner,
@@ -94,7 +94,7 @@ class SupervisorTrigger(BaseTrigger):
         )
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what another triggerer makes the same trigger from."""
+        """Return the class path and the arguments of this trigger."""
         return classpath(self), {
             "source": self.source,
             "owner": self.owner,
@@ -133,7 +133,7 @@ class SupervisorTrigger(BaseTrigger):
         yield event({**payload, **passed_on, "file_mark": self.file_mark})
 
     async def _edited(self, spec_file: str) -> str:
-        """Return once the spec file is another one than was last seen."""
+        """Return once the spec file differs from the last read."""
         while (mark := await asyncio.to_thread(mark_of, spec_file)) == self.file_mark:
             await asyncio.sleep(FILE_POLL_SECONDS)
         self.file_mark = mark
@@ -147,7 +147,7 @@ async def _over(until: datetime) -> str:
 
 
 def mark_of(spec_file: str) -> str:
-    """Return what changes when a file does; nothing if there is none, or it cannot be read here."""
+    """Return a text that changes when a file does; empty if the file does not exist or cannot be read here."""
     with suppress(OSError):
         return hashlib.sha256(Path(spec_file).read_bytes()).hexdigest()
     return MISSING

@@ -1,11 +1,11 @@
 """The watchers of a triggerer: one for each source of a store, shared by all triggers that wait for the source.
 
-A watcher runs while somebody subscribes to it. It looks, tells those whose condition holds, and sleeps until something
-is due, a poll interval at the most. The store is asked in threads, never on the event loop. A store that is away is
-looked for again with growing pauses, and those who wait go on waiting.
+A watcher runs while triggers subscribe to it. It polls the source, notifies the subscriptions whose condition holds,
+and sleeps until something is due, at most for a poll interval. Threads query the store, never the event loop. A store
+that is unavailable is tried again with growing pauses, while the triggers continue to wait.
 
-Connections are shared in the same way, and read again now and then: a changed one is followed, and one that is gone
-ends the waiting with a message, so that the task fails by it instead of waiting for its timeout.
+Connections are shared in the same way, and read again regularly. A changed connection is used at once. A connection
+that is gone ends the waiting with a message, so that the task fails with it instead of waiting for its timeout.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from airflow_provider_coordination.hooks.coordination import ConnectionSettings,
 from airflow_provider_coordination.hooks.job_termination import stop_job
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.triggers.conditions import Condition, Sighting, TurnNeeded, Wanted
-from airflow_provider_coordination.triggers.polling import SourceWatch
+from airflow_provider_coordination.triggers.conditions import Condition, SourceSnapshot, TurnNeeded, Wanted
+from airflow_provider_coordination.triggers.polling import SourcePoller
 from airflow_provider_coordination.triggers.store_pool import SharedStore
 
 log = logging.getLogger(__name__)
@@ -40,39 +40,39 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 JUST_AFTER_SECONDS = 0.01
-"""Timers are not exact: a look shortly before something is due would be in vain."""
+"""Timers are not exact: a poll shortly before something is due would find nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
     """How often things are done, in seconds.
 
-    :param poll: the longest pause between two looks: with the look itself, anything is noticed within five seconds.
-    :param least: the shortest pause between two looks, whatever is due and whoever comes.
-    :param away: the longest pause while the store does not answer.
-    :param reread: how often a connection is read again.
-    :param recheck: how soon a connection that could not be read is tried again.
-    :param gone: how long a connection must have been unreadable before it counts as gone: Airflow says the same of a
-        connection that is not defined and of one that it cannot look up just now.
+    :param poll: the longest pause between two polls: with the poll itself, any change is noticed within five seconds.
+    :param min_pause: the shortest pause between two polls, whatever is due and however many triggers subscribe.
+    :param max_retry_pause: the longest pause while the store is unavailable.
+    :param reread_interval: how often a connection is read again.
+    :param retry_interval: how soon a connection that could not be read is tried again.
+    :param gone_after: how long a connection must be unreadable before it counts as gone. Airflow reports a connection
+        that is not defined and one that it currently cannot read in the same way.
     """
 
     poll: float = DEFAULT_WATCH_INTERVAL_SECONDS
-    least: float = 0.5
-    away: float = 60.0
-    reread: float = 60.0
-    recheck: float = 10.0
-    gone: float = 30.0
+    min_pause: float = 0.5
+    max_retry_pause: float = 60.0
+    reread_interval: float = 60.0
+    retry_interval: float = 10.0
+    gone_after: float = 30.0
 
 
 class WatchError(Exception):
-    """Nothing more can be waited for; the message says why, and what to do."""
+    """Waiting has become impossible; the message explains why, and what to do."""
 
 
 class Subscription:
-    """Somebody who waits for a condition of a source.
+    """A trigger's subscription to a condition of a source.
 
-    :param source: the source.
-    :param condition: what is waited for.
+    :param source: the source's name.
+    :param condition: the condition that the trigger waits for.
     """
 
     def __init__(self, source: str, condition: Condition) -> None:
@@ -85,11 +85,11 @@ class Subscription:
         self._error: str | None = None
 
     async def met(self) -> str:
-        """Wait until the condition holds; return in one word what came about.
+        """Wait until the condition holds; return the resulting status as one word.
 
-        It is not judged again until `rearm` is called.
+        The condition is not checked again until `rearm` is called.
 
-        :raises WatchError: if nothing more can be waited for.
+        :raises WatchError: if waiting has become impossible.
         """
         await self._is_over.wait()
         if self._error is not None:
@@ -97,27 +97,27 @@ class Subscription:
         return self._status
 
     def rearm(self) -> None:
-        """Wait for the condition anew."""
+        """Wait for the condition again."""
         self._is_over.clear()
         self.is_armed = True
         if self._watcher is not None:
             self._watcher.wake()
 
-    # For those who watch
+    # For watchers
 
-    def judge(self, seen: Sighting) -> None:
-        """Tell whoever waits if the condition holds."""
-        if self.is_armed and (status := self.condition.met_by(seen)) is not None:
+    def check(self, snapshot: SourceSnapshot) -> None:
+        """Notify the trigger if the condition holds."""
+        if self.is_armed and (status := self.condition.met_by(snapshot)) is not None:
             self._status, self.is_armed = status, False
             self._is_over.set()
 
     def fail(self, message: str) -> None:
-        """Tell whoever waits that there is nothing more to wait for."""
+        """Notify the trigger that waiting has become impossible."""
         self._error, self.is_armed = message, False
         self._is_over.set()
 
     def watched_by(self, watcher: _Watcher | None) -> None:
-        """Move from the watcher that it has, if any, to another one, or to none."""
+        """Move from the current watcher, if any, to another one, or to none."""
         if watcher is not self._watcher:
             if self._watcher is not None:
                 self._watcher.remove(self)
@@ -130,7 +130,7 @@ class Watchers:
     """The watchers of one event loop, with the connections and stores that they share.
 
     :param pace: how often things are done.
-    :param clock: where the time comes from.
+    :param clock: the source of the time.
     """
 
     def __init__(self, pace: Pace | None = None, clock: Clock | None = None) -> None:
@@ -143,7 +143,7 @@ class Watchers:
         self._under_way: set[asyncio.Task[Any]] = set()
 
     def subscribe(self, coordination_conn_id: str, source: str, condition: Condition) -> Subscription:
-        """Begin to wait for a condition; end it with `unsubscribe`.
+        """Subscribe to a condition; end the subscription with `unsubscribe`.
 
         :param coordination_conn_id: the connection of type `coordination`.
         :param source: the source's name.
@@ -156,19 +156,19 @@ class Watchers:
         return subscription
 
     def unsubscribe(self, coordination_conn_id: str, subscription: Subscription) -> None:
-        """End a subscription; harmless where it has ended. What nobody needs any more ends with it."""
+        """End a subscription, and what only it needed; harmless if it has ended already."""
         subscription.watched_by(None)
         connection = self.connections.get(coordination_conn_id)
         if connection is not None and connection.remove(subscription):
             del self.connections[coordination_conn_id]
 
     async def give_back(self, coordination_conn_id: str, source: str, set_ids: list[str] | None, run: str) -> list[str]:
-        """Give back the leases of partitions that wait for acknowledgment sets; see `AcknowledgmentSets.give_back`.
+        """Release the leases of partitions that wait for acknowledgment sets; see `AcknowledgmentSets.give_back`.
 
-        :param set_ids: the sets; None for those of the run.
+        :param set_ids: the sets; None for the sets of the run.
         :param run: the run, as `run_name` names it.
         :returns: the partition keys.
-        :raises CoordinationError: if the connection is not usable, or the store does not answer.
+        :raises CoordinationError: if the connection is not usable, or the store does not respond.
         """
         settings = await _read_connection(coordination_conn_id)
         store = self.enter(settings.store)
@@ -180,9 +180,9 @@ class Watchers:
     async def stop_job(
         self, coordination_conn_id: str, source: str, owner: str, reason: str, *, was_killed: bool
     ) -> None:
-        """Stop a job; see `hooks.following.stop_job`.
+        """Stop a job; see `hooks.job_termination.stop_job`.
 
-        :raises CoordinationError: if the connection is not usable, or the store does not answer.
+        :raises CoordinationError: if the connection is not usable, or the store does not respond.
         """
         settings = await _read_connection(coordination_conn_id)
         store = self.enter(settings.store)
@@ -194,53 +194,53 @@ class Watchers:
             self.leave(settings.store)
 
     async def finish(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Do something to its end, also if whoever waits for it is cancelled meanwhile.
+        """Run work to its end, even if the caller is cancelled.
 
-        A triggerer cancels a trigger that is killed once more every second, and its `on_kill` with it.
+        A triggerer cancels a killed trigger again every second, and its `on_kill` with it.
         """
         task = _in_background(work, "finish")
         self._under_way.add(task)
-        task.add_done_callback(self._note_finished)
+        task.add_done_callback(self._handle_finished)
         return await asyncio.shield(task)
 
-    def _note_finished(self, task: asyncio.Task[Any]) -> None:
+    def _handle_finished(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("what a killed trigger left to do failed: %s: %s", type(error).__name__, error)
+            log.warning("the remaining work of a killed trigger failed: %s: %s", type(error).__name__, error)
 
     # For watchers
 
     def watcher(self, settings: ConnectionSettings, source: str) -> _Watcher:
-        """Return the watcher of a source, a new one if there is none."""
+        """Return the watcher of a source; create it if there is none."""
         key = (settings, source)
         if key not in self.sources:
             self.sources[key] = _Watcher(self, settings, source)
         return self.sources[key]
 
     def enter(self, settings: StoreSettings) -> SharedStore:
-        """Return the store of these settings, with one user more."""
+        """Return the store of these settings, with one more user."""
         if settings not in self.stores:
             self.stores[settings] = SharedStore(settings)
         self.stores[settings].enter()
         return self.stores[settings]
 
     def leave(self, settings: StoreSettings) -> None:
-        """Leave a store that was entered."""
+        """Leave a store after `enter`."""
         if self.stores[settings].leave():
             del self.stores[settings]
 
-    def watch(self, settings: ConnectionSettings, source: str, store: SharedStore) -> SourceWatch:
-        """Return what looks at a source. To be called in a thread of the store."""
+    def poller(self, settings: ConnectionSettings, source: str, store: SharedStore) -> SourcePoller:
+        """Return the poller of a source. Call it only in a thread of the store."""
         sets = self._sets(settings, source, store)
-        return SourceWatch(sets.coordinator, sets, settings.region)
+        return SourcePoller(sets.coordinator, sets, settings.region)
 
     def _sets(self, settings: ConnectionSettings, source: str, store: SharedStore) -> AcknowledgmentSets:
         coordinator = settings.coordinator(source, self.owner, store=store.open(), clock=self.clock)
         return AcknowledgmentSets(coordinator, SourceBatches())
 
 
-# State of the module, as an exception: triggers are made one by one by Airflow, which gives them nothing in common but
-# the event loop that they run in, and whatever they share must end with it.
+# Module state, as an exception: Airflow creates triggers one by one, and they share nothing but the event loop that
+# they run in. Whatever they share must end with it.
 _WATCHERS: WeakKeyDictionary[asyncio.AbstractEventLoop, Watchers] = WeakKeyDictionary()
 
 
@@ -253,17 +253,17 @@ def watchers() -> Watchers:
 
 
 def install_watchers(installed: Watchers) -> None:
-    """Let `watchers` return these in the running event loop: with another pace, or another clock."""
+    """Make `watchers` return these in the running event loop: with another pace or clock."""
     _WATCHERS[asyncio.get_running_loop()] = installed
 
 
 @dataclass(eq=False)
-class _Trouble:
-    """Something that fails again and again, and is logged once.
+class _RepeatedFailure:
+    """An operation that fails repeatedly, and is logged once.
 
-    :param what: what it is, for the log.
-    :param first_pause: after the first failure, in seconds; it doubles with each further one.
-    :param longest_pause: the most it grows to.
+    :param what: the failure, for the log.
+    :param first_pause: the pause after the first failure, in seconds; it doubles with each further one.
+    :param longest_pause: the longest pause, in seconds.
     """
 
     what: str
@@ -272,22 +272,22 @@ class _Trouble:
     _failures: int = 0
 
     def failed(self, error: Exception) -> float:
-        """Note a failure; return how long to pause."""
+        """Record a failure; return how long to pause, in seconds."""
         if not self._failures:
             expected = isinstance(error, CoordinationError)
-            log.warning("%s, trying again: %s", self.what, error, exc_info=None if expected else error)
+            log.warning("%s; trying again: %s", self.what, error, exc_info=None if expected else error)
         self._failures += 1
         return min(self.first_pause * float(2 ** min(self._failures - 1, 16)), self.longest_pause)
 
-    def is_over(self) -> None:
-        """Note that it worked."""
+    def ended(self) -> None:
+        """Record a success."""
         if self._failures:
-            log.info("%s: it works again after %d failures", self.what, self._failures)
+            log.info("%s: it succeeded again after %d failures", self.what, self._failures)
         self._failures = 0
 
 
 class _Watcher:
-    """Looks at one source and tells those who subscribe to it."""
+    """Polls one source, and notifies the triggers that subscribe to it."""
 
     def __init__(self, shared: Watchers, settings: ConnectionSettings, source: str) -> None:
         self._shared = shared
@@ -298,14 +298,14 @@ class _Watcher:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, subscription: Subscription) -> None:
-        """Count a subscription in; the first one starts the watching."""
+        """Add a subscription; the first one starts the polling."""
         self._subscriptions.add(subscription)
         if self._task is None:
             self._task = _in_background(self._watch(), f"watch {self._source}")
         self.wake()
 
     def remove(self, subscription: Subscription) -> None:
-        """Count a subscription out; the last one ends the watching."""
+        """Remove a subscription; the last one ends the polling."""
         self._subscriptions.discard(subscription)
         if not self._subscriptions:
             self._shared.sources.pop((self._settings, self._source), None)
@@ -313,41 +313,43 @@ class _Watcher:
                 self._task.cancel()
 
     def wake(self) -> None:
-        """Look before the pause is over."""
+        """Poll before the pause is over."""
         self._woken.set()
 
     async def _watch(self) -> None:
         pace, store = self._shared.pace, self._shared.enter(self._settings.store)
-        trouble = _Trouble(f"source {self._source}: the store cannot be watched", pace.poll, pace.away)
-        watch: SourceWatch | None = None
+        failure = _RepeatedFailure(
+            f"source {self._source}: the store cannot be polled", pace.poll, pace.max_retry_pause
+        )
+        poller: SourcePoller | None = None
         try:
             while True:
                 try:
-                    if watch is None:
-                        watch = await store.run(self._begin(store))
-                    next_due = await self._look(watch, store)
+                    if poller is None:
+                        poller = await store.run(self._poller_maker(store))
+                    next_due = await self._poll(poller, store)
                 except _UnusableError as error:
-                    self._fail(f"source {self._source!r} cannot be watched: {error}")
+                    self._fail(f"source {self._source!r} cannot be polled: {error}")
                     return
                 except Exception as error:
-                    await asyncio.sleep(trouble.failed(error) * _jitter())
+                    await asyncio.sleep(failure.failed(error) * _jitter())
                 else:
-                    trouble.is_over()
-                    await self._rest(next_due)
+                    failure.ended()
+                    await self._sleep(next_due)
         finally:
             self._shared.leave(self._settings.store)
 
-    def _begin(self, store: SharedStore) -> Callable[[], SourceWatch]:
-        def begin() -> SourceWatch:
+    def _poller_maker(self, store: SharedStore) -> Callable[[], SourcePoller]:
+        def make_poller() -> SourcePoller:
             try:
-                return self._shared.watch(self._settings, self._source, store)
+                return self._shared.poller(self._settings, self._source, store)
             except ConfigurationError as error:
                 raise _UnusableError(str(error)) from error
 
-        return begin
+        return make_poller
 
-    async def _look(self, watch: SourceWatch, store: SharedStore) -> datetime | None:
-        """Look once, and tell those who waited for it when it began; return when something is due next."""
+    async def _poll(self, poller: SourcePoller, store: SharedStore) -> datetime | None:
+        """Poll once, and notify the triggers that were waiting when it began; return when something is due next."""
         self._woken.clear()
         waiting = [subscription for subscription in self._subscriptions if subscription.is_armed]
         wanted = Wanted.NOTHING
@@ -355,32 +357,32 @@ class _Watcher:
             wanted |= subscription.condition.wanted
         instants = {s.condition.instant for s in waiting if s.condition.instant is not None}
         claimants = {s.condition.claimant for s in waiting if isinstance(s.condition, TurnNeeded)}
-        look = await store.run(lambda: watch.look(wanted, instants, claimants), asks_source=bool(claimants))
+        result = await store.run(lambda: poller.poll(wanted, instants, claimants), queries_source=bool(claimants))
         for subscription in waiting:
-            subscription.judge(look.sighting)
-        return look.next_due
+            subscription.check(result.snapshot)
+        return result.next_due
 
     def _fail(self, message: str) -> None:
         for subscription in list(self._subscriptions):
             subscription.watched_by(None)
             subscription.fail(message)
 
-    async def _rest(self, next_due: datetime | None) -> None:
-        """Sleep until something is due, somebody new waits, or the poll interval is over."""
+    async def _sleep(self, next_due: datetime | None) -> None:
+        """Sleep until something is due, a trigger subscribes, or the poll interval is over."""
         pace = self._shared.pace
         pause = pace.poll * _jitter()
         if next_due is not None:
             pause = min(pause, (next_due - self._shared.clock.now()).total_seconds() + JUST_AFTER_SECONDS)
-        await asyncio.sleep(min(pace.least, pace.poll))
+        await asyncio.sleep(min(pace.min_pause, pace.poll))
         try:
-            async with asyncio.timeout(pause - pace.least):
+            async with asyncio.timeout(pause - pace.min_pause):
                 await self._woken.wait()
         except TimeoutError:
             pass
 
 
 class _WatchedConnection:
-    """A connection that is read again now and then, and those who wait by it."""
+    """A connection that is read again regularly, and the subscriptions that use it."""
 
     def __init__(self, shared: Watchers, coordination_conn_id: str) -> None:
         self._shared = shared
@@ -390,12 +392,12 @@ class _WatchedConnection:
         self._task = _in_background(self._watch(), f"watch connection {coordination_conn_id}")
 
     def add(self, subscription: Subscription) -> None:
-        """Count a subscription in, and have its source watched as soon as the connection is known."""
+        """Add a subscription; its source is watched as soon as the connection has been read."""
         self._subscriptions.add(subscription)
         self._attach(subscription)
 
     def remove(self, subscription: Subscription) -> bool:
-        """Count a subscription out; return whether nobody is left, which ends the reading."""
+        """Remove a subscription; return whether it was the last one, which ends the reading."""
         self._subscriptions.discard(subscription)
         if not self._subscriptions:
             self._task.cancel()
@@ -403,7 +405,9 @@ class _WatchedConnection:
 
     async def _watch(self) -> None:
         pace = self._shared.pace
-        trouble = _Trouble(f"connection {self._conn_id} cannot be read", pace.recheck, pace.away)
+        failure = _RepeatedFailure(
+            f"connection {self._conn_id} cannot be read", pace.retry_interval, pace.max_retry_pause
+        )
         unreadable_since: float | None = None
         while True:
             try:
@@ -411,22 +415,22 @@ class _WatchedConnection:
             except ConfigurationError as error:
                 now = asyncio.get_running_loop().time()
                 unreadable_since = now if unreadable_since is None else unreadable_since
-                if now - unreadable_since >= pace.gone:
+                if now - unreadable_since >= pace.gone_after:
                     self._fail(error)
-                pause = pace.recheck
+                pause = pace.retry_interval
             except Exception as error:
-                pause = trouble.failed(error)
+                pause = failure.failed(error)
             else:
-                unreadable_since, pause = None, pace.reread
-                trouble.is_over()
-                self._follow(settings)
+                unreadable_since, pause = None, pace.reread_interval
+                failure.ended()
+                self._use(settings)
             await asyncio.sleep(pause * _jitter())
 
-    def _follow(self, settings: ConnectionSettings) -> None:
+    def _use(self, settings: ConnectionSettings) -> None:
         if settings == self._settings:
             return
         if self._settings is not None:
-            log.info("connection %s has changed, it is followed", self._conn_id)
+            log.info("connection %s has changed; the new settings are used", self._conn_id)
         self._settings = settings
         for subscription in self._subscriptions:
             self._attach(subscription)
@@ -439,20 +443,20 @@ class _WatchedConnection:
         self._settings = None
         for subscription in self._subscriptions:
             subscription.watched_by(None)
-            subscription.fail(f"source {subscription.source!r} is not watched any more: {error}")
+            subscription.fail(f"source {subscription.source!r} is no longer watched: {error}")
 
 
 class _UnusableError(Exception):
-    """A store or a source cannot be watched, and trying again changes nothing."""
+    """A store or a source cannot be polled, and trying again would not help."""
 
 
 async def _read_connection(coordination_conn_id: str) -> ConnectionSettings:
-    """Return what a connection says; asked in a thread, since Airflow is asked across processes."""
+    """Read a connection, in a thread, since Airflow is queried across processes."""
     return await asyncio.to_thread(lambda: CoordinationHook(coordination_conn_id).settings)
 
 
 def _in_background(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-    # In a context of its own: what it logs belongs to no trigger, whoever happened to be the first to need it.
+    # In a context of its own: its log lines belong to no trigger, whichever trigger started it.
     return asyncio.get_running_loop().create_task(work, name=name, context=contextvars.Context())
 
 

@@ -153,13 +153,13 @@ def kinesis() -> Iterator[FakeKinesis]:
 
 @dataclass
 class StubSpark:
-    """A `spark-submit` that does what it is told, and notes how it was called."""
+    """A `spark-submit` that follows the test's instructions, and records its calls."""
 
     folder: Path
     path: str
 
     def will(self, **plan: Any) -> None:
-        """Tell it what to do: see `stub_spark_submit.py`."""
+        """Set its instructions: see `stub_spark_submit.py`."""
         (self.folder / "plan.json").write_text(json.dumps(plan))
 
     @property

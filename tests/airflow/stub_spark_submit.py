@@ -1,9 +1,9 @@
-"""Stands in for spark-submit: notes how it was called, then does what `plan.json` in its folder says.
+"""Stands in for spark-submit: records how it was called, then does what `plan.json` in its folder says.
 
-`acquire`: lease so many partitions; `complete`: and complete them; `deliver`: lease all, and deliver records with these
-payloads that others acknowledge; `child`: leave a process behind; `lines`: print these; `sleep`: so many seconds;
-`exit`: with this code. `outcome`: keep a record in the store, and leave this in it at the end, or when told to stop.
-`kubernetes`: the API server where the driver's pod is made, with this `pod` as its name.
+`acquire`: lease this number of partitions; `complete`: and complete them; `deliver`: lease all, and deliver records
+with these payloads, which other parties acknowledge; `child`: leave a process behind; `lines`: print these; `sleep`:
+this number of seconds; `exit`: with this code. `outcome`: keep a record in the store, and leave this in it at the end,
+or on a stop request. `kubernetes`: the API server where the driver's pod is made, with this `pod` as its name.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def run_pod(arguments: list[str], plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def follow(settings: dict[str, Any], plan: dict[str, Any]) -> None:
-    """Live as a job does that is followed, until its time is over or it is told to stop."""
+    """Live as a followed job does, until its time is over or it is requested to stop."""
     from airflow_provider_coordination.coordination.jobs import JobRecord
 
     store = open_store(read_settings(StoreSettings, "store settings", settings["store"]))
@@ -99,7 +99,7 @@ def follow(settings: dict[str, Any], plan: dict[str, Any]) -> None:
     record = JobRecord(coordinator, lambda why: stopped.set())
     record.begin()
     record.note(application_id="local-1", ui_url="http://driver:4040")
-    record.reads()
+    record.note_reading()
     deadline = time.monotonic() + plan.get("sleep", 0)
     while time.monotonic() < deadline and not stopped.wait(0.1):
         record.renew_due()

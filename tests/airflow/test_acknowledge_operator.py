@@ -105,7 +105,7 @@ def test_a_rejection_gives_the_partition_back_with_the_reason(coordination: Sour
 
 
 def test_a_rejection_without_a_reason_does_not_even_parse() -> None:
-    with pytest.raises(ValueError, match="'reason' must say why"):
+    with pytest.raises(ValueError, match="field 'reason' is missing"):
         AcknowledgeOperator(task_id="reject", source="clicks", positive=False)
 
 
@@ -114,7 +114,7 @@ def test_a_templated_rejection_without_a_reason_changes_nothing(
     coordination: SourceCoordinator, context: Any, reason: str | None
 ) -> None:
     [waiting] = delivered(coordination, "a")
-    with pytest.raises(AirflowFailException, match="'reason' must say why"):
+    with pytest.raises(AirflowFailException, match="field 'reason' is missing"):
         acknowledge(context, positive="no", reason=reason)
     assert state(coordination, waiting) is PENDING
 
@@ -145,7 +145,9 @@ def test_names_of_airflow_that_are_too_long_for_an_identity_still_make_one(coord
 
 def test_each_of_several_handles_is_released_by_its_own_task(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a", handles=["check", "load"])
-    with pytest.raises(AirflowFailException, match="name a handle; handles released from outside are 'check', 'load'"):
+    with pytest.raises(
+        AirflowFailException, match="give a handle; the handles released from outside are 'check', 'load'"
+    ):
         acknowledge(at())
     assert acknowledge(at(task_id="check"), handle="check")["states"] == {"PENDING": 1}
     assert acknowledge(at(task_id="check again"), handle="check")["released"] == 0
@@ -160,7 +162,7 @@ def test_a_late_release_is_warned_of_and_counted_and_fails_nothing(
     AcknowledgmentSets(coordination).cancel(waiting, "the sink was emptied")
     summary = acknowledge(context, acknowledgment_sets=waiting)
     assert (summary["released"], summary["late"], summary["states"]) == (0, 1, {"CANCELLED": 1})
-    assert "1 of 1 releases came late and changed nothing" in caplog.text
+    assert "1 of 1 releases were late and changed nothing" in caplog.text
     assert status(coordination, "a") is PartitionStatus.UNASSIGNED
 
 
@@ -171,8 +173,8 @@ def test_a_late_release_is_warned_of_and_counted_and_fails_nothing(
         ({"acknowledgment_sets": 7}, "'acknowledgment_sets' must be the id of a set, or a list of ids; got 7"),
         ({"acknowledgment_sets": [None]}, "must be the id of a set, or a list of ids; got None"),
         ({"acknowledgment_sets": {"a": 1}}, "must be the id of a set, or a list of ids; got {'a': 1}"),
-        ({"handle": "chekc"}, "it has no handle 'chekc'; its handles are 'main', 'downstream'"),
-        ({"handle": "main"}, "handle 'main' is released by the job that delivers; .* are 'downstream'"),
+        ({"handle": "chekc"}, "has no handle 'chekc'; its handles are 'main', 'downstream'"),
+        ({"handle": "main"}, "handle 'main' is released by the delivering job; .* are 'downstream'"),
         ({"positive": "perhaps"}, "field 'positive' must be true or false; got 'perhaps'"),
         ({"run_dag_id": "loads"}, "'run_id' must be given with 'run_dag_id'"),
         ({"run_id": "r", "acknowledgment_sets": []}, "'run_id' selects all sets of a run"),

@@ -204,7 +204,7 @@ def test_what_makes_no_sense_is_known_before_the_function_runs(coordination: Sou
     def check() -> None:
         called.append(True)
 
-    with pytest.raises(AirflowFailException, match="it has no handle 'chekc'"):
+    with pytest.raises(AirflowFailException, match="has no handle 'chekc'"):
         run(check)
     assert not called and state(coordination, waiting) is PENDING
 
@@ -228,7 +228,7 @@ def test_a_set_that_ended_while_the_function_ran_is_warned_of(
         return "fine"
 
     assert run(check) == "fine"
-    assert "1 of 1 releases came late and changed nothing" in caplog.text
+    assert "1 of 1 releases were late and changed nothing" in caplog.text
 
 
 def test_when_the_store_cannot_take_the_rejection_the_functions_own_error_counts(
@@ -243,7 +243,7 @@ def test_when_the_store_cannot_take_the_rejection_the_functions_own_error_counts
 
     with pytest.raises(ValueError, match="batch has a hole"):
         run(check)
-    assert "the sets could not be rejected, they expire: source=clicks" in capsys.readouterr().out
+    assert "the sets could not be rejected, so they will expire: source=clicks" in capsys.readouterr().out
     assert state(coordination, waiting) is PENDING
 
 

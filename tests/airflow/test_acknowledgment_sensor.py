@@ -83,7 +83,7 @@ def test_it_fails_with_what_was_not_acknowledged_and_why(sets: AcknowledgmentSet
         poke(context)
     assert str(error.value) == (
         f"source 'clicks': 2 of 3 acknowledgment sets were not acknowledged: {ids[1]} REJECTED: downstream: too few "
-        f"rows; {ids[2]} CANCELLED: by hand. Their batches are delivered again by the next job"
+        f"rows; {ids[2]} CANCELLED: by hand. The next job delivers their batches again"
     )
 
 
@@ -141,7 +141,7 @@ def test_it_defers_until_the_sets_of_its_run_have_ended_and_looks_again(sets: Ac
     assert (waiting.trigger.acknowledgment_sets, waiting.trigger.run_name) == (None, RUN)
     assert timedelta(seconds=500) < waiting.timeout <= timedelta(seconds=600)
 
-    payload = first_payload(waiting.trigger, meanwhile=lambda: sets.acknowledge(name, positive=True))
+    payload = first_payload(waiting.trigger, while_waiting=lambda: sets.acknowledge(name, positive=True))
 
     assert getattr(sensor(), waiting.method_name)(context, event=payload)["states"] == {"ACKNOWLEDGED": 1}
 
@@ -152,28 +152,28 @@ def test_an_event_that_came_too_early_defers_again_for_the_time_that_is_left(
     delivered(sets.coordinator, "a")
     first = deferred(sensor(deferrable=True, timeout=600), context)
     with pytest.raises(TaskDeferred) as again:
-        sensor(timeout=600).look_again(context, event={"status": "ended", "deadline": first.trigger.deadline})
+        sensor(timeout=600).poll_again(context, event={"status": "ended", "deadline": first.trigger.deadline})
     assert again.value.trigger.serialize() == first.trigger.serialize()
     assert again.value.timeout < first.timeout
 
 
 def test_an_event_after_the_deadline_times_out(sets: AcknowledgmentSets, context: Any) -> None:
     delivered(sets.coordinator, "a")
-    with pytest.raises(AirflowSensorTimeout, match="did not come about within 600 seconds"):
-        sensor(timeout=600).look_again(context, event={"status": "ended", "deadline": DEADLINE_PASSED})
+    with pytest.raises(AirflowSensorTimeout, match="the condition was not met within 600 seconds"):
+        sensor(timeout=600).poll_again(context, event={"status": "ended", "deadline": DEADLINE_PASSED})
 
 
 @pytest.mark.parametrize(
     ("event", "message"),
     [
         ({"status": "error", "message": "connection 'x' is gone", "deadline": DEADLINE_PASSED}, "^connection 'x' is"),
-        (None, "the trigger sent no event that can be read: None"),
-        ({"status": "ended"}, "the trigger sent no event that can be read"),
+        (None, "the trigger sent an event that cannot be read: None"),
+        ({"status": "ended"}, "the trigger sent an event that cannot be read"),
     ],
 )
 def test_an_event_that_nothing_can_be_made_of_fails_without_a_retry(context: Any, event: Any, message: str) -> None:
     with pytest.raises(AirflowFailException, match=message):
-        sensor().look_again(context, event=event)
+        sensor().poll_again(context, event=event)
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -184,7 +184,7 @@ def test_with_soft_fail_a_bad_end_skips(sets: AcknowledgmentSets, context: Any, 
     sets.acknowledge(name, positive=False, reason="too few rows")
     event = {"status": "ended", "deadline": waiting.trigger.deadline}
     with pytest.raises(AirflowSkipException):
-        task.resume_execution("look_again", {"event": event}, context) if resumed else task.execute(context)
+        task.resume_execution("poll_again", {"event": event}, context) if resumed else task.execute(context)
 
 
 def test_a_wait_that_was_given_no_time_skips_with_soft_fail(sets: AcknowledgmentSets, context: Any) -> None:

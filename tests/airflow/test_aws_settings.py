@@ -69,7 +69,7 @@ def test_the_region_is_the_arguments_then_the_connections_then_the_default(
     assert aws_settings("a", argument, service="kinesis", default_region=default).region == expected
 
 
-def test_a_connection_whose_name_is_misspelled_is_told_as_such_where_a_region_is_missed() -> None:
+def test_a_connection_whose_name_is_misspelled_is_reported_as_such_where_a_region_is_missed() -> None:
     with pytest.raises(ConfigurationError, match="AWS connection 'typo': it is not defined, and no region is known"):
         aws_settings("typo", service="kinesis")
 
@@ -77,10 +77,10 @@ def test_a_connection_whose_name_is_misspelled_is_told_as_such_where_a_region_is
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({}, "AWS connection 'a': no region is known; give the task region_name"),
+        ({}, "AWS connection 'a': no region is known; set region_name in the task"),
         (
             {"region_name": "r", "profile_name": "dev"},
-            "AWS connection 'a': 'profile_name' 'dev' lies in files",
+            "AWS connection 'a': 'profile_name' 'dev' refers to files",
         ),
         (
             {
@@ -88,7 +88,7 @@ def test_a_connection_whose_name_is_misspelled_is_told_as_such_where_a_region_is
                 "role_arn": "arn:aws:iam::1:role/r",
                 "assume_role_method": "assume_role_with_saml",
             },
-            "AWS connection 'a': 'assume_role_method' 'assume_role_with_saml' cannot travel",
+            "AWS connection 'a': 'assume_role_method' 'assume_role_with_saml' is not supported",
         ),
         (
             {"region_name": "r", "endpoint_url": "here:1"},
@@ -96,7 +96,7 @@ def test_a_connection_whose_name_is_misspelled_is_told_as_such_where_a_region_is
         ),
     ],
 )
-def test_what_cannot_work_elsewhere_is_told(connect: Any, extra: dict[str, Any], message: str) -> None:
+def test_settings_that_are_not_portable_are_refused(connect: Any, extra: dict[str, Any], message: str) -> None:
     connect("a", "aws", extra=extra)
     with pytest.raises(ConfigurationError) as error:
         aws_settings("a", service="kinesis")

@@ -97,7 +97,7 @@ def test_a_schema_that_no_record_fits_is_an_error_that_names_the_column(
 
 def test_two_sinks_in_one_place_are_refused(stream: Stream) -> None:
     sinks = [{"parquet": {"path": "/lake/a"}}, {"parquet": {"path": "/lake/a/", "name": "copy"}}]
-    with pytest.raises(ConfigurationError, match=r"are in one place, '/lake/a/?'"):
+    with pytest.raises(ConfigurationError, match=r"have the same location, '/lake/a/?'"):
         stream.checked("writes", sinks)
 
 
@@ -115,7 +115,7 @@ def test_a_source_that_takes_too_long_counts_as_one_that_does_not_answer(stream:
         return stream.client
 
     try:
-        with pytest.raises(SourceError, match=r"did not answer within 0\.01 s"):
+        with pytest.raises(SourceError, match=r"did not respond within 0\.01 s"):
             check_against_source(IngestionSpec.read(SPEC), service=service, answer_seconds=0.01)
     finally:
         ends.set()

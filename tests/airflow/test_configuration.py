@@ -40,7 +40,7 @@ def test_an_empty_option_is_not_given(configure: Any) -> None:
 def test_every_option_is_read(configure: Any) -> None:
     configure(
         ownership_timeout="120", safety_margin="2.5", max_attempts="5", max_closed_count="0", watch_interval="30",
-        http_api="False", ui="False", viewers_may_look="True",
+        http_api="False", ui="False", viewers_may_read="True",
     )  # fmt: skip
     assert Configuration.read() == Configuration(
         ownership_timeout=timedelta(seconds=120),
@@ -50,16 +50,16 @@ def test_every_option_is_read(configure: Any) -> None:
         watch_interval=30.0,
         http_api=False,
         ui=False,
-        viewers_may_look=True,
+        viewers_may_read=True,
     )
 
 
 @pytest.mark.parametrize(
     ("option", "value", "wanted"),
     [
-        ("ownership_timeout", "soon", "a number of seconds, such as 60,"),
-        ("safety_margin", "-1", "a number of seconds, such as 60,"),
-        ("ownership_timeout", "nan", "a number of seconds, such as 60,"),
+        ("ownership_timeout", "soon", "a number of seconds, such as 60"),
+        ("safety_margin", "-1", "a number of seconds, such as 60"),
+        ("ownership_timeout", "nan", "a number of seconds, such as 60"),
         ("max_attempts", "2.5", "a whole number"),
         ("watch_interval", "0", "a number above 0"),
         ("http_api", "perhaps", "True or False"),
@@ -72,8 +72,8 @@ def test_an_option_that_cannot_be_read_is_named_with_its_value(
     with pytest.raises(ConfigurationError) as error:
         Configuration.read()
     assert str(error.value) == (
-        f"configuration [coordination] {option}: {wanted} is wanted; got '{value}': mend it in airflow.cfg or in "
-        f"AIRFLOW__COORDINATION__{option.upper()}"
+        f"configuration [coordination] {option}: the value must be {wanted}; got '{value}'; correct it in "
+        f"airflow.cfg or in AIRFLOW__COORDINATION__{option.upper()}"
     )
 
 
@@ -90,7 +90,7 @@ def test_a_connection_has_the_configured_defaults_and_what_it_says_itself_wins(
     assert own.retry_policy == RetryPolicy(max_attempts=5, max_closed_count=0)
 
 
-def test_a_retry_policy_that_cannot_be_used_is_told_with_the_connection(
+def test_a_retry_policy_that_cannot_be_used_is_reported_with_the_connection(
     configure: Any, connect: Any, store_url: str
 ) -> None:
     configure(max_attempts="0")

@@ -148,7 +148,7 @@ def test_summaries_of_jobs_are_merged_into_a_small_one() -> None:
             "field 'max_workers' must be at least 1; got ''",
         ),
         ({"source": "weather"}, {"workers": "auto", "partitions_per_worker": -1}, "must be at least 1; got -1"),
-        ({"found": 7}, {}, "returned {'found': 7}, without a 'source': give 'partitions' a task"),
+        ({"found": 7}, {}, "returned {'found': 7}, without a 'source'; give 'partitions' a task"),
         (None, {}, "returned None, without a 'source'"),
     ],
 )
@@ -202,8 +202,8 @@ def test_there_are_as_many_jobs_as_the_work_asks_for(run: Run, spark: StubSpark)
     )
     assert done.state == "success"
     assert results["plan_jobs"] == ["towns-0", "towns-1"]
-    told = [call["settings"] for call in spark.calls]
-    assert [(t["source"], t["workers"], t["reads"]["kind"]) for t in told] == [("weather", 2, "weather")] * 2
+    job_settings = [call["settings"] for call in spark.calls]
+    assert [(t["source"], t["workers"], t["reads"]["kind"]) for t in job_settings] == [("weather", 2, "weather")] * 2
     summary = results["summarize"]
     assert (summary["source"], summary["jobs"]) == ("weather", {"planned": 2, "success": 2})
     assert (summary["records_delivered"], summary["completed"]) == (14, 6)

@@ -125,7 +125,7 @@ def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbLoca
     connect("a", "aws", login="test", password=SECRET, extra={"endpoint_url": dynamodb.endpoint_url})
     extra = {"store": "dynamodb", "aws_conn_id": "a", "region": "eu-west-1", "table": dynamodb_table}
     connect("c", "coordination", extra=extra)
-    assert CoordinationHook("c").test_connection() == (True, f"The store answers; table '{dynamodb_table}' is ready.")
+    assert CoordinationHook("c").test_connection() == (True, f"The store responds; table '{dynamodb_table}' is ready.")
 
 
 @pytest.mark.parametrize(
@@ -149,11 +149,11 @@ def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbLoca
         ({"extra": {"url": 7}}, "connection 'c': field 'url' must be text; got 7"),
         (
             {"extra": {"url": "nonsense"}},
-            "connection 'c': field 'url' is not an SQLAlchemy URL; give for example",
+            "connection 'c': field 'url' is not an SQLAlchemy URL; give, for example,",
         ),
         (
             {"extra": {"url": "sqlite:///leases.db"}},
-            "connection 'c': store 'sql': 'url' names the SQLite file 'leases.db' by a relative path",
+            "connection 'c': store 'sql': 'url' contains the relative path 'leases.db', so processes",
         ),
         (
             {"extra": {"url": "sqlite:////x.db", "ownership_timeout": "soon"}},
@@ -185,15 +185,15 @@ def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbLoca
         ),
         (
             {"extra": {"url": "sqlite:////x.db", "ttl": 60}},
-            "connection 'c': field 'ttl' is of the store 'dynamodb'; remove it, or set 'store' to that",
+            "connection 'c': field 'ttl' belongs to the store 'dynamodb'; remove it, or set 'store' to that",
         ),
         (
             {"extra": {"store": "dynamodb", "url": "sqlite:////x.db"}},
-            "connection 'c': field 'url' is of the store 'sql'; remove it, or set 'store' to that",
+            "connection 'c': field 'url' belongs to the store 'sql'; remove it, or set 'store' to that",
         ),
         (
             {"extra": {"store": "dynamodb"}, "login": "AKIA", "password": SECRET},
-            "connection 'c': DynamoDB has no login; leave login and password empty, and name a connection",
+            "connection 'c': DynamoDB has no login; leave login and password empty, and give a connection",
         ),
         (
             {"extra": {"store": "dynamodb", "sts_role_arn": "reader"}},
@@ -218,7 +218,7 @@ def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbLoca
         ({"conn_type": "postgres"}, "connection 'c' is of type 'postgres'; name one of type 'coordination'"),
     ],
 )
-def test_a_wrong_connection_is_told_by_name_field_value_and_remedy(
+def test_a_wrong_connection_is_reported_by_name_field_value_and_remedy(
     connect: Any, fields: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError) as error:
@@ -226,7 +226,7 @@ def test_a_wrong_connection_is_told_by_name_field_value_and_remedy(
     assert str(error.value).startswith(message)
 
 
-def test_a_connection_that_is_not_defined_is_told() -> None:
+def test_a_connection_that_is_not_defined_is_reported() -> None:
     with pytest.raises(ConfigurationError, match="connection 'absent' is not defined; create it"):
         _ = CoordinationHook("absent").settings
 
@@ -244,7 +244,7 @@ def test_a_coordinator_is_ready_to_use(coordination: SourceCoordinator) -> None:
     assert [p.partition_key for p in coordination.view.partitions()] == ["p"]
 
 
-def test_a_source_name_that_is_not_usable_is_told(coordination: SourceCoordinator) -> None:
+def test_a_source_name_that_is_not_usable_is_reported(coordination: SourceCoordinator) -> None:
     with pytest.raises(ConfigurationError, match=r"source 'a\|b' is not usable"):
         CoordinationHook().coordinator("a|b", "me")
 
@@ -252,7 +252,7 @@ def test_a_source_name_that_is_not_usable_is_told(coordination: SourceCoordinato
 def test_testing_a_connection_asks_the_store(coordination: SourceCoordinator) -> None:
     works, said = CoordinationHook().test_connection()
     assert works
-    assert said == "The store answers; table 'coordination_partition' is ready."
+    assert said == "The store responds; table 'coordination_partition' is ready."
 
 
 def test_testing_a_wrong_connection_says_what_is_wrong(connect: Any) -> None:
@@ -272,7 +272,7 @@ def test_a_database_that_does_not_answer_fails_the_test_without_its_password(con
     assert SECRET not in said
 
 
-def test_a_folder_that_is_not_there_is_told(connect: Any) -> None:
+def test_a_folder_that_is_not_there_is_reported(connect: Any) -> None:
     connect("c", "coordination", extra=json.dumps({"url": "sqlite:////no/such/folder/c.db"}))
     with pytest.raises(ConfigurationError, match=r"folder '/no/such/folder' of the SQLite file .* does not exist"):
         CoordinationHook("c").coordinator("clicks", "me")

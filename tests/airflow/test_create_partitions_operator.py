@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.errors import SupplierBusyError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claimed
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
-from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS
+from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.supplier_task import TaskKilledError, supply, work_for_jobs
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -64,7 +64,7 @@ def test_what_exists_is_left_alone(source: SourceCoordinator, context: Any) -> N
     assert stored(source) == before
 
 
-def test_how_far_it_is_is_told_while_it_runs(
+def test_its_progress_is_logged_while_it_runs(
     source: SourceCoordinator, context: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO"):
@@ -151,7 +151,7 @@ def test_a_run_that_was_cut_off_by_a_suspension_does_not_say_that_it_ran() -> No
     def suspended(state: Mapping[str, Any]) -> Iterator[Page]:
         yield Page({"oslo": {}})
         holder.view.suspensions.suspend("ann")
-        clock.advance(REMEMBERED_SECONDS)
+        clock.advance(CACHE_SECONDS)
         yield Page({"rome": {}})
 
     summary = supply(coordinator, suspended, skip_when_empty=False)
@@ -169,7 +169,7 @@ def test_a_task_that_is_killed_gives_the_lease_back_and_ends(source: SourceCoord
         yield ["rome"]
 
     operator = CreatePartitionsOperator(task_id="create", reads=weather(supplier=finds))
-    with pytest.raises(TaskKilledError, match="task 'create' was killed while it looked for partitions"):
+    with pytest.raises(TaskKilledError, match="task 'create' was killed while it searched for partitions"):
         operator.execute(context)
     assert sorted(stored(source)) == ["oslo"]
     item = source.store.get("weather|GLOBAL_STATE", GLOBAL_STATE_KEY)
@@ -199,7 +199,7 @@ def test_a_supplier_is_given_what_it_left_the_last_time(source: SourceCoordinato
     assert sorted(stored(source)) == ["day-1", "day-2"]
 
 
-def test_where_nothing_is_available_it_skips_only_if_it_is_told_to(source: SourceCoordinator, context: Any) -> None:
+def test_where_nothing_is_available_it_skips_only_if_it_is_set_to(source: SourceCoordinator, context: Any) -> None:
     nothing = weather(supplier=lambda state: [])
     assert create(context, reads=nothing)["available"] is False
     with pytest.raises(AirflowSkipException, match="source 'weather' has no partition that is available"):
@@ -240,7 +240,7 @@ def test_partitions_that_are_none_are_refused(source: SourceCoordinator, context
 
 
 def test_what_is_to_be_created_must_be_said() -> None:
-    with pytest.raises(ValueError, match="give 'reads', 'partitions', or both"):
+    with pytest.raises(ValueError, match="fields 'reads' and 'partitions' are missing"):
         CreatePartitionsOperator(task_id="create", source="clicks")
     with pytest.raises(ValueError, match="field 'source' is missing"):
         CreatePartitionsOperator(task_id="create", partitions=["a"])

@@ -90,7 +90,7 @@ def test_no_job_is_started_for_an_interval_that_live_ingestion_delivers(
 def test_a_stream_that_live_ingestion_has_not_begun_is_refused(context: Any) -> None:
     sync().execute(context)
     both = {"reads": KinesisStreams(["clicks", "views"]), "source": "both"}
-    with pytest.raises(AirflowFailException, match="source 'clicks' has not begun stream 'views'"):
+    with pytest.raises(AirflowFailException, match="source 'clicks' has not started stream 'views'"):
         sync(**both, **SHARED).execute(context)
 
 
@@ -100,7 +100,7 @@ def test_streams_that_live_ingestion_began_at_different_instants_are_refused(con
     sync(source="both", reads=KinesisStreams("clicks", initial_position=HALF_PAST)).execute(context)
     sync(source="both", reads=KinesisStreams(["clicks", "views"], initial_position=HALF_PAST + HOUR)).execute(context)
     with pytest.raises(
-        AirflowFailException, match=r"did not begin the streams at one instant, but 'clicks' at .*'views'"
+        AirflowFailException, match=r"did not start the streams at one instant, but 'clicks' at .*'views'"
     ):
         sync(**both, interval=INTERVAL, deduplicate_against="both").execute(context)
 
@@ -140,7 +140,7 @@ def test_an_interval_that_was_scanned_without_live_ingestion_cannot_share_with_i
     reads = files(tmp_path / "in", "a")
     create(reads, context, interval=INTERVAL)
     create(reads, context)
-    with pytest.raises(AirflowFailException, match=r"has claims of its own .* 'clicks'"):
+    with pytest.raises(AirflowFailException, match=r"already has its own claims, .* 'clicks'"):
         create(reads, context, **SHARED)
 
 
@@ -210,13 +210,13 @@ def test_rows_cannot_be_left_to_a_source_of_which_it_is_not_known_where_it_begin
 
 def test_a_source_that_nobody_reads_is_refused(context: Any, tmp_path: Path) -> None:
     """It may be a slip of the pen, and everything would be delivered twice."""
-    with pytest.raises(AirflowFailException, match="'clicks', and no DAG has read a source of that name"):
+    with pytest.raises(AirflowFailException, match="'clicks', but no DAG has read a source of that name"):
         create(files(tmp_path / "in", "a"), context, **SHARED)
 
 
 def test_a_source_of_another_kind_is_refused(context: Any, tmp_path: Path) -> None:
     sync().execute(context)
-    with pytest.raises(AirflowFailException, match="of kind 'kinesis', and this task reads 's3'"):
+    with pytest.raises(AirflowFailException, match="of kind 'kinesis', but this task reads 's3'"):
         create(files(tmp_path / "in", "a"), context, **SHARED)
 
 
@@ -225,12 +225,12 @@ def test_without_an_interval_it_is_refused(context: Any, tmp_path: Path, spark: 
     for task in (sync(deduplicate_against="clicks"), ingest(spark, tmp_path, interval=None)):
         with pytest.raises(
             AirflowFailException,
-            match=r"'deduplicate_against' is 'clicks', and field 'interval' is missing.*in place of the 'bounds'",
+            match=r"'deduplicate_against' is 'clicks', but field 'interval' is missing.*it replaces 'bounds'",
         ):
             task.execute(context)
 
 
-def test_a_kind_of_source_that_cannot_tell_is_refused(context: Any, coordination: SourceCoordinator) -> None:
+def test_a_kind_of_source_that_cannot_determine_it_is_refused(context: Any, coordination: SourceCoordinator) -> None:
     class Dated:
         """A source of one's own that can be cut by time."""
 
@@ -245,6 +245,6 @@ def test_a_kind_of_source_that_cannot_tell_is_refused(context: Any, coordination
             return self
 
     claim(coordination.view, SourceClaim(dag_id="live", task_id="t", claimed_at=START, kind="weather"))
-    with pytest.raises(AirflowFailException, match="give 'reads' a method 'beside'"):
+    with pytest.raises(AirflowFailException, match="implement the method 'beside' of 'reads'"):
         create(Dated(), context, **SHARED)
     assert coordination.view.count_by_status()[PartitionStatus.UNASSIGNED] == 0

@@ -80,8 +80,8 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
 
 
 @pytest.fixture
-def told(operator: Any, context: Any) -> IngestSettings:
-    """What the job of a try is told."""
+def job_settings(operator: Any, context: Any) -> IngestSettings:
+    """The settings of the job of a try."""
     settings = ingest_settings(operator(), CoordinationHook().settings, context)
     return replace(settings, expires_at=datetime.now(UTC) + timedelta(hours=1), is_followed=True)
 
@@ -92,10 +92,10 @@ def follower() -> JobFollower:
 
 
 @pytest.fixture
-def submitted(follower: JobFollower, told: IngestSettings) -> IngestSettings:
+def submitted(follower: JobFollower, job_settings: IngestSettings) -> IngestSettings:
     """A job of an earlier try, somewhere in a cluster."""
-    follower.submit(told, None)
-    return told
+    follower.submit(job_settings, None)
+    return job_settings
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def running(submitted: IngestSettings, coordination: SourceCoordinator) -> JobRe
     job.leases.acquire(1)
     record = JobRecord(job)
     record.begin()
-    record.reads()
+    record.note_reading()
     return record
 
 
@@ -162,7 +162,7 @@ def test_the_task_returns_what_a_task_that_waits_returns(
             AirflowException,
             "lost: p1; no data is lost",
         ),
-        (Outcome(exit_code=EXIT_FAILED, error="failed: partition=p1"), AirflowException, "p1; what is landed stays"),
+        (Outcome(exit_code=EXIT_FAILED, error="failed: partition=p1"), AirflowException, "p1; landed data is kept"),
         (Outcome(exit_code=-9, tail="the last words"), AirflowException, "killed by SIGKILL; no data is lost"),
         (Outcome(exit_code=3, tail="the last words"), AirflowException, r"exit code 3; no data[\s\S]*the last words"),
     ],
@@ -201,36 +201,36 @@ def test_a_job_that_vanished_fails_the_task_and_its_leases_are_free_at_once(
 
 
 def test_a_job_that_did_not_begin_in_time_fails_the_task_with_the_end_of_its_output(
-    operator: Any, context: Any, jobs: Jobs, follower: JobFollower, told: IngestSettings
+    operator: Any, context: Any, jobs: Jobs, follower: JobFollower, job_settings: IngestSettings
 ) -> None:
     log = job_folder() / LOG_NAME
     log.write_text("spark-submit waits for resources\n")
-    follower.submit(replace(told, expires_at=datetime.now(UTC)), str(log))
+    follower.submit(replace(job_settings, expires_at=datetime.now(UTC)), str(log))
     with pytest.raises(AirflowException, match=r"did not begin by[\s\S]*waits for resources"):
-        operator().execute_complete(context, event(told.owner, status="overdue", log=str(log)))
-    assert known(jobs, told.owner).state is JobState.ENDED, "should it come up after all, it does not begin"
+        operator().execute_complete(context, event(job_settings.owner, status="overdue", log=str(log)))
+    assert known(jobs, job_settings.owner).state is JobState.ENDED, "should it come up after all, it does not begin"
     assert not log.parent.exists()
 
 
 def test_the_output_of_a_job_that_did_not_begin_is_kept_without_the_secrets_of_its_settings(
     operator: Any, context: Any, jobs: Jobs, follower: JobFollower
 ) -> None:
-    told = replace(
+    job_settings = replace(
         ingest_settings(operator(reads=KinesisStreams("clicks")), CoordinationHook().settings, context),
         expires_at=datetime.now(UTC),
     )
     folder = job_folder()
-    told.write(folder / f"{folder.name}.json")
+    job_settings.write(folder / f"{folder.name}.json")
     (folder / LOG_NAME).write_text(f"spark-submit cannot sign with {SECRET}\n")
-    follower.submit(told, str(folder / LOG_NAME))
+    follower.submit(job_settings, str(folder / LOG_NAME))
     with pytest.raises(AirflowException, match=r"cannot sign with \*\*\*"):
-        operator().execute_complete(context, event(told.owner, status="overdue"))
-    assert SECRET not in str(known(jobs, told.owner).outcome)
+        operator().execute_complete(context, event(job_settings.owner, status="overdue"))
+    assert SECRET not in str(known(jobs, job_settings.owner).outcome)
 
 
 def test_a_job_of_which_the_store_knows_nothing_fails_the_task(operator: Any, context: Any) -> None:
     owner = owner_of_try(context)
-    with pytest.raises(AirflowException, match=f"the store has no record of the job any more: owner={owner}"):
+    with pytest.raises(AirflowException, match=f"the store no longer has a record of the job: owner={owner}"):
         operator().execute_complete(context, event(owner))
 
 
@@ -291,7 +291,7 @@ def test_a_failure_that_no_try_has_heard_of_is_left_behind(
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
-def test_a_job_that_was_told_to_stop_is_not_gone_on_with(
+def test_a_job_with_a_stop_request_is_not_continued(
     operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
 ) -> None:
     jobs.request_stop(submitted.owner, "cleared")
@@ -300,7 +300,7 @@ def test_a_job_that_was_told_to_stop_is_not_gone_on_with(
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
-def test_a_job_that_was_told_otherwise_is_stopped_and_another_one_submitted(
+def test_a_job_with_other_settings_is_stopped_and_another_one_submitted(
     operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
 ) -> None:
     deferred(operator(transform="my.module:other"), context)
@@ -310,12 +310,12 @@ def test_a_job_that_was_told_otherwise_is_stopped_and_another_one_submitted(
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
 def test_a_job_that_vanished_is_given_up_and_another_one_submitted(
-    operator: Any, context: Any, jobs: Jobs, follower: JobFollower, told: IngestSettings, no_spark: list[str]
+    operator: Any, context: Any, jobs: Jobs, follower: JobFollower, job_settings: IngestSettings, no_spark: list[str]
 ) -> None:
-    follower.submit(replace(told, expires_at=datetime.now(UTC)), None)
+    follower.submit(replace(job_settings, expires_at=datetime.now(UTC)), None)
     deferred(operator(), context)
     assert len(no_spark) == 1
-    assert known(jobs, told.owner).state is JobState.ENDED
+    assert known(jobs, job_settings.owner).state is JobState.ENDED
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
@@ -363,19 +363,20 @@ def test_jobs_of_other_tasks_are_left_alone(
     assert known(jobs, submitted.owner).stop is None
 
 
-def test_tries_are_told_the_same_whatever_their_owner_time_and_credentials(told: IngestSettings) -> None:
-    later = replace(told, owner="b", expires_at=told.expires_at + timedelta(hours=1))
-    other = replace(streams_of(told).aws, access_key_id="AKIAOTHER", secret_access_key="other")
+def test_tries_have_the_same_digest_whatever_their_owner_time_and_credentials(job_settings: IngestSettings) -> None:
+    later = replace(job_settings, owner="b", expires_at=job_settings.expires_at + timedelta(hours=1))
+    other = replace(streams_of(job_settings).aws, access_key_id="AKIAOTHER", secret_access_key="other")
     rotated = changed(later, aws=other)
-    assert digest_of(told, "salt") == digest_of(rotated, "salt")
-    assert digest_of(told, "salt") != digest_of(replace(told, leases=LeaseSettings(max_leases=3)), "salt")
-    assert digest_of(told, "salt") != digest_of(told, "pepper")
+    assert digest_of(job_settings, "salt") == digest_of(rotated, "salt")
+    other_leases = replace(job_settings, leases=LeaseSettings(max_leases=3))
+    assert digest_of(job_settings, "salt") != digest_of(other_leases, "salt")
+    assert digest_of(job_settings, "salt") != digest_of(job_settings, "pepper")
 
 
 # The end of the task before the end of the job
 
 
-def test_who_ends_the_deferred_task_by_hand_tells_the_job_to_stop(
+def test_ending_the_deferred_task_by_hand_requests_the_job_to_stop(
     jobs: Jobs, running: JobRecord, submitted: IngestSettings
 ) -> None:
     trigger = JobTrigger(source="clicks", owner=submitted.owner)
@@ -383,7 +384,7 @@ def test_who_ends_the_deferred_task_by_hand_tells_the_job_to_stop(
     assert "its task was ended or cleared" in str(known(jobs, submitted.owner).stop)
 
 
-def test_the_job_is_told_to_stop_although_the_triggerer_grows_impatient(
+def test_the_job_is_requested_to_stop_although_the_triggerer_grows_impatient(
     jobs: Jobs, running: JobRecord, submitted: IngestSettings
 ) -> None:
     trigger = JobTrigger(source="clicks", owner=submitted.owner)
@@ -400,7 +401,7 @@ def test_the_job_is_told_to_stop_although_the_triggerer_grows_impatient(
     in_loop(impatient)
 
 
-def test_a_deferral_that_runs_out_of_time_tells_the_job_to_stop(
+def test_a_deferral_that_runs_out_of_time_requests_the_job_to_stop(
     operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings
 ) -> None:
     with pytest.raises(TaskDeferralTimeout):
@@ -436,7 +437,7 @@ def test_the_execution_timeout_counts_while_the_task_is_deferred(
         (
             "spark://master:7077",
             {},
-            "in cluster mode on YARN and Kubernetes alone; use 'client'",
+            "only on YARN and Kubernetes; use 'client'",
         ),
         (
             "yarn",
@@ -475,7 +476,7 @@ def test_old_logs_that_nobody_came_back_for_are_deleted(temporary: Path) -> None
 def job_on_this_machine(
     operator: Any, spark: StubSpark, context: Any, temporary: Path
 ) -> Iterator[Callable[..., TaskDeferred]]:
-    """Submits a job that does as it is told, and defers."""
+    """Submits a job that follows the test's instructions, and defers."""
 
     def submit(arguments: dict[str, Any] | None = None, /, **plan: Any) -> TaskDeferred:
         spark.will(**plan)
@@ -570,7 +571,7 @@ def test_who_ends_the_deferred_task_by_hand_ends_its_job_on_this_machine(
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_another_try_that_is_told_otherwise_ends_the_job_on_this_machine_first(
+def test_another_try_with_other_settings_ends_the_job_on_this_machine_first(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, job_on_this_machine: Any
 ) -> None:
     job_on_this_machine(acquire=2, outcome=GOOD, sleep=60)

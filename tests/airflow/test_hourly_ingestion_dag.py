@@ -1,4 +1,4 @@
-"""The example DAG of bounded runs: each job is told to stop at the end of the run's hour."""
+"""The example DAG of bounded runs: each job receives a `stop_at` at the end of the run's hour."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_a_run_stops_at_the_end_of_its_interval_and_the_source_begins_when_it_is
     done = run_dag(dag, stream="clicks", output_path="out")
 
     assert done.state == "success"
-    [told] = [call["settings"] for call in spark.calls]
-    assert told["reads"]["settings"]["stop_at"] == done.data_interval_end.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    assert told["reads"]["settings"]["on_data_loss"] == "reset"
+    [job_settings] = [call["settings"] for call in spark.calls]
+    assert job_settings["reads"]["settings"]["stop_at"] == done.data_interval_end.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    assert job_settings["reads"]["settings"]["on_data_loss"] == "reset"
     began = {partition.progress["checkpoint"] for partition in coordination.view.partitions()}
     assert all(str(position).startswith(AT_TIMESTAMP) for position in began)

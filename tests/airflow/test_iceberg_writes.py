@@ -88,7 +88,7 @@ def test_properties_of_the_table_win_over_those_of_the_connection(monkeypatch: p
         ({"merge_on": ["id", "id"]}, r"^field 'merge_on' of IcebergTable 'main' is \['id', 'id'\]; give columns"),
         ({"order_by": "at"}, "^field 'order_by' of IcebergTable 'main' is 'at', and 'merge_on' is missing"),
         ({"where": " "}, "^field 'where' of IcebergTable 'main' must not be empty; leave it out$"),
-        ({"catalog": None}, "^field 'catalog_conn_id' of IcebergTable 'main' is missing: name a connection to the"),
+        ({"catalog": None}, "^field 'catalog_conn_id' of IcebergTable 'main' is missing; name a connection to the"),
     ],
 )
 def test_what_cannot_be_is_refused_in_the_words_of_the_dag(fields: dict[str, Any], message: str) -> None:

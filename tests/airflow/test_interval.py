@@ -49,8 +49,8 @@ def test_the_interval_of_the_run_is_taken_from_its_context() -> None:
 
 
 @pytest.mark.parametrize("context", [{}, {"data_interval_start": START, "data_interval_end": START}], ids=repr)
-def test_a_run_without_an_interval_is_told_what_to_do(context: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="started by hand; give its ends"):
+def test_the_error_of_a_run_without_an_interval_says_what_to_do(context: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="or a user started the run; .* or give the ends"):
         interval_value("data_interval", context)
 
 
@@ -73,6 +73,6 @@ def test_an_interval_starts_before_it_ends(end: datetime) -> None:
 
 def test_each_interval_of_a_source_has_leases_of_its_own() -> None:
     later = Interval(END, END + timedelta(milliseconds=1))
-    assert DAY.of("clicks") == "clicks@2026-01-01T00:00:00Z--2026-01-02T00:00:00Z"
-    assert DAY.of(DAY.of("clicks")) == DAY.of("clicks"), "as a task before has named it"
-    assert later.of("clicks") == "clicks@2026-01-02T00:00:00Z--2026-01-02T00:00:00.001Z"
+    assert DAY.source_name("clicks") == "clicks@2026-01-01T00:00:00Z--2026-01-02T00:00:00Z"
+    assert DAY.source_name(DAY.source_name("clicks")) == DAY.source_name("clicks"), "as a task before has named it"
+    assert later.source_name("clicks") == "clicks@2026-01-02T00:00:00Z--2026-01-02T00:00:00.001Z"

@@ -1,4 +1,4 @@
-"""Operators that are told an interval: leases of its own, both ends exact, and nothing to do once it is delivered."""
+"""Operators with an interval: leases of its own, both ends exact, and nothing to do once it is delivered."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_is_left_of_such_an_interval_is_read_on_request(
 
 
 def test_a_beginning_of_its_own_is_refused(context: Any) -> None:
-    with pytest.raises(AirflowFailException, match="field 'initial_position' is 'LATEST', and field 'interval' bounds"):
+    with pytest.raises(AirflowFailException, match="field 'initial_position' is 'LATEST', but field 'interval' already bounds"):
         sync(reads=KinesisStreams("clicks", initial_position="LATEST")).execute(context)
 
 
@@ -118,7 +118,7 @@ def test_no_job_is_started_for_an_interval_that_is_delivered(
 
 
 def test_a_stop_of_its_own_is_refused(spark: StubSpark, context: Any, tmp_path: Any) -> None:
-    with pytest.raises(AirflowFailException, match="field 'stop_at' is 'start', and field 'interval' bounds"):
+    with pytest.raises(AirflowFailException, match="field 'stop_at' is 'start', but field 'interval' already bounds"):
         ingest(spark, tmp_path, reads=KinesisStreams("clicks", stop_at="start")).execute(context)
 
 
@@ -173,5 +173,5 @@ def test_bounds_of_its_own_and_an_interval_are_refused(context: Any, coordinatio
 
 
 def test_a_kind_without_time_is_refused(context: Any, coordination: Any) -> None:
-    with pytest.raises(AirflowFailException, match="has no time to cut it by: remove it"):
+    with pytest.raises(AirflowFailException, match="cannot be read by time; remove the field"):
         CreatePartitionsOperator(task_id="create", reads=weather(), interval=INTERVAL).execute(context)

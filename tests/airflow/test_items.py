@@ -27,8 +27,8 @@ def test_its_supplier_finds_its_partitions(coordination: SourceCoordinator) -> N
     assert [list(page.partitions) for page in pages] == [["oslo"], ["rome", "cairo"]]
 
 
-def test_without_a_supplier_the_way_out_is_told(coordination: SourceCoordinator) -> None:
-    with pytest.raises(ConfigurationError, match="kind 'weather' has no supplier for source 'clicks': give 'supplier'"):
+def test_without_a_supplier_the_error_names_the_remedy(coordination: SourceCoordinator) -> None:
+    with pytest.raises(ConfigurationError, match="kind 'weather' has no supplier for source 'clicks'; give 'supplier'"):
         weather(supplier=None).connect().supplier(coordination)
 
 

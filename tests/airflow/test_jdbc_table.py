@@ -70,7 +70,7 @@ def test_a_url_may_be_given_beside_a_connection_that_none_is_made_of(connect: An
     assert settings_of(table(url="jdbc:oracle:thin:@//db/shop")).driver_class == "oracle.jdbc.OracleDriver"
 
 
-def test_what_postgresql_is_told_of_tls_is_told_to_the_driver(connect: Any) -> None:
+def test_the_tls_options_of_postgresql_are_passed_to_the_driver(connect: Any) -> None:
     connect("postgres", host="db", schema="shop", extra={"sslmode": "verify-full", "cursor": "x"})
     assert settings_of(table(properties={"socketTimeout": "30"})).properties == {
         "sslmode": "verify-full",
@@ -81,7 +81,7 @@ def test_what_postgresql_is_told_of_tls_is_told_to_the_driver(connect: Any) -> N
 @pytest.mark.parametrize(
     ("conn_type", "fields", "said"),
     [
-        ("http", {"host": "db"}, "of a connection of type 'http' no JDBC URL can be made"),
+        ("http", {"host": "db"}, "a connection of type 'http' does not determine a JDBC URL"),
         ("postgres", {"schema": "shop"}, "field 'host' is missing"),
         ("postgres", {"host": "db"}, "field 'schema' is missing"),
         ("jdbc", {"host": "jdbc:h2:mem:x"}, "field 'driver' must name the class"),
@@ -200,7 +200,7 @@ def test_the_database_is_asked_by_the_hook_of_its_provider(
 
 def test_a_database_that_python_cannot_ask_is_refused_with_what_to_install(connect: Any) -> None:
     connect("generic", host="jdbc:oracle:thin:@//db/shop")
-    with pytest.raises(ConfigurationError, match="the task cannot ask this database from Python; install"):
+    with pytest.raises(ConfigurationError, match="the task cannot query this database from Python; install"):
         supply(table())
 
 
@@ -222,10 +222,10 @@ def test_the_example_has_a_run_a_day_with_exact_ends() -> None:
 
 def test_the_manual_has_each_parameter_with_its_default() -> None:
     page = (REPOSITORY / "docs" / "jdbc.md").read_text()
-    told = re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`|required) \| (yes|no) \|", page, re.MULTILINE)
+    documented = re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`|required) \| (yes|no) \|", page, re.MULTILINE)
     fields = {each.name: each for each in dataclasses.fields(JdbcTable)}
-    assert {name for name, _, _ in told} == fields.keys()
-    for name, default, templated in told:
+    assert {name for name, _, _ in documented} == fields.keys()
+    for name, default, templated in documented:
         has_default = fields[name].default is not dataclasses.MISSING
         assert default == (repr(fields[name].default) if has_default else default), name
         assert (templated == "yes") is (name in JdbcTable.template_fields), name

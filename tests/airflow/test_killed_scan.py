@@ -89,7 +89,7 @@ class Try:
 
 @pytest.fixture
 def start(tmp_path: Path, store_url: str) -> Iterator[Callable[..., Try]]:
-    """Starts a try of a task that scans the objects; one that is told to stands still after its first page."""
+    """Starts a try of a task that scans the objects; one that is instructed to waits after its first page."""
     objects = tmp_path / "objects"
     objects.mkdir()
     for number in range(OBJECTS):
@@ -161,7 +161,7 @@ def test_a_try_that_lives_on_creates_nothing_once_the_next_one_has_taken_over(
     second = start(2, stands_still=True)
     second.wait_for_a_page()
     (tmp_path / "stop-1").unlink()
-    assert "a later try of this task is running the supplier" in first.end()
+    assert "a later try of this task, " in first.end()
     (tmp_path / "stop-2").unlink()
     second.end()
 
@@ -170,14 +170,14 @@ def test_a_try_that_lives_on_creates_nothing_once_the_next_one_has_taken_over(
     assert len(names) == len(set(names)) == OBJECTS
 
 
-def test_a_task_that_is_told_to_end_gives_the_lease_back(
+def test_a_task_that_is_requested_to_end_releases_the_lease(
     start: Callable[..., Try], source: SourceCoordinator, tmp_path: Path
 ) -> None:
     first = start(1, stands_still=True)
     first.wait_for_a_page()
     first.process.send_signal(signal.SIGTERM)  # as a cluster ends a worker; its supervisor passes it on
     log = first.end()
-    assert "was killed while it looked for partitions" in log
+    assert "was killed while it searched for partitions" in log
     assert holder(source).owner is None, log
 
 

@@ -76,14 +76,15 @@ def test_a_run_goes_from_sync_to_summary(
     done = run_dag(dag, stream="clicks", output_path="out", max_idle_rounds=3, max_duration=60, idle_duration=0)
 
     assert done.state == "success"
-    told = [call["settings"] for call in spark.calls]
+    submitted = [call["settings"] for call in spark.calls]
     assert {
-        (tuple(t["reads"]["settings"]["streams"]), t["source"], t["writes"][0]["location"], t["workers"]) for t in told
+        (tuple(t["reads"]["settings"]["streams"]), t["source"], t["writes"][0]["location"], t["workers"])
+        for t in submitted
     } == {(("clicks",), "clicks", "out", 2)}
-    rounds = [read_settings(RoundSettings, "rounds", t["rounds"]) for t in told]
+    rounds = [read_settings(RoundSettings, "rounds", t["rounds"]) for t in submitted]
     expected = RoundSettings(max_idle_rounds=3, max_duration=timedelta(minutes=1), idle_duration=timedelta(0))
     assert rounds == [expected, expected]
-    assert {t["transform"] for t in told} == {None}
+    assert {t["transform"] for t in submitted} == {None}
     names = {call["arguments"][call["arguments"].index("--name") + 1] for call in spark.calls}
     assert names == {"kinesis-ingest-0", "kinesis-ingest-1"}
     assert [p.partition_key for p in coordination.view.partitions()] == [
@@ -92,5 +93,5 @@ def test_a_run_goes_from_sync_to_summary(
     ]
     (summary,) = [ti.xcom_pull(task_ids="summarize") for ti in done.get_task_instances() if ti.task_id == "summarize"]
     assert summary["partitions"] == {"UNASSIGNED": 0, "ASSIGNED": 0, "CLOSED": 0, "COMPLETED": 2}
-    assert sorted(job["owner"] for job in summary["jobs"]) == sorted(t["owner"] for t in told)
+    assert sorted(job["owner"] for job in summary["jobs"]) == sorted(t["owner"] for t in submitted)
     assert [job["records"] for job in summary["jobs"]] == [7, 7]

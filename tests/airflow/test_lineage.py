@@ -1,4 +1,4 @@
-"""What OpenLineage is told: names of datasets, rows, columns, and who did it."""
+"""The OpenLineage metadata of a job: names of datasets, rows, columns, and the job's owner."""
 
 from __future__ import annotations
 
@@ -141,30 +141,30 @@ def test_every_sink_is_an_output_bad_records_last() -> None:
 
 
 @pytest.mark.integration  # needs no server, but OpenLineage's modules, and so seconds
-def test_openlineage_is_told_of_inputs_outputs_rows_columns_and_owner() -> None:
-    told = lineage_of(SETTINGS, RESULT)
-    assert [(dataset.namespace, dataset.name) for dataset in told.inputs] == [
+def test_openlineage_receives_inputs_outputs_rows_columns_and_owner() -> None:
+    lineage = lineage_of(SETTINGS, RESULT)
+    assert [(dataset.namespace, dataset.name) for dataset in lineage.inputs] == [
         ("kinesis://kinesis.eu-west-1.amazonaws.com", "clicks"),
         ("kinesis://kinesis.eu-west-1.amazonaws.com", "taps"),
     ]
-    main, large, dead = told.outputs
+    main, large, dead = lineage.outputs
     assert [(field.name, field.type) for field in main.facets["schema"].fields] == [
         ("id", "string"), ("amount", "double"),
     ]  # fmt: skip
     rows = [output.outputFacets["outputStatistics"].rowCount for output in (main, dead, large)]
     assert rows == [4, 1, 2]
     assert dead.facets == {}
-    facet = told.run_facets["coordination"]
+    facet = lineage.run_facets["coordination"]
     assert (facet.source, facet.owner, facet.reads) == ("clicks", "host:dag:run:task", "kinesis")
     assert (facet.partitions, facet.records, facet.deadLetters) == (2, 7, 1)
 
 
 @pytest.mark.integration
 def test_a_job_that_said_nothing_has_datasets_and_no_rows() -> None:
-    told = lineage_of(SETTINGS, {})
-    assert [output.outputFacets["outputStatistics"].rowCount for output in told.outputs] == [0, 0, 0]
-    assert told.outputs[0].facets == {}
-    assert told.run_facets["coordination"].owner == "owner"
+    lineage = lineage_of(SETTINGS, {})
+    assert [output.outputFacets["outputStatistics"].rowCount for output in lineage.outputs] == [0, 0, 0]
+    assert lineage.outputs[0].facets == {}
+    assert lineage.run_facets["coordination"].owner == "owner"
 
 
 def test_without_openlineage_the_operators_module_is_imported_and_names_datasets(

@@ -54,7 +54,7 @@ def test_a_dry_run_counts_the_same_and_does_nothing(place: Place) -> None:
     ("given", "problem"),
     [
         ({"table": ParquetDataset("/data/lake/clicks")}, "of kind 'parquet', which needs no maintenance"),
-        ({"table": DeltaTable("/nowhere/clicks")}, "where no table is"),
+        ({"table": DeltaTable("/nowhere/clicks")}, "there is no table"),
         ({"table": DeltaTable("/nowhere/clicks"), "retention": 60}, "'retention' must be at least 1:00:00"),
     ],
 )

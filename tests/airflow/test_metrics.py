@@ -183,7 +183,7 @@ def test_a_sources_name_that_statsd_would_drop_the_metric_for_is_sent_with_under
     assert stats.received() == ["airflow.coordination.partitions_created,source=a_b:1|c"]
 
 
-def test_stats_that_cannot_be_set_up_are_told_once_and_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_stats_that_cannot_be_set_up_are_logged_once_and_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> Any:
         raise ValueError("no such port: 'http'")
 
@@ -195,7 +195,7 @@ def test_stats_that_cannot_be_set_up_are_told_once_and_stop_nothing(caplog: pyte
     finally:
         _no_stats()
     assert [record.getMessage() for record in caplog.records] == [
-        "Airflow's stats failed, this task counts nothing: ValueError: no such port: 'http'"
+        "Airflow's stats failed; this task reports no metrics: ValueError: no such port: 'http'"
     ]
 
 

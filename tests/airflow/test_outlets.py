@@ -1,4 +1,4 @@
-"""What an asset event tells of a job, and which checkpoints people see in Airflow."""
+"""What an asset event reports about a job, and which checkpoints users see in Airflow."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def result(partitions: int = 1, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_an_event_tells_what_was_delivered_beside_what_is_there_already() -> None:
+def test_an_event_reports_what_was_delivered_and_keeps_its_other_fields() -> None:
     context: Any = {"outlet_events": Events(), "asset_state_store": States()}
     report_to_outlets(context, [CLICKS, AssetAlias("alias")], "clicks", result(2), STREAM_OF)
     assert list(context["outlet_events"]) == [CLICKS]
@@ -77,20 +77,20 @@ def test_an_event_tells_what_was_delivered_beside_what_is_there_already() -> Non
 
 
 def test_an_event_is_small_however_much_was_delivered() -> None:
-    told = delivered_range("clicks", result(50), STREAM_OF)
-    assert (told["partitions"], told["records"], len(told["ranges"])) == (50, 500, RANGES_LISTED)
-    assert len(json.dumps(told)) < 8_000
+    report = delivered_range("clicks", result(50), STREAM_OF)
+    assert (report["partitions"], report["records"], len(report["ranges"])) == (50, 500, RANGES_LISTED)
+    assert len(json.dumps(report)) < 8_000
 
 
-def test_a_source_that_is_no_stream_tells_positions_alone() -> None:
+def test_a_source_that_is_no_stream_reports_only_positions() -> None:
     ranges = {"part-1": {"from": "", "to": "3", "records": 7, "last_arrival": None}}
-    told = delivered_range("files", result(ranges=ranges), no_stream)
-    assert (told["streams"], told["last_arrival"], told["ranges"]) == ({}, None, ranges)
+    report = delivered_range("files", result(ranges=ranges), no_stream)
+    assert (report["streams"], report["last_arrival"], report["ranges"]) == ({}, None, ranges)
 
 
 def test_a_job_that_said_nothing_delivered_nothing() -> None:
-    told = delivered_range("clicks", {"owner": "me"}, STREAM_OF)
-    assert (told["partitions"], told["records"], told["ranges"], told["last_arrival"]) == (0, 0, {}, None)
+    report = delivered_range("clicks", {"owner": "me"}, STREAM_OF)
+    assert (report["partitions"], report["records"], report["ranges"], report["last_arrival"]) == (0, 0, {}, None)
 
 
 def test_the_checkpoints_of_shards_are_mirrored_to_the_state_of_the_assets() -> None:
@@ -107,10 +107,10 @@ def test_the_checkpoints_of_shards_are_mirrored_to_the_state_of_the_assets() -> 
     }
 
 
-def test_a_state_store_that_fails_is_told_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_state_store_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     context: Any = {"outlet_events": Events(), "asset_state_store": {}}
     report_to_outlets(context, [CLICKS], "clicks", result(), STREAM_OF)
-    assert "checkpoints are not mirrored to Airflow: KeyError" in caplog.text
+    assert "checkpoints are not mirrored to Airflow: source=clicks: KeyError" in caplog.text
 
 
 def test_a_task_without_outlets_asks_airflow_nothing() -> None:

@@ -67,7 +67,7 @@ def test_it_defers_until_there_is_work(coordination: SourceCoordinator, context:
     waiting = deferred(task, context)
     assert isinstance(waiting.trigger, PartitionsAvailableTrigger)
 
-    payload = first_payload(waiting.trigger, meanwhile=lambda: coordination.create_partitions({"a": {}}))
+    payload = first_payload(waiting.trigger, while_waiting=lambda: coordination.create_partitions({"a": {}}))
 
     assert task.resume_execution(waiting.method_name, {"event": payload}, context)["UNASSIGNED"] == 1
 
@@ -76,7 +76,7 @@ def test_work_that_another_took_is_not_there(coordination: SourceCoordinator, co
     task = PartitionsAvailableSensor(task_id="wait", source="clicks", deferrable=True)
     event = {"status": "available", "deadline": deferred(task, context).trigger.deadline}
     with pytest.raises(TaskDeferred):
-        task.resume_execution("look_again", {"event": event}, context)
+        task.resume_execution("poll_again", {"event": event}, context)
 
 
 def completed(**arguments: Any) -> PartitionsCompletedSensor:
@@ -91,7 +91,7 @@ def test_the_wait_for_completion_defers(coordination: SourceCoordinator, context
     assert isinstance(waiting.trigger, PartitionsCompletedTrigger)
     assert waiting.trigger.delivered_until == "2026-01-31T12:00:00.000000Z"
 
-    payload = first_payload(waiting.trigger, meanwhile=lambda: coordination.leases.complete("a"))
+    payload = first_payload(waiting.trigger, while_waiting=lambda: coordination.leases.complete("a"))
 
     assert task.resume_execution(waiting.method_name, {"event": payload}, context)["COMPLETED"] == 1
 
@@ -112,9 +112,9 @@ def test_a_parked_partition_fails_the_task_that_deferred(coordination: SourceCoo
     strict.leases.acquire(1)
     waiting = deferred(completed(), context)
 
-    payload = first_payload(waiting.trigger, meanwhile=lambda: strict.leases.fail("a", "the sink is broken"))
+    payload = first_payload(waiting.trigger, while_waiting=lambda: strict.leases.fail("a", "the sink is broken"))
 
     assert payload["status"] == "parked"
     assert [p.status for p in strict.view.partitions()] == [PartitionStatus.CLOSED]
     with pytest.raises(AirflowFailException, match="parked: a \\(attempts 1: the sink is broken\\)"):
-        completed().resume_execution("look_again", {"event": payload}, context)
+        completed().resume_execution("poll_again", {"event": payload}, context)

@@ -122,7 +122,7 @@ def test_a_task_that_is_killed_gives_the_lease_back_and_ends(coordination: Sourc
     assert coordination.supply(lambda state: []) == []
 
 
-def test_it_skips_what_follows_where_nothing_is_available_if_it_is_told_to(coordination: SourceCoordinator) -> None:
+def test_it_skips_what_follows_where_nothing_is_available_if_it_is_set_to(coordination: SourceCoordinator) -> None:
     @task.partitions(source="clicks", skip_when_empty=True)
     def find() -> list[str]:
         return []
@@ -132,5 +132,5 @@ def test_it_skips_what_follows_where_nothing_is_available_if_it_is_told_to(coord
 
 
 def test_the_source_must_have_a_name() -> None:
-    with pytest.raises(ValueError, match="give 'reads', 'source', or both"), DAG("dag", schedule=None):
+    with pytest.raises(ValueError, match="field 'source' is missing: give it, or give 'reads'"), DAG("dag", schedule=None):
         task.partitions()(list)()

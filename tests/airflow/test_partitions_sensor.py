@@ -12,7 +12,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.retries import RetryPolicy
-from airflow_provider_coordination.sensors.partitions import Look, PartitionsCompletedSensor, instant_of
+from airflow_provider_coordination.sensors.partitions import PartitionCheck, PartitionsCompletedSensor, instant_of
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -103,7 +103,7 @@ def test_an_instant_may_be_written_in_many_ways(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["soon", "2026-01-01/2026-02-01", 7])
-def test_what_is_no_instant_is_told(value: Any) -> None:
+def test_what_is_no_instant_is_reported(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="field 'delivered_until' must be an instant, such as"):
         instant_of(value)
 
@@ -130,5 +130,5 @@ def test_each_poke_says_in_one_line_what_it_waits_for(
 
 def test_a_look_that_missed_a_partition_on_the_move_is_not_trusted() -> None:
     counts = dict.fromkeys(PartitionStatus, 1)
-    assert not Look(counts, [], is_complete=False, parked=[]).is_met
-    assert "looking again" in str(Look(counts, [], is_complete=False, parked=[]))
+    assert not PartitionCheck(counts, [], is_complete=False, parked=[]).is_met
+    assert "checking again" in str(PartitionCheck(counts, [], is_complete=False, parked=[]))

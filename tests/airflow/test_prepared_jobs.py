@@ -94,8 +94,8 @@ def test_a_job_is_prepared_with_its_program_its_package_and_sealed_settings(
     assert job.conf == {**own, "spark.yarn.maxAppAttempts": "1"}
     [sealed] = settings_in(folder)
     assert SECRET.encode() not in sealed.read_bytes()
-    told = json.dumps(job.to_mapping())
-    assert SECRET not in told and PreparedJob.from_mapping(json.loads(told)) == job
+    text = json.dumps(job.to_mapping())
+    assert SECRET not in text and PreparedJob.from_mapping(json.loads(text)) == job
     settings = IngestSettings.read(SettingsReference.parse(job.arguments[0]), job.arguments[1], datetime.now(UTC))
     assert settings.owner == job.owner and settings.is_followed
     assert settings.expires_at - datetime.now(UTC) <= timedelta(minutes=5)
@@ -309,7 +309,7 @@ def test_a_prepared_job_is_followed_to_its_end_and_nothing_of_its_settings_is_le
     ran, again = run(job), run(job)
     assert ran.returncode == EXIT_SUCCESS, ran.stdout + ran.stderr
     assert settings_in(folder) == []
-    assert again.returncode == EXIT_CONFIGURATION and "they serve one driver, which has read them" in again.stdout
+    assert again.returncode == EXIT_CONFIGURATION and "they are for one driver, which has read them" in again.stdout
     result = follow(job).execute_complete(context, event(job))
     assert result["owner"] == job.owner and "suspended by ann" in result["stopped_because"]
 

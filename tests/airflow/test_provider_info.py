@@ -1,4 +1,4 @@
-"""What Airflow is told about the provider is valid, and true."""
+"""The provider's description for Airflow is valid and correct."""
 
 from __future__ import annotations
 
@@ -132,12 +132,12 @@ def test_the_form_has_the_fields_that_the_hook_reads() -> None:
 
 
 @pytest.mark.parametrize("field", ["ownership_timeout", "safety_margin", "max_attempts", "max_closed_count"])
-def test_the_form_tells_the_defaults_as_they_are(field: str) -> None:
+def test_the_form_shows_the_actual_defaults(field: str) -> None:
     (connection,) = get_provider_info()["connection-types"]
     default = getattr(Configuration(), field)
     spelled = f"{default.total_seconds() if isinstance(default, timedelta) else default:g}"
     description = connection["conn-fields"][field]["description"]
-    assert description.endswith(f" Default: {spelled}, or what [coordination] {field} says.")
+    assert description.endswith(f" Default: [coordination] {field}, which is {spelled}.")
 
 
 def test_every_field_of_the_form_says_what_it_is() -> None:

@@ -138,7 +138,7 @@ def test_a_retry_leaves_what_nobody_holds_and_what_another_owner_took(
     summary = again.execute(context)
 
     assert (summary["released"], summary["left"]) == (0, 2)
-    assert summary["left_because"] == {"p": "it is UNASSIGNED: nobody holds it", "q": "next holds it"}
+    assert summary["left_because"] == {"p": "it is UNASSIGNED: it has no owner", "q": "next holds it"}
     assert owners(coordination)["q"] == "next"
 
 
@@ -152,7 +152,7 @@ def test_what_changed_since_the_task_looked_is_left_to_whoever_has_it_now(coordi
     released = release_seen(by_hand, before, left, datetime.now(UTC))
 
     assert [partition.partition_key for partition in released] == ["r"]
-    assert "ASSIGNED to next now" in left["p"] and "dead has renewed it" in left["q"]
+    assert "is now ASSIGNED to next" in left["p"] and "dead renewed it" in left["q"]
     assert owners(coordination) == {"p": "next", "q": "dead", "r": None}
 
 
@@ -165,8 +165,8 @@ def test_what_waits_for_an_acknowledgment_is_refused_as_such(coordination: Sourc
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({}, "nothing says which leases to release; give 'partition_keys', 'lease_owner', 'run_id' or expired=True"),
-        ({"lease_owner": "None", "partition_keys": ""}, "nothing says which leases to release"),
+        ({}, "no lease is selected; give 'partition_keys', 'lease_owner', 'run_id' or expired=True"),
+        ({"lease_owner": "None", "partition_keys": ""}, "no lease is selected"),
         ({"run_task_id": "ingest"}, "'run_id' must be given with 'run_task_id'; got 'ingest' alone"),
         ({"run_dag_id": "dag", "lease_owner": "x"}, "'run_id' must be given with 'run_dag_id'"),
         ({"partition_keys": ["x"]}, "source 'clicks' has no partition 'x'; check the key"),

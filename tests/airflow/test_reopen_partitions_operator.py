@@ -120,7 +120,7 @@ def test_a_partition_that_does_not_exist_fails_without_a_retry(
 
 def test_a_parked_partition_is_not_waited_for(coordination: SourceCoordinator, context: Any) -> None:
     parked(coordination, "a")
-    with pytest.raises(AirflowFailException, match="partition 'a' is parked and never reopens by itself"):
+    with pytest.raises(AirflowFailException, match="partition 'a' is parked and never reopens on its own"):
         reopen(partition_keys=["a"]).execute(context)
 
 
@@ -144,7 +144,7 @@ def test_on_a_worker_it_pokes_until_they_have_reopened(coordination: SourceCoord
     assert (summary["reopened"], summary["partition_keys"]) == (1, ["a"])
 
 
-def test_with_soft_fail_a_wait_in_vain_skips(coordination: SourceCoordinator, context: Any) -> None:
+def test_with_soft_fail_a_wait_without_a_result_skips(coordination: SourceCoordinator, context: Any) -> None:
     closed(coordination, a=HOUR)
     with pytest.raises(AirflowSkipException):
         reopen(deferrable=True, timeout=0, soft_fail=True).execute(context)

@@ -25,7 +25,7 @@ def reset(**arguments: Any) -> ResetPartitionsOperator:
 
 
 @pytest.mark.integration
-def test_a_stream_is_read_anew_and_the_summary_says_who_held_what(stream: SplitStream, context: Any) -> None:
+def test_a_stream_is_read_again_and_the_summary_says_who_held_what(stream: SplitStream, context: Any) -> None:
     stream.coordination.leases.acquire(1)
     parent, held, waiting = stream.keys
 
@@ -65,7 +65,7 @@ def test_one_shard_is_read_on_after_a_sequence_number(stream: SplitStream, conte
 
 @pytest.mark.integration
 def test_a_sequence_number_of_another_shard_fails_without_a_retry(stream: SplitStream, context: Any) -> None:
-    with pytest.raises(AirflowFailException, match=f"is none of shard '{stream.shards[0].shard_id}'"):
+    with pytest.raises(AirflowFailException, match=f"is not in shard '{stream.shards[0].shard_id}'"):
         reset(reads=KinesisStreams("s"), partition_keys=stream.shards[0].shard_id, to="5").execute(context)
 
 
@@ -109,7 +109,7 @@ def test_partitions_of_any_kind_are_reset_by_their_keys(coordination: SourceCoor
 
 
 @pytest.mark.integration
-def test_the_streams_that_are_given_are_read_anew_and_nothing_else_of_the_source(
+def test_the_streams_that_are_given_are_read_again_and_nothing_else_of_the_source(
     stream: SplitStream, context: Any
 ) -> None:
     stream.coordination.create_partitions({"a": {"rows": 1}})
@@ -139,7 +139,9 @@ def test_partitions_of_items_are_read_from_their_beginning_and_what_was_split_of
     split = PartitionProgress(kind="s3", items=items[1:], split_of="p")
     coordination.create_partitions({"p": whole.to_mapping(), "p#1": split.to_mapping()})
 
-    with pytest.raises(AirflowFailException, match="is of items and has no position 'latest'; reset it to 'earliest'"):
+    with pytest.raises(
+        AirflowFailException, match="consists of items and has no position 'latest'; reset it to 'earliest'"
+    ):
         reset(to="latest").execute(context)
     summary = reset(to="earliest").execute(context)
 
@@ -156,10 +158,10 @@ def test_partitions_of_items_are_read_from_their_beginning_and_what_was_split_of
         ({"to": "5", "reads": KinesisStreams("s")}, "position '5' belongs to one partition, not to 's'"),
         (
             {"to": "latest", "reads": KinesisStreams("s"), "partition_keys": "x"},
-            "no partition 'x' of 's'; check the name; known are: shardId-0",
+            "no partition 'x' of 's'; check the name; known names: shardId-0",
         ),
         ({"to": "latest", "reads": KinesisStreams("other")}, "nothing that is called 'other'"),
-        ({"to": "earliest"}, "field 'reads' is missing: a source of kind 'kinesis' is asked what it holds"),
+        ({"to": "earliest"}, "field 'reads' is missing: a source of kind 'kinesis' must be queried for its contents"),
         ({"to": "latest", "partition_keys": "x"}, "source 'clicks' has no partition 'x'"),
         ({"to": "latest", "partition_keys": "a"}, "'a' is read as a whole and has no position 'latest'"),
     ],

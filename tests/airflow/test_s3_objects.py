@@ -105,11 +105,11 @@ def test_the_source_is_named_after_its_only_path(given: dict[str, Any], source: 
 
 
 def test_several_paths_need_a_name_in_common() -> None:
-    with pytest.raises(ConfigurationError, match="'source' is missing: the paths '/a', '/b' need a source's name"):
+    with pytest.raises(ConfigurationError, match="'source' is missing: the paths '/a', '/b' need a common source name"):
         _ = S3Objects(paths=["/a", "/b"]).default_source
 
 
-def test_where_it_reads_is_told_without_bounds_or_secrets() -> None:
+def test_its_location_is_reported_without_bounds_or_secrets() -> None:
     reads = S3Objects(paths=["/b", "/a"], include="*.csv", start_time="2026-01-01T00:00:00Z")
     assert reads.reads_from == {"paths": ["/a", "/b"], "include": ["*.csv"]}
 
@@ -141,5 +141,5 @@ from airflow_provider_coordination.operators.reads.s3 import S3Objects
 S3Objects(paths="s3://bucket/in", format="csv")
 print({"pyarrow", "boto3", "botocore", "pyspark"} & set(sys.modules))
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "set()"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "set()"

@@ -106,11 +106,11 @@ def nothing_readable(api: KubernetesApi, temporary: Path) -> bool:
 def test_the_settings_are_in_a_secret_that_the_driver_mounts_and_the_task_deletes(
     operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, temporary: Path, jobs: Jobs
 ) -> None:
-    told = operator(files="mine.conf").execute(context)
-    assert told["records_delivered"] == 7, "the summary is what the job left in the store"
+    result = operator(files="mine.conf").execute(context)
+    assert result["records_delivered"] == 7, "the summary is what the job left in the store"
     assert api.verbs == WHOLE_LIFE
     made, _, changed = api.bodies
-    name, owner = made["metadata"]["name"], told["owner"]
+    name, owner = made["metadata"]["name"], result["owner"]
     settings = json.loads(base64.b64decode(made.pop("data")["settings.json"]))
     assert settings["owner"] == owner and settings["is_followed"]
     assert settings["reads"]["settings"]["aws"]["secret_access_key"] == SECRET
@@ -167,7 +167,7 @@ def test_a_driver_with_wrong_settings_fails_the_task_for_good_in_its_own_words(
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_task_that_is_killed_while_it_waits_leaves_no_secret_and_tells_the_job_to_stop(
+def test_a_task_that_is_killed_while_it_waits_leaves_no_secret_and_requests_the_job_to_stop(
     operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, temporary: Path, jobs: Jobs, submits: Any
 ) -> None:
     submits(sleep=60)
@@ -272,7 +272,7 @@ def test_a_deferral_that_runs_out_of_time_removes_the_secret(
     assert api.named("secrets") == []
 
 
-def test_another_try_that_is_told_otherwise_removes_the_secret_of_the_first(
+def test_another_try_with_other_settings_removes_the_secret_of_the_first(
     operator: Any, context: Any, api: KubernetesApi, submits: Any
 ) -> None:
     submits(outcome=None)
@@ -305,7 +305,7 @@ def test_a_role_that_may_not_make_secrets_fails_the_task_before_spark_is_started
 ) -> None:
     api.refuses = {("POST", "secrets"): 403}
     with pytest.raises(
-        AirflowFailException, match=r"namespace 'ingest': .* give its role the permission to create sec"
+        AirflowFailException, match=r"namespace 'ingest': .* give the connection's role the permission to create sec"
     ):
         operator(deferrable=deferrable).execute(context)
     assert spark.calls == [] and jobs.unfinished() == []
@@ -315,7 +315,7 @@ def test_an_api_server_that_ails_fails_the_try_alone(
     operator: Any, spark: StubSpark, context: Any, api: KubernetesApi
 ) -> None:
     api.refuses = {("POST", "secrets"): 500}
-    with pytest.raises(Exception, match="Kubernetes answered 500") as error:
+    with pytest.raises(Exception, match="Kubernetes responded 500") as error:
         operator().execute(context)
     assert not isinstance(error.value, AirflowFailException)
     assert spark.calls == []
@@ -329,12 +329,12 @@ def test_a_role_that_may_not_look_at_pods_does_not_hold_the_job_up(
     assert nothing_readable(api, temporary)
 
 
-def test_a_secret_that_cannot_be_deleted_is_told_and_the_job_has_succeeded(
+def test_a_secret_that_cannot_be_deleted_is_logged_and_the_job_has_succeeded(
     operator: Any, context: Any, api: KubernetesApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.refuses = {("DELETE", "secrets"): 403}
     assert operator().execute(context)["records_delivered"] == 7
-    assert "the settings of a job may be left" in caplog.text and "permission to delete secrets" in caplog.text
+    assert "the settings of a job may remain" in caplog.text and "permission to delete secrets" in caplog.text
 
 
 def test_without_the_provider_of_kubernetes_the_task_names_the_extra(

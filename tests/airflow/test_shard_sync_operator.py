@@ -106,7 +106,7 @@ def test_several_streams_need_the_name_of_a_source(
         ("2026-06-01T02:00:00+02:00", "TRIM_HORIZON", "AT_TRIM_HORIZON"),  # longer ago than the stream keeps records
     ],
 )
-def test_a_new_source_begins_where_it_is_told_to(
+def test_a_new_source_begins_at_its_initial_position(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any, position: Any, checkpoint: str, listed: str
 ) -> None:
     kinesis.streams["clicks"] = ["s0"]

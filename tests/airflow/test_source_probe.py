@@ -32,9 +32,9 @@ def spec(**reads: Any) -> IngestionSpec:
 
 
 def test_it_asks_nothing_before_it_follows_a_spec(probe: SourceProbe, kinesis: FakeKinesis) -> None:
-    probe.look_for_partitions()
+    probe.discover_partitions()
 
-    assert (probe.count(), probe.lags([]), probe.looks_for_partitions, kinesis.requests) == (None, {}, False, [])
+    assert (probe.count(), probe.lags([]), probe.must_discover_partitions, kinesis.requests) == (None, {}, False, [])
 
 
 def test_a_stream_says_how_many_shards_are_open(probe: SourceProbe) -> None:
@@ -45,16 +45,16 @@ def test_a_stream_says_how_many_shards_are_open(probe: SourceProbe) -> None:
 
 def test_looking_for_partitions_of_a_stream_is_shard_sync(probe: SourceProbe, coordination: SourceCoordinator) -> None:
     probe.follow(spec(kinesis={"streams": "clicks"}))
-    probe.look_for_partitions()
+    probe.discover_partitions()
 
     keys = [partition.partition_key.rpartition(":")[2] for partition in coordination.view.partitions()]
     assert keys == ["shardId-000000000000", "shardId-000000000001"]
-    assert not probe.looks_for_partitions  # from here on jobs do
+    assert not probe.must_discover_partitions  # from here on jobs do
 
 
 def test_shards_that_nobody_reads_are_asked_for_their_lag(probe: SourceProbe, coordination: SourceCoordinator) -> None:
     probe.follow(spec(kinesis={"streams": "clicks"}))
-    probe.look_for_partitions()
+    probe.discover_partitions()
     partitions = list(coordination.view.partitions())
 
     assert probe.lags(partitions) == {partition.partition_key: 0 for partition in partitions}
@@ -63,7 +63,7 @@ def test_shards_that_nobody_reads_are_asked_for_their_lag(probe: SourceProbe, co
 def test_a_refusal_is_lost_contact_with_the_source_and_names_the_way_out(probe: SourceProbe) -> None:
     probe.follow(spec(kinesis={"streams": "elsewhere"}))
 
-    for ask in (probe.count, probe.look_for_partitions):
+    for ask in (probe.count, probe.discover_partitions):
         with pytest.raises(SourceError, match="'elsewhere' does not exist in region eu-west-1"):
             ask()
 
@@ -84,4 +84,4 @@ def test_a_connection_that_is_put_right_is_used_at_the_next_question(
 def test_of_what_comes_in_items_nobody_but_the_supervisor_looks_for_partitions(probe: SourceProbe) -> None:
     probe.follow(spec(s3={"paths": "s3://inbox/clicks/", "format": "json"}))
 
-    assert (probe.looks_for_partitions, probe.count()) == (True, None)
+    assert (probe.must_discover_partitions, probe.count()) == (True, None)

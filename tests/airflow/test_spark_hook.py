@@ -72,7 +72,7 @@ def test_where_a_job_is_submitted_to_is_read_off_the_hook(hook: SparkSubmitHook)
 def test_a_driver_is_here_unless_a_cluster_runs_it_or_ships_its_environment(
     master: str, deploy_mode: str | None, expected: bool
 ) -> None:
-    assert SubmissionTarget(master=master, deploy_mode=deploy_mode).is_here is expected
+    assert SubmissionTarget(master=master, deploy_mode=deploy_mode).is_on_this_machine is expected
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_a_driver_is_here_unless_a_cluster_runs_it_or_ships_its_environment(
 )
 def test_a_submission_to_a_cluster_does_not_wait_for_the_end(master: str, option: str) -> None:
     target = SubmissionTarget(master=master, deploy_mode="cluster")
-    assert target.without_waiting({"a": "b"}) == {"a": "b", option: "false"}
+    assert target.conf_without_waiting({"a": "b"}) == {"a": "b", option: "false"}
     with pytest.raises(ConfigurationError, match=f"field 'conf': '{option}' must be false"):
-        target.without_waiting({option: "true"})
+        target.conf_without_waiting({option: "true"})
 
 
 def test_a_standalone_cluster_that_cannot_run_python_drivers_is_refused() -> None:

@@ -22,7 +22,7 @@ from airflow_provider_coordination.operators.launcher import SparkLauncher
 from airflow_provider_coordination.operators.packaging import job_processes
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.supervision import SupervisedJob
-from airflow_provider_coordination.supervisor.turn import JobOrder
+from airflow_provider_coordination.supervisor.turn import JobRequest
 from tests.airflow.conftest import SECRET, StubSpark
 from tests.support.kubernetes_api import KubernetesApi
 
@@ -53,8 +53,8 @@ def launcher() -> SparkLauncher:
 
 
 @pytest.fixture
-def order(launcher: SparkLauncher, spark: StubSpark, tmp_path: Path) -> Callable[..., JobOrder]:
-    def make(**supervise: Any) -> JobOrder:
+def order(launcher: SparkLauncher, spark: StubSpark, tmp_path: Path) -> Callable[..., JobRequest]:
+    def make(**supervise: Any) -> JobRequest:
         spec = {
             "version": 1,
             "reads": {"kinesis": {"streams": "clicks"}},
@@ -63,7 +63,7 @@ def order(launcher: SparkLauncher, spark: StubSpark, tmp_path: Path) -> Callable
             "tuning": {"spark": {"env_vars": {"PATH": spark.path}}, "start_timeout": "PT10M"},
             "supervise": supervise,
         }
-        return JobOrder(
+        return JobRequest(
             job=SupervisedJob(owner=launcher.new_owner(), spec_version=1, planned_at=NOON),
             spec=IngestionSpec.read(spec),
             task="supervisor/clicks",
@@ -79,7 +79,7 @@ def processes(job: Job) -> list[Any]:
 
 
 def test_a_job_is_submitted_by_its_spec_and_followed_through_the_store(
-    launcher: SparkLauncher, order: Callable[..., JobOrder], jobs: Jobs, spark: StubSpark
+    launcher: SparkLauncher, order: Callable[..., JobRequest], jobs: Jobs, spark: StubSpark
 ) -> None:
     ordered = order(event_time="at", late_message_rejection_period="PT1H")
     launcher.start(ordered)
@@ -105,7 +105,7 @@ def test_its_owner_says_which_try_of_the_task_submitted_it(launcher: SparkLaunch
 
 
 def test_a_job_that_was_given_up_before_is_not_submitted(
-    launcher: SparkLauncher, order: Callable[..., JobOrder], jobs: Jobs, spark: StubSpark, temporary: Path
+    launcher: SparkLauncher, order: Callable[..., JobRequest], jobs: Jobs, spark: StubSpark, temporary: Path
 ) -> None:
     ordered = order()
     jobs.give_up(ordered.job.owner, ordered.task, {"exit_code": None, "error": "too late"})
@@ -117,7 +117,7 @@ def test_a_job_that_was_given_up_before_is_not_submitted(
 
 
 def test_a_source_that_another_dag_reads_otherwise_is_refused_before_spark_is_started(
-    launcher: SparkLauncher, order: Callable[..., JobOrder], coordination: SourceCoordinator, spark: StubSpark
+    launcher: SparkLauncher, order: Callable[..., JobRequest], coordination: SourceCoordinator, spark: StubSpark
 ) -> None:
     location = {"streams": ["orders"], "region": "eu-west-1"}
     claim(
@@ -132,7 +132,7 @@ def test_a_source_that_another_dag_reads_otherwise_is_refused_before_spark_is_st
 
 
 def test_a_job_on_this_machine_is_ended_with_its_processes(
-    launcher: SparkLauncher, order: Callable[..., JobOrder], jobs: Jobs, spark: StubSpark
+    launcher: SparkLauncher, order: Callable[..., JobRequest], jobs: Jobs, spark: StubSpark
 ) -> None:
     spark.will(exit=0, sleep=600)
     launcher.start(order())
@@ -196,7 +196,7 @@ def recording(folder: Path, name: str, exit_code: int = 0) -> Callable[[], list[
 
 def test_a_job_in_a_cluster_is_handed_over_with_its_settings_and_followed_by_the_store(
     launcher: SparkLauncher,
-    order: Callable[..., JobOrder],
+    order: Callable[..., JobRequest],
     jobs: Jobs,
     spark: StubSpark,
     cluster: tuple[str, str, list[str]],
@@ -219,7 +219,7 @@ def test_a_job_in_a_cluster_is_handed_over_with_its_settings_and_followed_by_the
 
 def test_a_job_in_a_cluster_is_killed_by_the_command_of_its_cluster(
     launcher: SparkLauncher,
-    order: Callable[..., JobOrder],
+    order: Callable[..., JobRequest],
     jobs: Jobs,
     spark: StubSpark,
     cluster: tuple[str, str, list[str]],
@@ -237,7 +237,7 @@ def test_a_job_in_a_cluster_is_killed_by_the_command_of_its_cluster(
 
 def test_a_cluster_that_does_not_end_a_job_does_not_stop_the_turn(
     launcher: SparkLauncher,
-    order: Callable[..., JobOrder],
+    order: Callable[..., JobRequest],
     jobs: Jobs,
     spark: StubSpark,
     cluster: tuple[str, str, list[str]],
@@ -254,7 +254,7 @@ def test_a_cluster_that_does_not_end_a_job_does_not_stop_the_turn(
 
 def test_nothing_but_the_name_of_a_job_reaches_the_command_that_kills_it(
     launcher: SparkLauncher,
-    order: Callable[..., JobOrder],
+    order: Callable[..., JobRequest],
     spark: StubSpark,
     cluster: tuple[str, str, list[str]],
     caplog: pytest.LogCaptureFixture,
@@ -263,4 +263,4 @@ def test_nothing_but_the_name_of_a_job_reaches_the_command_that_kills_it(
     wrong = Job(owner="o", state=JobState.RUNNING, since=NOON, cluster_id="-appTypes;rm")
     launcher.end(wrong, order().spec, "it did not end in time")
     assert killed() == []
-    assert "end it where it was submitted" in caplog.text
+    assert "end it with the cluster manager that runs it" in caplog.text

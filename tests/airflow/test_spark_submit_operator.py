@@ -75,10 +75,10 @@ def owners(coordination: SourceCoordinator) -> dict[str, str | None]:
     return {p.partition_key: p.owner for p in coordination.view.partitions()}
 
 
-# What the job is told
+# The job's settings
 
 
-def test_the_job_is_told_everything_in_a_private_file_that_is_gone_afterwards(
+def test_the_job_receives_its_settings_in_a_private_file_that_is_gone_afterwards(
     operator: Any, spark: StubSpark, context: Any, tmp_path: Path, store_url: str
 ) -> None:
     operator(
@@ -364,16 +364,16 @@ def a(topic: Any, **values: Any) -> Any:
         ),
         (
             {"writes": ParquetDataset("")},
-            "field 'path' of ParquetDataset 'main' must not be empty: give the path or",
+            "field 'path' of ParquetDataset 'main' must not be empty; give the path or",
         ),
         ({"writes": "/data/lake"}, "field 'writes' must be a sink of 'operators.writes', such as ParquetDataset("),
         (
             {"writes": [ParquetDataset("/lake/clicks"), ParquetDataset("/lake/clicks/", name="copy")]},
-            "sink 'main' of field 'writes' and sink 'copy' of field 'writes' are in one place, '/lake/clicks'",
+            "sink 'main' of field 'writes' and sink 'copy' of field 'writes' have the same location, '/lake/clicks'",
         ),
         (
             {"writes": [ParquetDataset("/lake/clicks"), ParquetDataset("/lake/large")]},
-            "field 'writes': number 1 and number 2 both have the name 'main'; give each a 'name' of its own",
+            "field 'writes': number 1 and number 2 both have the name 'main'; give each sink a 'name' of its own",
         ),
         ({"transform": "clean"}, "transform 'clean' is not of the form 'module:function'"),
         ({"coordination_conn_id": "absent"}, "connection 'absent' is not defined"),
@@ -405,8 +405,8 @@ def test_a_second_dag_that_writes_elsewhere_is_refused_before_spark_starts(
     context["ti"].dag_id = "second"
     with pytest.raises(AirflowFailException) as error:
         operator(writes=ParquetDataset("/second")).execute(context)
-    assert "source 'clicks' is delivered by DAG 'dag', since its task 'task'" in str(error.value)
-    assert "and DAG 'second' delivers it elsewhere" in str(error.value)
+    assert "source 'clicks' is delivered by DAG 'dag', by its task 'task'" in str(error.value)
+    assert "but DAG 'second' delivers it elsewhere" in str(error.value)
     assert f"sink main '/second' here and '{tmp_path}/out' there" in str(error.value)
     assert len(spark.calls) == 1
 
@@ -468,21 +468,21 @@ def test_a_job_that_lost_its_leases_may_be_retried(operator: Any, spark: StubSpa
     assert not isinstance(error.value, AirflowFailException)
 
 
-def test_a_job_that_was_killed_is_told_as_such() -> None:
-    assert "killed by SIGKILL; no data is lost, a retry" in str(JobOutput().explained(-signal.SIGKILL))
-    assert "killed by signal 200" in str(JobOutput().explained(-200))
+def test_a_job_that_was_killed_is_reported_as_such() -> None:
+    assert "killed by SIGKILL; no data is lost, a retry" in str(JobOutput().exception_for(-signal.SIGKILL))
+    assert "killed by signal 200" in str(JobOutput().exception_for(-200))
 
 
 def test_a_job_that_failed_says_why_in_its_own_words(operator: Any, spark: StubSpark, context: Any) -> None:
     spark.will(exit=1, lines=[ERROR_LINE.format("failed: partition=p1: the transform failed"), "INFO bye"])
     with pytest.raises(
-        AirflowException, match="failed: partition=p1: the transform failed; what is landed stays"
+        AirflowException, match="failed: partition=p1: the transform failed; landed data is kept"
     ) as error:
         operator().execute(context)
     assert not isinstance(error.value, AirflowFailException)
 
 
-def test_a_failure_without_a_word_of_ours_is_told_by_the_provider(
+def test_a_failure_without_an_error_of_this_package_is_reported_by_the_provider(
     operator: Any, spark: StubSpark, context: Any
 ) -> None:
     spark.will(exit=1, lines=["the last words"])
@@ -505,11 +505,11 @@ def test_secrets_in_its_last_error_do_not_reach_the_error_of_the_task(
     operator: Any, spark: StubSpark, context: Any
 ) -> None:
     spark.will(exit=1, lines=[ERROR_LINE.format(f"failed: cannot sign with {SECRET}")])
-    with pytest.raises(AirflowException, match=r"failed: cannot sign with \*\*\*; what is landed stays"):
+    with pytest.raises(AirflowException, match=r"failed: cannot sign with \*\*\*; landed data is kept"):
         operator().execute(context)
 
 
-# What is given back
+# What is released
 
 
 @pytest.mark.parametrize(
@@ -526,7 +526,7 @@ def test_a_failed_jobs_leases_are_given_back_at_once_with_their_progress(
     spark.will(exit=code, acquire=2)
     with pytest.raises(AirflowException):
         operator().execute(context)
-    assert "2 leases given back" in capsys.readouterr().out
+    assert "2 leases released" in capsys.readouterr().out
     assert [p.progress for p in sorted(coordination.view.partitions(), key=lambda p: p.partition_key)] == [
         {"n": 0},
         {"n": 1},
@@ -645,7 +645,7 @@ def test_on_kill_before_the_job_began_does_nothing(operator: Any) -> None:
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_when_the_store_is_gone_the_jobs_own_error_is_told(
+def test_when_the_store_is_unavailable_the_jobs_own_error_is_reported(
     operator: Any,
     spark: StubSpark,
     context: Any,
@@ -664,7 +664,7 @@ def test_when_the_store_is_gone_the_jobs_own_error_is_told(
     threading.Thread(target=lose_the_store, daemon=True).start()
     with pytest.raises(AirflowException, match="the last words"):
         operator().execute(context)
-    assert "leases could not be given back, they run out within 60 seconds" in capsys.readouterr().out
+    assert "leases could not be released, they expire within 60 seconds" in capsys.readouterr().out
 
 
 def test_every_try_is_a_new_owner(operator: Any, spark: StubSpark, context: Any) -> None:

@@ -74,7 +74,7 @@ def test_what_reads_the_source_travels_in_the_private_file_alone(
         assert SECRET not in str(place)
 
 
-def told(operator: CoordinatedSparkSubmitOperator, context: Any) -> IngestSettings:
+def settings_of(operator: CoordinatedSparkSubmitOperator, context: Any) -> IngestSettings:
     return ingest_settings(operator, CoordinationHook().settings, context)
 
 
@@ -88,14 +88,14 @@ def told(operator: CoordinatedSparkSubmitOperator, context: Any) -> IngestSettin
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_the_secrets_of_a_source_are_told_to_the_job_and_shown_to_nobody(
+def test_the_secrets_of_a_source_reach_the_job_and_are_never_shown(
     operator: Any, context: Any, connect: Any, conn_type: str, reads: Any
 ) -> None:
     schema = {} if conn_type == "aws" else {"schema": "http" if conn_type == "opensearch" else "shop"}
     extra = {"region_name": "eu-west-1"} if conn_type == "aws" else {}
     connect("of_source", conn_type, host="db", login="me", password=SECRET, extra=extra, **schema)
     task = operator(reads=reads)
-    settings = told(task, context)
+    settings = settings_of(task, context)
     assert SECRET in json.dumps(write_settings(settings)), "the job can log in"
     shown = {
         "settings": repr(settings),
@@ -108,13 +108,13 @@ def test_the_secrets_of_a_source_are_told_to_the_job_and_shown_to_nobody(
 
 
 def test_the_source_may_have_another_name(operator: Any, context: Any) -> None:
-    assert told(operator(source="met"), context).source == "met"
+    assert settings_of(operator(source="met"), context).source == "met"
 
 
 def test_what_the_whole_dag_is_given_is_not_said_of_this_task(operator: Any, context: Any) -> None:
     with DAG("dag", schedule=None, default_args={"aws_conn_id": "mine"}):
         task = operator()
-    assert told(task, context).reads.kind == "weather"
+    assert settings_of(task, context).reads.kind == "weather"
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_source_that_another_dag_reads_as_something_else_is_refused_before_spa
     operator: Any, spark: StubSpark, context: Any
 ) -> None:
     with pytest.raises(
-        AirflowFailException, match=r"source 'weather' is claimed by DAG 'another'.* and DAG 'dag' reads"
+        AirflowFailException, match=r"source 'weather' is claimed by DAG 'another'.* but DAG 'dag' reads"
     ):
         operator(reads=weather(reader="other:Reader")).execute(context)
     assert spark.calls == []

@@ -68,8 +68,8 @@ def test_bounds_are_instants_or_sequence_numbers_by_shard(given: Any, bounds: Bo
         ({"start": END, "end": START}, "'start' must be before 'end'.*exchange the two"),
         ({"start": START, "end": START}, "'start' must be before 'end'"),
         ({"start": START, "end": {"s0": "5"}}, "must both be instants, or both have a sequence number for each shard"),
-        ({"start": {"s0": "1"}, "end": {"s1": "1"}}, "must name the same shards, and only 'start' names 's0'"),
-        ({"start": {}, "end": {}}, "names no shard"),
+        ({"start": {"s0": "1"}, "end": {"s1": "1"}}, "must name the same shards, but only 'start' names 's0'"),
+        ({"start": {}, "end": {}}, "must name at least one shard"),
         ({"start": {"s0": "LATEST"}, "end": {"s0": "5"}}, "'start' of shard 's0' must be a sequence number.*'LATEST'"),
         ({"start": {"s0": 1.0}, "end": {"s0": "5"}}, "must be a sequence number in decimal digits; got 1.0"),
     ],
@@ -85,10 +85,16 @@ def test_what_are_no_bounds_is_refused_with_the_remedy(given: Any, message: str)
     [
         (
             {"bounds": {"start": {"s0": "5"}, "end": {"s0": "4"}}},
-            "shard 's0' starts at 5, after its end 4: exchange the two",
+            "shard 's0' starts at 5, after its end 4; exchange the two",
         ),
-        ({"streams": ["a", "b"], "source": "web", "bounds": POSITIONS}, "which are of one stream, and field 'streams'"),
-        ({"bounds": INSTANTS, "stop_at": "start"}, "field 'stop_at' is .*and field 'bounds' says where reading ends"),
+        (
+            {"streams": ["a", "b"], "source": "web", "bounds": POSITIONS},
+            "which belong to one stream, but field 'streams'",
+        ),
+        (
+            {"bounds": INSTANTS, "stop_at": "start"},
+            "field 'stop_at' is .*but field 'bounds' also sets where reading ends",
+        ),
     ],
     ids=str,
 )
@@ -98,12 +104,14 @@ def test_bounds_that_do_not_fit_are_refused(arguments: dict[str, Any], message: 
 
 
 def test_a_beginning_beside_bounds_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="field 'initial_position' is 'LATEST', and field 'bounds' says where"):
+    with pytest.raises(
+        ConfigurationError, match="field 'initial_position' is 'LATEST', but field 'bounds' also sets where"
+    ):
         _ = KinesisStreams("clicks", bounds=INSTANTS, initial_position="LATEST").position
 
 
 def test_an_interval_beside_bounds_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"field 'bounds' is .* and field 'interval' bounds what is read"):
+    with pytest.raises(ConfigurationError, match=r"field 'bounds' is .* but field 'interval' already bounds what is read"):
         KinesisStreams("clicks", bounds=INSTANTS).within(START, END)
 
 
@@ -111,7 +119,7 @@ def test_an_interval_beside_bounds_is_refused() -> None:
 
 
 def test_a_part_of_a_stream_is_a_source_of_its_own() -> None:
-    assert KinesisStreams("clicks", bounds=INSTANTS).default_source == Interval(START, END).of("clicks")
+    assert KinesisStreams("clicks", bounds=INSTANTS).default_source == Interval(START, END).source_name("clicks")
     from_earliest = KinesisStreams("clicks", bounds={"start": "TRIM_HORIZON", "end": END})
     assert from_earliest.default_source == "clicks@TRIM_HORIZON--2026-01-02T00:00:00Z"
     assert KinesisStreams("clicks", bounds=INSTANTS, source="backfill").default_source == "backfill"

@@ -73,7 +73,7 @@ def jobs(coordination: SourceCoordinator) -> Iterator[Callable[[], list[Job]]]:
 
 
 def in_run(try_number: int = 1, began: timedelta = timedelta(0), dag_id: str = "supervise_clicks") -> Any:
-    """Return the context of a task whose run began so long ago."""
+    """Return the context of a task whose run began this long ago."""
     return {
         "ti": SimpleNamespace(dag_id=dag_id, run_id="run", task_id="supervise", map_index=-1, try_number=try_number),
         "dag_run": SimpleNamespace(start_date=datetime.now(UTC) - began, run_after=None),

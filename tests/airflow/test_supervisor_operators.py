@@ -73,7 +73,7 @@ def test_it_is_done_once_and_a_retry_finds_it_done(
     assert operator.execute(context) == {"done": ["clicks"], "unchanged": {}}
     status = SupervisorStatusOperator(task_id="status", source="clicks").execute(context)
     assert "the sink is full" in json.dumps(status[field])
-    assert operator.execute(context) == {"done": [], "unchanged": {"clicks": "it was so before"}}
+    assert operator.execute(context) == {"done": [], "unchanged": {"clicks": "already in this state"}}
 
 
 def test_all_supervisors_are_asked_and_each_says_what_it_came_to(coordination: SourceCoordinator, context: Any) -> None:
@@ -121,7 +121,7 @@ def test_a_terminated_one_fails_the_task_with_what_to_do(
         verb(task_id="verb", source="clicks").execute(context)
 
 
-def test_partitions_are_read_anew_each_from_its_position(coordination: SourceCoordinator, context: Any) -> None:
+def test_partitions_are_read_again_each_from_its_position(coordination: SourceCoordinator, context: Any) -> None:
     submit(context)
     coordination.create_partitions({"a": {}, "b": {}})
     done = ResetSupervisorOperator(task_id="reset", source="clicks", positions={"a": "earliest"}).execute(context)
@@ -142,14 +142,14 @@ def test_a_handover_is_asked_for(coordination: SourceCoordinator, context: Any) 
     assert stored is not None and stored.supervision.handover_requested_at is not None
 
 
-def test_every_source_is_read_anew(coordination: SourceCoordinator, context: Any) -> None:
+def test_every_source_is_read_again(coordination: SourceCoordinator, context: Any) -> None:
     submit(context)
     submit(context, source="orders")
     coordination.create_partitions({"a": {}})
     TerminateSupervisorOperator(task_id="terminate", source="orders").execute(context)
     done = ResetSupervisorOperator(task_id="reset", all_sources=True).execute(context)
     assert done["done"] == ["clicks"] and "is terminated since" in done["unchanged"]["orders"]
-    with pytest.raises(CoordinationError, match="it failed for 1 of 2 supervisors: 'clicks': "):
+    with pytest.raises(CoordinationError, match="the operation failed for 1 of 2 supervisors: 'clicks': "):
         ResetSupervisorOperator(task_id="reset", all_sources=True, to="42").execute(context)
     with pytest.raises(ValueError, match="'positions' are those of a single source"):
         ResetSupervisorOperator(task_id="reset", all_sources=True, positions={"a": "earliest"})
@@ -192,7 +192,7 @@ def test_one_that_is_not_healthy_fails_the_task_that_wants_it_to_be(
 
 
 @pytest.mark.integration
-def test_a_stream_is_read_anew_parents_before_children_as_its_spec_reaches_it(
+def test_a_stream_is_read_again_parents_before_children_as_its_spec_reaches_it(
     stream: SplitStream, context: Any
 ) -> None:
     submit(context, reads={"kinesis": {"streams": "s"}})
@@ -211,5 +211,5 @@ def test_a_shard_is_read_on_after_a_position_that_it_has(stream: SplitStream, co
     operator = ResetSupervisorOperator(task_id="reset", source="clicks", positions={shard.shard_id: number})
     assert operator.execute(context)["reset"] == 1
     assert stream.progress(stream.keys[1]).checkpoint == number
-    with pytest.raises(AirflowFailException, match="'1' is none of shard"):
+    with pytest.raises(AirflowFailException, match="'1' is not in shard"):
         ResetSupervisorOperator(task_id="reset", source="clicks", positions={shard.shard_id: "1"}).execute(context)

@@ -73,7 +73,7 @@ def trigger(
 
 
 def test_it_waits_for_as_long_as_there_is_no_spec_and_wakes_for_the_first(kept: SupervisionStore) -> None:
-    payload = first_payload(trigger(), meanwhile=lambda: kept.submit(SPEC, by="a person"))
+    payload = first_payload(trigger(), while_waiting=lambda: kept.submit(SPEC, by="a person"))
 
     assert (payload["status"], payload["source"]) == ("turn", "clicks")
 
@@ -86,16 +86,16 @@ def test_it_keeps_the_lease_and_notes_the_look_while_nothing_is_to_do(
 
     def resume_once_seen() -> None:
         deadline = time.monotonic() + 60
-        while (stored := kept.get()) is None or stored.supervision.looked_at is None:
+        while (stored := kept.get()) is None or stored.supervision.polled_at is None:
             assert time.monotonic() < deadline, "the look was never noted"
             time.sleep(0.01)
         source.view.suspensions.resume()
 
-    first_payload(trigger(), meanwhile=resume_once_seen)
+    first_payload(trigger(), while_waiting=resume_once_seen)
 
     stored = kept.get()
     assert stored is not None and stored.claimant == CLAIMANT
-    assert stored.supervision.looked_at is not None
+    assert stored.supervision.polled_at is not None
     assert Jobs(source.view).unfinished() == []
 
 
@@ -116,7 +116,7 @@ def test_it_wakes_for_an_edit_of_the_spec_file_once(tmp_path: Path, store: Watch
     def edit() -> None:
         file.write_text("two")
 
-    payload = first_payload(trigger(file=file, mark=mark_of(str(file))), meanwhile=edit)
+    payload = first_payload(trigger(file=file, mark=mark_of(str(file))), while_waiting=edit)
 
     assert (payload["status"], payload["file_mark"]) == ("edited", mark_of(str(file)))
     until = datetime.now(UTC) + timedelta(seconds=0.2)

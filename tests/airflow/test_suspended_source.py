@@ -1,4 +1,4 @@
-"""What a suspended source means to tasks, sensors and triggers: nothing begins, waiting goes on, mending works."""
+"""What a suspended source means to tasks, sensors and triggers: nothing begins, waiting continues, repairs work."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ IS_SUSPENDED = r"source '{}' is suspended by ann since \S+Z: the table is migrat
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let everybody hear of a suspension at the next look."""
-    monkeypatch.setattr(suspension, "REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(suspension, "CACHE_SECONDS", 0.0)
 
 
 def suspend(coordinator: SourceCoordinator) -> None:
@@ -91,7 +91,7 @@ def test_a_job_of_a_suspended_source_is_skipped_before_it_is_submitted(
 ) -> None:
     with pytest.raises(
         AirflowSkipException,
-        match=IS_SUSPENDED.format("clicks") + "; no job is started until `airflow-coordination resume` lets it go on",
+        match=IS_SUSPENDED.format("clicks") + "; no job is started until `airflow-coordination resume` resumes it",
     ):
         ingest(deferrable=deferrable).execute(context)
     assert spark.calls == [] and Jobs(suspended.view).unfinished() == []
@@ -101,11 +101,11 @@ def test_the_job_of_an_earlier_try_is_followed_to_its_end(
     suspended: SourceCoordinator, ingest: Any, spark: StubSpark, context: Any
 ) -> None:
     connection = CoordinationHook().settings
-    told = ingest_settings(ingest(deferrable=True), connection, context)
-    JobFollower(connection=connection, source="clicks", task="dag/run/task/3").submit(told, None)
+    job_settings = ingest_settings(ingest(deferrable=True), connection, context)
+    JobFollower(connection=connection, source="clicks", task="dag/run/task/3").submit(job_settings, None)
     with pytest.raises(TaskDeferred) as defers:
         ingest(deferrable=True).execute(context)
-    assert defers.value.trigger.owner == told.owner and spark.calls == []  # type: ignore[attr-defined]
+    assert defers.value.trigger.owner == job_settings.owner and spark.calls == []  # type: ignore[attr-defined]
 
 
 def test_where_nothing_is_left_to_do_the_task_succeeds_all_the_same(
@@ -146,7 +146,7 @@ def test_a_group_plans_no_job_and_says_why(
 
 
 def test_there_is_no_work_for_jobs(suspended: SourceCoordinator) -> None:
-    suspended.view.suspensions.doubt()
+    suspended.view.suspensions.invalidate()
     assert work_for_jobs(suspended.view, 9, shared=True) == 0
 
 
@@ -184,10 +184,10 @@ def test_there_is_no_work_until_it_is_resumed(suspended: SourceCoordinator, cont
     assert not sensor.poke(context).is_done
     with pytest.raises(TaskDeferred) as defers:
         sensor.execute(context)
-    assert first_payload(defers.value.trigger, meanwhile=resumes(suspended))["status"] == "available"
+    assert first_payload(defers.value.trigger, while_waiting=resumes(suspended))["status"] == "available"
 
 
-def test_who_waits_for_completion_goes_on_waiting_and_is_told_why(
+def test_waiting_for_completion_continues_and_the_log_says_why(
     suspended: SourceCoordinator, context: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert not PartitionsCompletedSensor(task_id="wait", source="clicks").poke(context).is_done
@@ -206,7 +206,7 @@ def closed(coordination: SourceCoordinator, **reopen_after: timedelta) -> None:
 
 
 @pytest.mark.parametrize("after", [0.0, 0.3], ids=["due", "due soon"])
-def test_partitions_reopen_in_time_and_that_is_told_once_somebody_can_take_them(
+def test_partitions_reopen_in_time_and_the_trigger_fires_once_a_worker_can_acquire_them(
     coordination: SourceCoordinator, context: Any, after: float
 ) -> None:
     closed(coordination, a=timedelta(seconds=after))
@@ -221,7 +221,7 @@ def test_partitions_reopen_in_time_and_that_is_told_once_somebody_can_take_them(
             pause.wait(0.01)
         resumes(coordination)()
 
-    payload = first_payload(defers.value.trigger, meanwhile=is_reopened_and_resumes)
+    payload = first_payload(defers.value.trigger, while_waiting=is_reopened_and_resumes)
     summary = reopening().resume_execution(defers.value.method_name, {"event": payload}, context)
     assert (summary["reopened"], summary["partition_keys"]) == (1, ["a"])
 
@@ -259,7 +259,7 @@ def test_leases_are_released_partitions_reopened_and_positions_set_as_ever(
     coordination.create_partitions({"a": {}, "c": {"n": 1}})
     coordination.leases.acquire(1)
     suspend(coordination)
-    of_clicks: dict[str, Any] = {"task_id": "mend", "source": "clicks"}
+    of_clicks: dict[str, Any] = {"task_id": "repair", "source": "clicks"}
     assert ReleasePartitionsOperator(partition_keys="a", force=True, **of_clicks).execute(context)["released"] == 1
     assert ReopenPartitionsOperator(partition_keys="b", force=True, **of_clicks).execute(context)["reopened"] == 1
     assert ResetPartitionsOperator(partition_keys="c", to="earliest", **of_clicks).execute(context)["reset"] == 1
@@ -273,5 +273,5 @@ def test_the_log_says_which_task_of_which_run_did_it(
     coordination.create_partitions({"a": {}})
     coordination.leases.acquire(1)
     with caplog.at_level("INFO"):
-        ReleasePartitionsOperator(task_id="mend", source="clicks", partition_keys="a", force=True).execute(context)
+        ReleasePartitionsOperator(task_id="repair", source="clicks", partition_keys="a", force=True).execute(context)
     assert "partition released by hand: " in caplog.text and "by=dag.task reason='run run'" in caplog.text

@@ -1,4 +1,4 @@
-"""What a task tells Airflow holds no secret: log, rendered templates, XComs, asset events, checkpoints and lineage."""
+"""What a task reports to Airflow holds no secret: log, templates, XComs, asset events, checkpoints, lineage."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SUMMARY = {
 }
 
 
-def test_airflow_is_told_what_was_done_and_no_secret(spark: StubSpark, tmp_path: Path, postgres_url: str) -> None:
+def test_airflow_receives_what_was_done_and_no_secret(spark: StubSpark, tmp_path: Path, postgres_url: str) -> None:
     import sqlalchemy as sa
 
     url = sa.make_url(postgres_url)
@@ -86,16 +86,16 @@ def test_airflow_is_told_what_was_done_and_no_secret(spark: StubSpark, tmp_path:
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    told, lineage = requests.read_text(), events.read_text()
+    api_requests, lineage = requests.read_text(), events.read_text()
     policy = spark.calls[0]["settings"]["retry_policy"]
     assert (policy["max_attempts"], policy["max_closed_count"]) == (7, 1), "the connection's retry policy is the job's"
     assert spark.calls[0]["settings"]["reads"]["settings"]["aws"]["secret_access_key"] == KEY
     assert STORE in spark.calls[0]["settings"]["store"]["settings"]["url"], "the job was told, and nobody else"
-    for place, text in {"log": done.stdout, "API": told, "lineage": lineage}.items():
+    for place, text in {"log": done.stdout, "API": api_requests, "lineage": lineage}.items():
         for secret in (STORE, KEY, TOKEN):
             assert secret not in text, f"{place} holds a secret"
 
-    calls = [json.loads(line) for line in told.splitlines()]
+    calls = [json.loads(line) for line in api_requests.splitlines()]
     assert any("rtif" in call["path"] for call in calls), "templates were rendered"
     [xcom] = [call["body"] for call in calls if call["path"].endswith("/return_value")]
     assert json.loads(xcom)["records_delivered"] == 7 if isinstance(xcom, str) else xcom["records_delivered"] == 7

@@ -64,15 +64,17 @@ def place(url: str, **changes: Any) -> dict[str, Any]:
     return {"url": str(parsed.set(username=None, **changes))}
 
 
-def test_a_host_that_does_not_answer_is_told_within_seconds(said: Said) -> None:
+def test_a_host_that_does_not_answer_is_reported_within_seconds(said: Said) -> None:
     started = time.monotonic()
     text = said(login="u", password=SECRET, extra={"url": "postgresql://127.0.0.1:9/db"})
     assert "Connection refused" in text or "connection failed" in text
-    assert text.endswith("; check the host and the port in 'url', and that this machine may reach them")
+    assert text.endswith("; check the host and the port in 'url', and that this machine can reach them")
     assert time.monotonic() - started < 4 * TEST_SECONDS
 
 
-def test_what_is_wrong_with_a_role_is_told(said: Said, role: str, sql: Callable[[str], None], mariadb_url: str) -> None:
+def test_what_is_wrong_with_a_role_is_reported(
+    said: Said, role: str, sql: Callable[[str], None], mariadb_url: str
+) -> None:
     wrong = said(login=role, password="another", extra=place(mariadb_url))
     assert wrong.endswith("(1045); check the login and the password")
     login = {"login": role, "password": SECRET}
@@ -85,19 +87,19 @@ def test_what_is_wrong_with_a_role_is_told(said: Said, role: str, sql: Callable[
     assert text.endswith("is not one of ours: it has the columns id and the primary key (id); give another 'table'")
 
 
-def test_a_role_that_may_not_read_the_table_is_told_what_to_grant(
+def test_the_error_of_a_role_that_may_not_read_the_table_says_what_to_grant(
     said: Said, connect: Any, role: str, sql: Callable[[str], None], mariadb_url: str
 ) -> None:
     connect("admin", "coordination", extra={"url": mariadb_url})
     works, text = CoordinationHook("admin").test_connection()
-    assert (works, text) == (True, "The store answers; table 'coordination_partition' is ready.")
+    assert (works, text) == (True, "The store responds; table 'coordination_partition' is ready.")
     sql(f"GRANT SELECT ON coordination_partition_schema TO {role}@'127.0.0.1'")
     sql(f"GRANT INSERT ON coordination_partition TO {role}@'127.0.0.1'")
     text = said(login=role, password=SECRET, extra=place(mariadb_url))
     assert "; grant this role SELECT, INSERT, UPDATE and DELETE on the table" in text
 
 
-def test_a_driver_that_is_missing_is_told_with_the_extra_that_has_it(
+def test_a_driver_that_is_missing_is_reported_with_the_extra_that_has_it(
     said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "pymysql"]:
@@ -107,16 +109,16 @@ def test_a_driver_that_is_missing_is_told_with_the_extra_that_has_it(
     assert text.endswith("is not installed; install airflow-provider-coordination[mysql]")
 
 
-def test_a_password_that_is_not_spelled_as_urls_want_it_is_not_told_by_halves(said: Said) -> None:
+def test_a_password_that_is_not_url_encoded_is_not_shown_in_part(said: Said) -> None:
     text = said(extra={"url": "postgresql://u:half-a-secret@other-half@127.0.0.1:9/db"})
     assert "half" not in text
 
 
-def test_what_is_wrong_with_dynamodb_is_told(said: Said, connect: Any, dynamodb: DynamoDbLocal) -> None:
+def test_what_is_wrong_with_dynamodb_is_reported(said: Said, connect: Any, dynamodb: DynamoDbLocal) -> None:
     connect("keys", "aws", login="test", password=SECRET)
     here = {"store": "dynamodb", "region": "eu-west-1", "aws_conn_id": "keys"}
     away = said(extra={**here, "endpoint_url": "http://127.0.0.1:9"})
-    assert away.endswith("; check 'endpoint_url', 'region' and that this machine may reach it")
+    assert away.endswith("; check 'endpoint_url', 'region' and that this machine can reach it")
     there = {**here, "endpoint_url": dynamodb.endpoint_url, "table": f"test-{uuid.uuid4().hex[:8]}"}
     absent = said(extra={**there, "skip_table_creation": True})
     assert "the table does not exist and 'skip_table_creation' is set; create it" in absent
@@ -131,8 +133,8 @@ def test_what_is_wrong_with_dynamodb_is_told(said: Said, connect: Any, dynamodb:
         other = said(extra=there)
     finally:
         client.delete_table(TableName=there["table"])
-    assert "the table has the key id (HASH, S) and must have" in other and "name another table in 'table'" in other
+    assert "the table has the key id (HASH, S) and must have" in other and "give another table in 'table'" in other
 
 
-def test_a_field_that_is_unknown_is_told_with_those_that_are_known(said: Said) -> None:
+def test_a_field_that_is_unknown_is_reported_with_those_that_are_known(said: Said) -> None:
     assert "unknown field 'uri'; known are store, url, table" in said(extra={"uri": "x"})

@@ -30,7 +30,7 @@ from airflow_provider_coordination.triggers.partitions import (
     PartitionsCompletedTrigger,
     PartitionsReopenedTrigger,
 )
-from airflow_provider_coordination.triggers.polling import SourceWatch
+from airflow_provider_coordination.triggers.polling import SourcePoller
 from airflow_provider_coordination.triggers.watchers import Pace, Watchers, install_watchers
 from tests.airflow.conftest import SECRET
 from tests.support.clock import ManualClock
@@ -40,7 +40,9 @@ from tests.support.watched import QUICK, first_payload, in_loop, pause, payload_
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 DEADLINE = "2026-02-01T00:00:00.000000Z"
 TO_A_TASK = {"deadline": DEADLINE}
-REREADING = Pace(poll=0.03, least=0.01, away=0.1, reread=0.03, recheck=0.01, gone=0.05)
+REREADING = Pace(
+    poll=0.03, min_pause=0.01, max_retry_pause=0.1, reread_interval=0.03, retry_interval=0.01, gone_after=0.05
+)
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ def test_what_is_stored_of_a_trigger_holds_no_secret(connect: Any) -> None:
 
 
 def test_the_interval_of_a_doorbell_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="interval 0 is not usable: give a positive timedelta"):
+    with pytest.raises(ValueError, match="field 'interval' must be a positive timedelta or number of seconds; got 0"):
         PartitionsAvailableTrigger(source="s", interval=0)
 
 
@@ -127,7 +129,7 @@ def test_an_overdue_set_ends_while_a_trigger_waits_and_its_partition_is_availabl
     [waiting] = delivered(clicks, "a", timeout=timedelta(minutes=10))
     trigger = AcknowledgmentTrigger(source="clicks", acknowledgment_sets=[waiting], deadline=DEADLINE)
 
-    payload = first_payload(trigger, clock=clock, meanwhile=lambda: clock.advance(600))
+    payload = first_payload(trigger, clock=clock, while_waiting=lambda: clock.advance(600))
 
     assert payload == {"status": "ended", "deadline": DEADLINE}
     assert state(clicks, waiting) is AcknowledgmentState.EXPIRED
@@ -157,7 +159,7 @@ def test_it_waits_for_the_sets_of_its_run_alone(coordination: SourceCoordinator)
     theirs = delivered(coordination, "c", run=run_name("dag", "another"))
     sets = AcknowledgmentSets(coordination)
 
-    first_payload(AcknowledgmentTrigger(source="clicks", run=RUN), meanwhile=lambda: acknowledge(sets, ours))
+    first_payload(AcknowledgmentTrigger(source="clicks", run=RUN), while_waiting=lambda: acknowledge(sets, ours))
 
     assert state(coordination, theirs[0]) is AcknowledgmentState.PENDING
 
@@ -204,7 +206,7 @@ def test_a_kill_gives_the_leases_back_that_wait_and_leaves_the_sets_pending(coor
     assert status(coordination, "a") is PartitionStatus.COMPLETED
 
 
-def test_a_kill_gives_back_only_the_leases_of_the_sets_it_was_told(coordination: SourceCoordinator) -> None:
+def test_a_kill_releases_only_the_leases_of_its_own_sets(coordination: SourceCoordinator) -> None:
     names = delivered(coordination, "a", "b")
 
     in_loop(
@@ -233,7 +235,7 @@ def test_it_fires_when_every_partition_is_completed(coordination: SourceCoordina
     complete(coordination, "a")
     trigger = PartitionsCompletedTrigger(source="clicks", deadline=DEADLINE)
 
-    payload = first_payload(trigger, meanwhile=lambda: complete(coordination, "b"))
+    payload = first_payload(trigger, while_waiting=lambda: complete(coordination, "b"))
 
     assert payload == {"status": "done", "deadline": DEADLINE}
 
@@ -244,7 +246,7 @@ def test_a_source_without_partitions_is_waited_for(coordination: SourceCoordinat
         coordination.leases.acquire(1)
         complete(coordination, "a")
 
-    assert first_payload(PartitionsCompletedTrigger(source="clicks"), meanwhile=work)["status"] == "done"
+    assert first_payload(PartitionsCompletedTrigger(source="clicks"), while_waiting=work)["status"] == "done"
 
 
 def test_it_fires_when_every_open_partition_has_delivered_up_to_the_instant(coordination: SourceCoordinator) -> None:
@@ -258,7 +260,7 @@ def test_it_fires_when_every_open_partition_has_delivered_up_to_the_instant(coor
         coordination.leases.save_progress("b", until_noon)
         coordination.leases.save_progress("c", until_noon)
 
-    assert first_payload(trigger, meanwhile=work)["status"] == "done"
+    assert first_payload(trigger, while_waiting=work)["status"] == "done"
 
 
 @pytest.mark.parametrize("instant", [None, format_instant(NOON)])
@@ -269,7 +271,7 @@ def test_a_parked_partition_that_is_behind_ends_the_waiting(
     clicks.leases.acquire(2)
     trigger = PartitionsCompletedTrigger(source="clicks", delivered_until=instant)
 
-    payload = first_payload(trigger, clock=clock, meanwhile=lambda: clicks.leases.fail("a", "the sink is broken"))
+    payload = first_payload(trigger, clock=clock, while_waiting=lambda: clicks.leases.fail("a", "the sink is broken"))
 
     assert payload["status"] == "parked"
 
@@ -298,7 +300,7 @@ def test_it_fires_when_the_partitions_have_reopened(
     due = format_instant(clock.now() + timedelta(seconds=3601))
     trigger = PartitionsReopenedTrigger(source="clicks", reopens_at=due, partitions=2, partition_keys=["a", "b"])
 
-    payload = first_payload(trigger, clock=clock, meanwhile=lambda: clock.advance(3601))
+    payload = first_payload(trigger, clock=clock, while_waiting=lambda: clock.advance(3601))
 
     assert payload == {
         "status": "reopened",
@@ -331,7 +333,7 @@ def test_a_lease_that_has_run_out_is_work(
     trigger = PartitionsAvailableTrigger(source="clicks", **TO_A_TASK)
     until_others_may_take_it = (DEFAULT_OWNERSHIP_TIMEOUT + DEFAULT_SAFETY_MARGIN).total_seconds()
 
-    payload = first_payload(trigger, clock=clock, meanwhile=lambda: clock.advance(until_others_may_take_it))
+    payload = first_payload(trigger, clock=clock, while_waiting=lambda: clock.advance(until_others_may_take_it))
     assert payload["status"] == "available"
     assert status(clicks, "a") is PartitionStatus.ASSIGNED
 
@@ -388,12 +390,12 @@ def test_a_connection_that_is_deleted_ends_the_waiting_with_a_remedy(
     trigger = PartitionsCompletedTrigger(source="clicks", deadline=DEADLINE)
 
     payload = first_payload(
-        trigger, pace=REREADING, meanwhile=lambda: monkeypatch.delenv("AIRFLOW_CONN_COORDINATION_DEFAULT")
+        trigger, pace=REREADING, while_waiting=lambda: monkeypatch.delenv("AIRFLOW_CONN_COORDINATION_DEFAULT")
     )
 
     assert payload == {
         "status": "error",
-        "message": "source 'clicks' is not watched any more: connection 'coordination_default' is not defined; "
+        "message": "source 'clicks' is no longer watched: connection 'coordination_default' is not defined; "
         "create it, of type 'coordination'",
         "deadline": DEADLINE,
     }
@@ -404,7 +406,7 @@ def test_a_connection_that_is_away_for_a_moment_ends_nothing(
 ) -> None:
     coordination.create_partitions({"a": {}})
     coordination.leases.acquire(1)
-    patient = Pace(poll=0.03, least=0.01, reread=0.03, recheck=0.02, gone=3600)
+    patient = Pace(poll=0.03, min_pause=0.01, reread_interval=0.03, retry_interval=0.02, gone_after=3600)
 
     async def wait(watchers: Watchers) -> Any:
         fired = asyncio.create_task(payload_of(PartitionsCompletedTrigger(source="clicks")))
@@ -423,7 +425,7 @@ def test_a_connection_that_is_broken_ends_the_waiting(coordination: SourceCoordi
     payload = first_payload(
         AcknowledgmentTrigger(source="clicks", acknowledgment_sets=delivered(coordination, "b")[:1]),
         pace=REREADING,
-        meanwhile=lambda: connect("coordination_default", "coordination", extra={"store": "paper"}),
+        while_waiting=lambda: connect("coordination_default", "coordination", extra={"store": "paper"}),
     )
     assert payload["status"] == "error"
     assert "connection 'coordination_default'" in payload["message"]
@@ -436,7 +438,7 @@ def test_a_store_that_cannot_be_used_for_good_ends_the_waiting(connect: Any, tmp
     store.close()
     payload = first_payload(PartitionsAvailableTrigger(source="clicks", **TO_A_TASK))
     assert payload["status"] == "error"
-    assert "source 'clicks' cannot be watched: " in payload["message"]
+    assert "source 'clicks' cannot be polled: " in payload["message"]
 
 
 def test_a_changed_url_is_followed(coordination: SourceCoordinator, connect: Any, tmp_path: Any) -> None:
@@ -451,13 +453,13 @@ def test_a_changed_url_is_followed(coordination: SourceCoordinator, connect: Any
     payload = first_payload(
         PartitionsCompletedTrigger(source="clicks"),
         pace=REREADING,
-        meanwhile=lambda: connect("coordination_default", "coordination", extra={"url": elsewhere}),
+        while_waiting=lambda: connect("coordination_default", "coordination", extra={"url": elsewhere}),
     )
 
     assert payload["status"] == "done"
 
 
-def test_the_doorbell_of_an_asset_goes_on_when_its_connection_is_mended(
+def test_the_trigger_of_an_asset_continues_when_its_connection_is_fixed(
     coordination: SourceCoordinator, connect: Any, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordination.create_partitions({"a": {}})
@@ -477,7 +479,7 @@ def test_the_doorbell_of_an_asset_goes_on_when_its_connection_is_mended(
 # Restarts and doubles
 
 
-def test_a_trigger_that_starts_anew_finds_what_happened_in_between(
+def test_a_trigger_that_starts_again_finds_what_happened_in_between(
     coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     names = delivered(clicks, "a", timeout=timedelta(minutes=10))
@@ -540,7 +542,7 @@ def of_the_job() -> JobTrigger:
 
 def test_it_fires_when_a_job_has_ended(job: JobRecord, clock: ManualClock) -> None:
     job.begin()
-    payload = first_payload(of_the_job(), clock=clock, meanwhile=lambda: job.end({"exit_code": 0}))
+    payload = first_payload(of_the_job(), clock=clock, while_waiting=lambda: job.end({"exit_code": 0}))
     assert payload == {"status": "ended", **JOB}
 
 
@@ -553,17 +555,17 @@ def test_it_fires_when_a_job_gives_no_sign_of_life_for_a_lease_and_the_margin(
 ) -> None:
     job.begin()
     clock.advance((DEFAULT_OWNERSHIP_TIMEOUT + DEFAULT_SAFETY_MARGIN).total_seconds() - 1)
-    payload = first_payload(of_the_job(), clock=clock, meanwhile=lambda: clock.advance(1))
+    payload = first_payload(of_the_job(), clock=clock, while_waiting=lambda: clock.advance(1))
     assert payload == {"status": "overdue", **JOB}
 
 
 def test_it_fires_when_a_job_does_not_begin_in_time(job: JobRecord, clock: ManualClock) -> None:
-    payload = first_payload(of_the_job(), clock=clock, meanwhile=lambda: clock.advance(3600))
+    payload = first_payload(of_the_job(), clock=clock, while_waiting=lambda: clock.advance(3600))
     assert payload == {"status": "overdue", **JOB}
 
 
 def test_the_watcher_sleeps_until_a_job_would_be_missed(job: JobRecord, clicks: SourceCoordinator) -> None:
     job.begin()
-    look = SourceWatch(clicks, AcknowledgmentSets(clicks)).look(Wanted.JOBS)
-    assert look.sighting.jobs == {"a job": False}
-    assert look.next_due == clicks.clock.now() + DEFAULT_OWNERSHIP_TIMEOUT + DEFAULT_SAFETY_MARGIN
+    result = SourcePoller(clicks, AcknowledgmentSets(clicks)).poll(Wanted.JOBS)
+    assert result.snapshot.jobs == {"a job": False}
+    assert result.next_due == clicks.clock.now() + DEFAULT_OWNERSHIP_TIMEOUT + DEFAULT_SAFETY_MARGIN

@@ -93,7 +93,7 @@ def test_raw_batches_wait_beside_the_first_sink_that_is_a_folder(writes: Any, la
 
 
 def test_raw_batches_that_have_nowhere_to_wait_are_an_error_that_names_the_field() -> None:
-    with pytest.raises(ConfigurationError, match=r"^field 'landing_path' is missing, and no sink of field 'writes' is"):
+    with pytest.raises(ConfigurationError, match=r"^field 'landing_path' is missing, and no sink in field 'writes' is"):
         landing_path_of(Queue("clicks"))
 
 
@@ -102,25 +102,25 @@ def test_raw_batches_that_have_nowhere_to_wait_are_an_error_that_names_the_field
     [
         (
             ParquetDataset(""),
-            "^field 'path' of ParquetDataset 'main' must not be empty: give the path or URI",
+            "^field 'path' of ParquetDataset 'main' must not be empty; give the path or URI",
         ),
         (ParquetDataset(" ", name="copy"), "^field 'path' of ParquetDataset 'copy' must not be empty"),
         (
             ParquetDataset("/a", aws_conn_id="lake"),
-            r"^field 'aws_conn_id' of ParquetDataset 'main' is 'lake', and its path '/a' is not on S3; leave it out",
+            r"^field 'aws_conn_id' of ParquetDataset 'main' is 'lake', but its path '/a' is not on S3; leave it out",
         ),
         (
             SqlTable(table="a", conn_id="b", staging_path="/a", aws_conn_id="lake"),
-            r"^field 'aws_conn_id' of SqlTable 'main' is 'lake', and its staging path '/a' is not on S3; leave it out",
+            r"^field 'aws_conn_id' of SqlTable 'main' is 'lake', but its staging path '/a' is not on S3; leave it out",
         ),
         (
             ForeachBatch(function="a:b", staging_path="/a", aws_conn_id="lake"),
-            r"^field 'aws_conn_id' of ForeachBatch 'main' is 'lake', and its staging path '/a' is not on S3; leave",
+            r"^field 'aws_conn_id' of ForeachBatch 'main' is 'lake', but its staging path '/a' is not on S3; leave",
         ),
         (ParquetDataset("/a", where=" "), "^field 'where' of ParquetDataset 'main' must not be empty; leave it out$"),
         (
             [],
-            r"^field 'writes' must not be empty: give at least one sink, such as ParquetDataset",
+            r"^field 'writes' must not be empty; give at least one sink, such as ParquetDataset",
         ),
         ("/data/lake", r"^field 'writes' must be a sink of 'operators\.writes', such as .*; got '/data/lake'$"),
         (None, r"^field 'writes' must be a sink .*; got None$"),
@@ -173,7 +173,7 @@ def test_a_delta_table_on_s3_is_reached_by_its_connection_which_nothing_shows(mo
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (DeltaTable(" "), "^field 'path' of DeltaTable 'main' must not be empty: give the path or URI of a folder"),
+        (DeltaTable(" "), "^field 'path' of DeltaTable 'main' must not be empty; give the path or URI of a folder"),
         (DeltaTable("/a", where=" "), "^field 'where' of DeltaTable 'main' must not be empty; leave it out$"),
         (DeltaTable("/a", merge_on=["id", "id"]), r"^field 'merge_on' of DeltaTable 'main' is \['id', 'id'\]; give"),
         (DeltaTable("/a", order_by="at"), "^field 'order_by' of DeltaTable 'main' is 'at', and 'merge_on' is missing"),

@@ -55,7 +55,7 @@ def test_raw_batches_wait_below_the_staging_path() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"conn_type": "sqlite"}, "^connection 'c': a connection of type 'sqlite' leads to no database that rows are"),
+        ({"conn_type": "sqlite"}, "^connection 'c': a connection of type 'sqlite' is not supported for SQL sinks"),
         ({"host": ""}, "^connection 'c': field 'host' is missing"),
         ({"schema": ""}, "^connection 'c': field 'schema' is missing; name the database"),
         ({"conn_type": "mysql", "extra": {"ssl": "yes"}}, "^connection 'c': the extra 'ssl' is not a JSON object"),

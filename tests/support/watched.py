@@ -19,7 +19,7 @@ from tests.coordination.unreliable_store import UnreliableStore
 
 T = TypeVar("T")
 
-QUICK = Pace(poll=0.03, least=0.01, away=0.1, reread=60, recheck=0.02, gone=0.05)
+QUICK = Pace(poll=0.03, min_pause=0.01, max_retry_pause=0.1, reread_interval=60, retry_interval=0.02, gone_after=0.05)
 LONGEST_SECONDS = 60.0
 
 
@@ -36,20 +36,24 @@ def in_loop(work: Callable[[Watchers], Awaitable[T]], *, pace: Pace = QUICK, clo
 
 
 def first_payload(
-    trigger: BaseTrigger, *, pace: Pace = QUICK, clock: Clock | None = None, meanwhile: Callable[[], Any] | None = None
+    trigger: BaseTrigger,
+    *,
+    pace: Pace = QUICK,
+    clock: Clock | None = None,
+    while_waiting: Callable[[], Any] | None = None,
 ) -> Any:
     """Return the payload of a trigger's first event.
 
-    :param meanwhile: what happens once it waits.
+    :param while_waiting: called once it waits.
     """
 
     async def run(watchers: Watchers) -> Any:
         fired = asyncio.create_task(payload_of(trigger))
-        if meanwhile is not None:
+        if while_waiting is not None:
             await until(lambda: bool(watchers.sources))
             await pause(watchers)
             assert not fired.done()
-            await asyncio.to_thread(meanwhile)
+            await asyncio.to_thread(while_waiting)
         return await fired
 
     return in_loop(run, pace=pace, clock=clock)

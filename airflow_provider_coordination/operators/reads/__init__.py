@@ -1,1 +1,1 @@
-"""What a DAG says of a source beside Kinesis: one class a kind of source, given to the operators as `reads`."""
+"""The sources that a DAG describes: one class for each kind of source, given to the operators as `reads`."""

@@ -15,11 +15,11 @@ from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.operators.reads.reads import Connected
 from airflow_provider_coordination.operators.template_values import (
+    bool_value,
+    int_value,
     number_value,
     seconds_value,
     text_value,
-    whole_value,
-    yes_or_no_value,
 )
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings, DynamoDBSettings
@@ -28,25 +28,24 @@ from airflow_provider_coordination.sources.kinds import ReadsSettings
 
 @dataclass(kw_only=True)
 class DynamoDBTable:
-    """A table of DynamoDB, read by a parallel scan, for the `reads` of operators.
+    """A DynamoDB table, read by a parallel scan, for the `reads` of operators.
 
-    :param table: its name. (templated)
-    :param segments: into how many segments the scan is cut; by default one for each 256 MB of the table. (templated)
-    :param scan: a name for this reading of the table: under another name, such as `"{{ ds }}"`, all of it is read
-        anew. (templated)
-    :param filter_expression: only items for which this holds; DynamoDB reads, and bills, the others too. (templated)
-    :param projection_expression: only these attributes of each item. (templated)
-    :param expression_attribute_names: what the names in the expressions that begin with `#` stand for. (templated)
-    :param expression_attribute_values: what the names that begin with `:` stand for, as DynamoDB's JSON, such as
-        `{":min": {"N": "10"}}`. (templated)
-    :param consistent_read: read consistently, at twice the price. (templated)
-    :param read_units_per_second: most capacity that reading the whole table takes; each segment gets its share.
+    :param table: the name of the table. (templated)
+    :param segments: the number of segments of the scan; by default one for each 256 MB of the table. (templated)
+    :param scan: a name for this scan of the table. Another name, such as `"{{ ds }}"`, reads the whole table again.
         (templated)
-    :param interval: read each segment again so long after it is delivered; timedelta or seconds. (templated)
-    :param count: how often it is read altogether; without end by default. Only with `interval`. (templated)
-    :param aws_conn_id: the AWS connection; None for the AWS SDK's default chain. (templated)
-    :param region_name: the AWS region; wins over the connection's. (templated)
-    :param source: the source's name where an operator is given none; `dynamodb-<table>` by default. (templated)
+    :param filter_expression: read only items that match; DynamoDB reads, and bills, the others too. (templated)
+    :param projection_expression: read only these attributes of each item. (templated)
+    :param expression_attribute_names: the values of the names in the expressions that begin with `#`. (templated)
+    :param expression_attribute_values: the values of the names that begin with `:`, as DynamoDB JSON, such as
+        `{":min": {"N": "10"}}`. (templated)
+    :param consistent_read: use consistent reads, which cost twice the capacity. (templated)
+    :param read_units_per_second: the maximum read capacity for the whole table; the segments share it. (templated)
+    :param interval: read each segment again this long after its delivery; timedelta or seconds. (templated)
+    :param count: how many times the table is read in total; no limit by default. Only with `interval`. (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
+    :param region_name: the AWS region; overrides the region of the connection. (templated)
+    :param source: the source's name if the operator sets none; `dynamodb-<table>` by default. (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = (
@@ -94,7 +93,7 @@ class DynamoDBTable:
         return {"table": self.table, "region_name": text_value(self.region_name)}
 
     def check(self) -> None:
-        """Check every value, as far as that needs no connection.
+        """Check every value that can be checked without a connection.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
@@ -107,48 +106,48 @@ class DynamoDBTable:
         return Connected(reads=reads, supplier=partial(_segments, settings))
 
     def _settings(self, aws: AwsSettings) -> DynamoDBSettings:
-        """Return the settings, checked.
+        """Return the checked settings.
 
-        :param aws: how to reach DynamoDB.
+        :param aws: the settings of the DynamoDB client.
         """
         return DynamoDBSettings(
             table=text_value(self.table) or "",
-            segments=whole_value("segments", self.segments),
+            segments=int_value("segments", self.segments),
             scan=text_value(self.scan) or "",
             filter_expression=text_value(self.filter_expression),
             projection_expression=text_value(self.projection_expression),
             expression_attribute_names=_mapping("expression_attribute_names", self.expression_attribute_names),
             expression_attribute_values=_mapping("expression_attribute_values", self.expression_attribute_values),
-            consistent_read=yes_or_no_value("consistent_read", self.consistent_read),
+            consistent_read=bool_value("consistent_read", self.consistent_read),
             read_units_per_second=number_value("read_units_per_second", self.read_units_per_second),
             interval_seconds=seconds_value("interval", self.interval),
-            count=whole_value("count", self.count),
+            count=int_value("count", self.count),
             aws=aws,
         )
 
 
 @dataclass(kw_only=True)
 class DynamoDBExport:
-    """A point-in-time export of a table, for the `reads` of operators.
+    """A point-in-time export of a DynamoDB table, for the `reads` of operators.
 
-    Give one of `export_arn`, `location` and `table_arn`. While an export goes on there are no partitions: run the
-    supplier again later.
+    Give one of `export_arn`, `location` and `table_arn`. There are no partitions while an export is in progress: run
+    the supplier again later.
 
-    :param export_arn: an export that was started elsewhere. (templated)
-    :param location: the folder of a finished export, the one that holds `manifest-summary.json`: an `s3://` URI, or a
-        path that every worker reaches. (templated)
-    :param table_arn: the table of which the supplier starts an export; it needs point-in-time recovery. (templated)
-    :param bucket: where an export that is started goes. (templated)
-    :param prefix: what its objects' keys begin with. (templated)
-    :param bucket_owner: the account of the bucket, where that is another. (templated)
-    :param kms_key_id: the key that encrypts its objects; S3's own by default. (templated)
-    :param export: a name for the export that is started: another name, such as `"{{ ds }}"`, starts another one.
-        (templated)
-    :param files_per_partition: how many of its files a partition holds at most. (templated)
-    :param aws_conn_id: the AWS connection; None for the AWS SDK's default chain. (templated)
-    :param region_name: the AWS region; wins over the connection's. (templated)
-    :param source: the source's name where an operator is given none; by default `dynamodb-export-` and the table, or
-        the export's id. (templated)
+    :param export_arn: the ARN of an export that was started elsewhere. (templated)
+    :param location: the folder of a finished export that holds `manifest-summary.json`: an `s3://` URI, or a path that
+        every worker can read. (templated)
+    :param table_arn: the ARN of the table that the supplier exports; it needs point-in-time recovery. (templated)
+    :param bucket: the bucket of an export that the supplier starts. (templated)
+    :param prefix: the prefix of the keys of its objects. (templated)
+    :param bucket_owner: the account that owns the bucket, if it is another account. (templated)
+    :param kms_key_id: the key that encrypts its objects; the S3 managed key by default. (templated)
+    :param export: a name for the export that the supplier starts. Another name, such as `"{{ ds }}"`, starts another
+        export. (templated)
+    :param files_per_partition: the maximum number of files in a partition. (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
+    :param region_name: the AWS region; overrides the region of the connection. (templated)
+    :param source: the source's name if the operator sets none; by default `dynamodb-export-` and the table, or the
+        export's id. (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = (
@@ -186,16 +185,16 @@ class DynamoDBExport:
         """See `Reads.default_source`."""
         if source := text_value(self.source):
             return source
-        of = text_value(self.table_arn) or text_value(self.location) or text_value(self.export_arn) or ""
-        return f"dynamodb-export-{of.rstrip('/').rpartition('/')[2]}"
+        name = text_value(self.table_arn) or text_value(self.location) or text_value(self.export_arn) or ""
+        return f"dynamodb-export-{name.rstrip('/').rpartition('/')[2]}"
 
     @property
     def reads_from(self) -> Mapping[str, Any]:
-        """See `Located.reads_from`: the table; another export of it is the same data, later."""
+        """See `Located.reads_from`: the table; another export of it holds the same data at a later time."""
         return {"table_arn": table} if (table := text_value(self.table_arn)) else {}
 
     def check(self) -> None:
-        """Check every value, as far as that needs no connection.
+        """Check every value that can be checked without a connection.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
@@ -212,10 +211,10 @@ class DynamoDBExport:
         return Connected(reads=reads, supplier=partial(_files, settings))
 
     def _settings(self, dynamodb: AwsSettings, s3: AwsSettings) -> DynamoDBExportSettings:
-        """Return the settings, checked.
+        """Return the checked settings.
 
-        :param dynamodb: how to reach DynamoDB.
-        :param s3: how to reach S3.
+        :param dynamodb: the settings of the DynamoDB client.
+        :param s3: the settings of the S3 client.
         """
         return DynamoDBExportSettings(
             export_arn=text_value(self.export_arn),
@@ -226,7 +225,7 @@ class DynamoDBExport:
             bucket_owner=text_value(self.bucket_owner),
             kms_key_id=text_value(self.kms_key_id),
             export=text_value(self.export) or "",
-            files_per_partition=whole_value("files_per_partition", self.files_per_partition) or 0,
+            files_per_partition=int_value("files_per_partition", self.files_per_partition) or 0,
             aws=dynamodb,
             s3=s3,
         )

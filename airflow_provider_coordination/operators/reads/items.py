@@ -1,4 +1,4 @@
-"""A source of one's own: items that a supplier of one's own finds and a reader of one's own reads."""
+"""A source of your own: your supplier finds the items and your reader reads them."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from airflow_provider_coordination.operators.reads.reads import Connected
 from airflow_provider_coordination.operators.template_values import text_value
 from airflow_provider_coordination.sources.function_supplier import PartitionSupplier, pages_of
 from airflow_provider_coordination.sources.item_kind import ItemKind
-from airflow_provider_coordination.sources.kinds import KINDS, READER, ReadsSettings, kind_named
+from airflow_provider_coordination.sources.kinds import KINDS, READER, ReadsSettings, get_kind
 
 CONNECTION = "connection"
-"""The reader's setting that holds an Airflow connection."""
+"""The reader's setting that holds the fields of an Airflow connection."""
 
 
 @dataclass(kw_only=True)
 class Items:
-    """A source of one's own, for the `reads` of operators.
+    """A source of your own, for the `reads` of operators.
 
-    :param kind: what this kind of source is called; its partitions remember it.
-    :param reader: `module:class` of what reads the items, an `ItemReader` or a `FrameReader`. The module travels to
-        Spark by the job's `py_files`, unless it is installed there. The class is made by its `from_mapping`, given the
-        settings, or by its constructor, given each by its name.
-    :param reader_settings: its settings, a JSON object. (templated)
-    :param conn_id: an Airflow connection that the reader is given as its setting `connection`: a mapping of
-        `conn_type`, `host`, `port`, `schema`, `login`, `password` and `extra` (a mapping). It travels in the job's
-        private file. (templated)
-    :param supplier: finds the partitions, for `CreatePartitionsOperator`; None where something else creates them, such
-        as `@task.partitions`.
-    :param located_by: the names of those settings of the reader that decide which data is meant: a DAG that gives
-        others cannot share the source.
-    :param source: the source's name where an operator is given none; `kind` by default. (templated)
+    :param kind: the name of this kind of source; its partitions keep it.
+    :param reader: `module:class` of the class that reads the items, an `ItemReader` or a `FrameReader`. The job's
+        `py_files` bring the module to Spark, unless it is installed there. The job creates the class with its
+        `from_mapping`, passing the settings, or with its constructor, passing each setting by name.
+    :param reader_settings: the settings of the reader, a JSON object. (templated)
+    :param conn_id: an Airflow connection that the reader receives as its setting `connection`: a mapping of
+        `conn_type`, `host`, `port`, `schema`, `login`, `password` and `extra` (a mapping). The job's private settings
+        file carries it. (templated)
+    :param supplier: finds the partitions, for `CreatePartitionsOperator`; None if something else creates them, such as
+        `@task.partitions`.
+    :param located_by: the names of the reader settings that decide which data is read. A DAG with other values cannot
+        share the source.
+    :param source: the source's name if the operator sets none; `kind` by default. (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = ("reader_settings", "conn_id", "source")
@@ -65,9 +65,9 @@ class Items:
         """See `Reads.connect`."""
         if not self.kind:
             raise ConfigurationError("Items: field 'kind' must not be empty; name the kind of source")
-        if self.kind in KINDS.names() and not isinstance(kind_named(self.kind), ItemKind):
+        if self.kind in KINDS.names() and not isinstance(get_kind(self.kind), ItemKind):
             raise ConfigurationError(
-                f"Items: field 'kind' is {self.kind!r}, a kind of source with a progress of its own; give another name"
+                f"Items: field 'kind' is {self.kind!r}, which is a built-in kind of source; give another name"
             )
         if len([part for part in self.reader.split(":") if part]) != 2:
             raise ConfigurationError(
@@ -84,8 +84,8 @@ class Items:
         found, kind = self.supplier, self.kind
         if found is None:
             raise ConfigurationError(
-                f"Items: kind {self.kind!r} has no supplier for source {coordinator.source!r}: give 'supplier', or "
-                "create the partitions by @task.partitions or the 'partitions' of CreatePartitionsOperator"
+                f"Items: kind {self.kind!r} has no supplier for source {coordinator.source!r}; give 'supplier', or "
+                "create the partitions with @task.partitions or the 'partitions' of CreatePartitionsOperator"
             )
         finds: Callable[[Mapping[str, Any]], Any] = found
         return lambda state: pages_of(finds(state), kind)

@@ -1,4 +1,4 @@
-"""A table or query of a database, read by JDBC in ranges of a column."""
+"""A database table or query, read by JDBC in ranges of a column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.hooks.jdbc import JdbcConnection, jdbc_connection
 from airflow_provider_coordination.operators.reads.reads import Connected
-from airflow_provider_coordination.operators.template_values import text_value, whole_value, yes_or_no_value
+from airflow_provider_coordination.operators.template_values import bool_value, int_value, text_value
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.jdbc.settings import DEFAULT_FETCH_SIZE, JdbcSettings, RangeSettings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
@@ -24,34 +24,34 @@ Bound = str | int | float | Decimal | date | datetime
 
 @dataclass(kw_only=True)
 class JdbcTable:
-    """A table or query of a database, for the `reads` of operators.
+    """A database table or query, for the `reads` of operators.
 
-    It is cut into ranges of a column that hold about as many rows each, by the rows that are there. Each range is a
-    partition. The driver is yours: give it to the Spark operator, by its `packages` or `jars`.
+    The supplier splits it into ranges of a column that hold about the same number of rows. Each range is a partition.
+    The JDBC driver is not included: give it to the Spark operator, by its `packages` or `jars`.
 
     :param table: the table or view, with its schema if it needs one. (templated)
     :param query: one SELECT, instead of a table. (templated)
-    :param column: what it is cut by: a column of whole numbers, decimals, dates or times, best with an index.
+    :param column: the column that defines the ranges: whole numbers, decimals, dates or times, best with an index.
         (templated)
-    :param jdbc_conn_id: the connection: of type `postgres`, `mysql` or `sqlite`, or any with a whole JDBC URL as its
-        host. (templated)
-    :param url: the JDBC URL, where none can be made of the connection; without user and password. (templated)
-    :param driver: the class of the JDBC driver; by default the usual one of the URL. (templated)
-    :param rows_per_partition: about how many rows a range holds; 500,000 by default. (templated)
-    :param partitions: into about how many ranges it is cut, instead. (templated)
-    :param start: read no row whose value is less than this. (templated)
-    :param end: read no row whose value is this or more. (templated)
-    :param incremental: take what came since the last run, by the largest value of `column` that was taken; with
+    :param jdbc_conn_id: the connection: of type `postgres`, `mysql` or `sqlite`, or of any type with a complete JDBC
+        URL as its host. (templated)
+    :param url: the JDBC URL, if the connection does not determine one; without user and password. (templated)
+    :param driver: the class of the JDBC driver; by default the usual one for the URL. (templated)
+    :param rows_per_partition: the approximate number of rows in a range; 500,000 by default. (templated)
+    :param partitions: the approximate number of ranges, instead of `rows_per_partition`. (templated)
+    :param start: read only rows whose value is at least this. (templated)
+    :param end: read only rows whose value is less than this. (templated)
+    :param incremental: read what was added since the last run, by the largest value of `column` that was read; with
         `start` the first run begins there. (templated)
-    :param lag: how late rows become visible: a `timedelta` for a column of times, how far behind the largest value for
-        one of numbers. What is younger is left to a later run. Only with `incremental`.
-    :param nulls: what becomes of rows without a value in the column: `"read"` makes them a range of their own,
-        `"refuse"` ends the task with an error if there are any, `"ignore"` leaves them out. By default `"read"` where
-        everything is read, and `"refuse"` otherwise. (templated)
-    :param fetch_size: how many rows the driver fetches at a time. (templated)
-    :param session: a statement that every session begins with, such as `SET ROLE reader`. (templated)
-    :param properties: what else the driver is told, as text by name.
-    :param source: the source's name where an operator is given none; by default the connection and the table, with the
+    :param lag: how late rows become visible: a `timedelta` for a column of times, or the distance from the largest
+        value for a column of numbers. Later rows are left to a later run. Only with `incremental`.
+    :param nulls: how to handle rows without a value in the column: `"read"` puts them into a range of their own,
+        `"refuse"` fails the task if there are any, `"ignore"` leaves them out. By default `"read"` if everything is
+        read, and `"refuse"` otherwise. (templated)
+    :param fetch_size: the number of rows that the driver fetches at a time. (templated)
+    :param session: a statement that begins every session, such as `SET ROLE reader`. (templated)
+    :param properties: further properties for the driver, as text by name.
+    :param source: the source's name if the operator sets none; by default the connection and the table, with the
         interval if there is one: each interval has leases of its own. (templated)
     """
 
@@ -101,7 +101,7 @@ class JdbcTable:
         table, query = text_value(self.table), text_value(self.query)
         name = f"{self.jdbc_conn_id}.{table or f'query-{hashlib.sha256(str(query).encode()).hexdigest()[:8]}'}"
         start, end = _text(self.start), _text(self.end)
-        if yes_or_no_value("incremental", self.incremental) or (start is None and end is None):
+        if bool_value("incremental", self.incremental) or (start is None and end is None):
             return name
         return f"{name}@{start or ''}--{end or ''}"
 
@@ -112,13 +112,13 @@ class JdbcTable:
         return {name: value for name, value in given.items() if value is not None}
 
     def within(self, start: datetime, end: datetime) -> JdbcTable:
-        """See `Bounded.within`: the rows whose `column` is in it."""
+        """See `Bounded.within`: the rows whose `column` is in the interval."""
         for name in ("start", "end"):
             if text_value(getattr(self, name)) is not None:
                 raise ConfigurationError(
                     f"JdbcTable: field {name!r} and the operator's 'interval' are both given; remove one of them"
                 )
-        if yes_or_no_value("incremental", self.incremental):
+        if bool_value("incremental", self.incremental):
             raise ConfigurationError(
                 "JdbcTable: field 'incremental' and the operator's 'interval' are both given; remove one of them"
             )
@@ -127,16 +127,16 @@ class JdbcTable:
     def beside(
         self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
     ) -> JdbcTable | None:
-        """See `Deduplicated.beside`: rows from the other source's first value on are left to it."""
-        from airflow_provider_coordination.sources.jdbc.supplier import taken_from
+        """See `Deduplicated.beside`: rows from the other source's first value on are left out."""
+        from airflow_provider_coordination.sources.jdbc.supplier import incremental_start
 
-        began = taken_from(other, text_value(self.table), text_value(self.query), text_value(self.column) or "")
+        began = incremental_start(other, text_value(self.table), text_value(self.query), text_value(self.column) or "")
         if began is None or began <= start:
             return None
         return self.within(start, min(end, began))
 
     def check(self) -> None:
-        """Check every value, as far as that needs no connection.
+        """Check every value that can be checked without a connection.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
@@ -161,7 +161,7 @@ class JdbcTable:
         return Connected(reads=ReadsSettings(kind=self.kind, settings=write_settings(settings)), supplier=supplier)
 
     def _settings(self, connection: JdbcConnection) -> JdbcSettings:
-        fetch_size = whole_value("fetch_size", self.fetch_size)
+        fetch_size = int_value("fetch_size", self.fetch_size)
         return JdbcSettings(
             url=connection.url,
             user=connection.user,
@@ -180,11 +180,11 @@ class JdbcTable:
             raise ConfigurationError(f"field 'lag' must be a timedelta, or a number; got {lag!r}")
         return RangeSettings(
             column=text_value(self.column) or "",
-            rows_per_partition=whole_value("rows_per_partition", self.rows_per_partition),
-            partitions=whole_value("partitions", self.partitions),
+            rows_per_partition=int_value("rows_per_partition", self.rows_per_partition),
+            partitions=int_value("partitions", self.partitions),
             start=_text(self.start),
             end=_text(self.end),
-            incremental=yes_or_no_value("incremental", self.incremental),
+            incremental=bool_value("incremental", self.incremental),
             lag_seconds=lag.total_seconds() if isinstance(lag, timedelta) else None,
             lag_keys=None if isinstance(lag, timedelta) else lag,
             nulls=text_value(self.nulls),
@@ -192,5 +192,5 @@ class JdbcTable:
 
 
 def _text(bound: Bound | None) -> str | None:
-    """Return a bound as text; None if it is not given."""
+    """Return a bound as text; None if it is not set."""
     return bound.isoformat() if isinstance(bound, date) else text_value(bound)

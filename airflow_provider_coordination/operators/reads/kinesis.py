@@ -1,4 +1,4 @@
-"""Streams of Kinesis, as operators are given them."""
+"""Kinesis streams as a source of operators."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.reads.reads import Connected
 from airflow_provider_coordination.operators.template_values import (
     NOTHING,
+    bool_value,
     instant_value,
     names_value,
     seconds_value,
     text_value,
-    yes_or_no_value,
 )
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
@@ -35,31 +35,30 @@ if TYPE_CHECKING:
 
 @dataclass
 class KinesisStreams:
-    """Streams of Kinesis, for the `reads` of operators. Partitions are shards; `KinesisShardSyncOperator` creates them.
+    """Kinesis streams, for the `reads` of operators. Partitions are shards; `KinesisShardSyncOperator` creates them.
 
-    :param streams: the stream's name, or a list of them: partitions of a stream that is no longer named are put aside,
-        until it is named again. (templated)
-    :param source: the source's name where an operator is given none; the stream's by default, which needs a name if
-        there are several. (templated)
-    :param initial_position: where a stream that is new to the source begins: `"TRIM_HORIZON"`, `"LATEST"`, or an
-        instant, as an aware datetime or its ISO 8601 text. (templated)
-    :param stop_at: deliver what arrived before this instant, exactly, and stop: an aware datetime, its ISO 8601 text,
-        or `"start"` for what is there when the task begins; None reads on. (templated)
-    :param bounds: read this part of the streams and nothing else, under leases of its own, and be done: `{"start": …,
-        "end": …}`. Both are instants, of which the end does not belong to it and the start may be `"TRIM_HORIZON"`; or
-        both give a sequence number for each of some shards of the only stream, of which both records belong to it. None
-        has no such bounds. (templated)
-    :param on_data_loss: what becomes of a shard, or stream, that is gone before it was read: `"fail"` parks its
-        partition, `"reset"` records the gap and goes on with what follows. (templated)
+    :param streams: the name of the stream, or a list of names. Partitions of a stream that is no longer named are put
+        aside until it is named again. (templated)
+    :param source: the source's name if the operator sets none; by default the name of the stream. Several streams need
+        a name. (templated)
+    :param initial_position: where reading starts in a stream that is new to the source: `"TRIM_HORIZON"`, `"LATEST"`,
+        or an instant, as an aware datetime or its ISO 8601 text. (templated)
+    :param stop_at: deliver exactly what arrived before this instant, then stop: an aware datetime, its ISO 8601 text,
+        or `"start"` for the instant when the task begins. None continues reading. (templated)
+    :param bounds: read only this part of the streams, under leases of its own, then end: `{"start": …, "end": …}`.
+        Either both are instants: the end is exclusive, and the start may be `"TRIM_HORIZON"`. Or both map shards of the
+        only stream to sequence numbers, both inclusive. None sets no bounds. (templated)
+    :param on_data_loss: what to do if a shard or stream is gone before it was read: `"fail"` parks its partition,
+        `"reset"` records the gap and continues after it. (templated)
     :param filter_by_hash_range: drop user records of an aggregate that belong to another shard. (templated)
-    :param consumer_name: read by enhanced fan-out, as the consumer of this name, which is registered if it is missing;
-        None polls. (templated)
-    :param shard_sync_interval: how often a job looks after the streams' shards itself; timedelta or seconds; 0 leaves
-        that to `KinesisShardSyncOperator`. (templated)
+    :param consumer_name: read by enhanced fan-out, as the consumer of this name; it is registered if missing. None
+        polls. (templated)
+    :param shard_sync_interval: how often a job syncs the shards itself; timedelta or seconds; 0 leaves that to
+        `KinesisShardSyncOperator`. (templated)
     :param repartition_transition_duration: how long after the end of a shard its children are first read; timedelta or
         seconds. (templated)
-    :param aws_conn_id: the AWS connection; None for the AWS SDK's default chain. (templated)
-    :param region_name: the AWS region; wins over the connections'. (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
+    :param region_name: the AWS region; overrides the region of the connections. (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = (
@@ -106,20 +105,20 @@ class KinesisStreams:
 
     @property
     def default_source(self) -> str:
-        """See `Reads.default_source`: a part of a stream is a source of its own."""
+        """See `Reads.default_source`: a bounded part of a stream is a source of its own."""
         if name := text_value(self.source):
             return name
         if len(self.parts) > 1:
             raise ConfigurationError(
                 f"KinesisStreams: field 'source' is missing: the streams {', '.join(map(repr, self.parts))} need a "
-                "source's name in common"
+                "common source name; give 'source'"
             )
         bounds = bounds_value(self.bounds)
         return self.parts[0] if bounds is None else f"{self.parts[0]}@{bounds.name}"
 
     @property
     def position(self) -> str:
-        """Where a stream begins that is new to the source, as shard sync takes it.
+        """Where reading starts in a stream that is new to the source, in the form that shard sync expects.
 
         :raises ConfigurationError: if it is neither `TRIM_HORIZON`, `LATEST` nor an instant with a time zone.
         """
@@ -128,8 +127,8 @@ class KinesisStreams:
         if bounds is not None:
             if text is not None and text.upper() != TRIM_HORIZON:
                 raise ConfigurationError(
-                    f"KinesisStreams: field 'initial_position' is {text!r}, and field 'bounds' says where reading "
-                    "begins: remove one of the two"
+                    f"KinesisStreams: field 'initial_position' is {text!r}, but field 'bounds' also sets where "
+                    "reading starts; remove one of them"
                 )
             return TRIM_HORIZON if bounds.start is None else at_timestamp(bounds.start)
         if text is None or text.upper() == TRIM_HORIZON:
@@ -137,8 +136,8 @@ class KinesisStreams:
         if text.upper() == LATEST:
             return LATEST
         try:
-            named = self.initial_position
-            instant = None if text == "start" else instant_value("initial_position", named, now=datetime.now(UTC))
+            value = self.initial_position
+            instant = None if text == "start" else instant_value("initial_position", value, now=datetime.now(UTC))
         except ConfigurationError:
             instant = None
         if instant is None:
@@ -154,36 +153,36 @@ class KinesisStreams:
         for name, nothing in own:
             if (given := getattr(self, name)) not in nothing:
                 raise ConfigurationError(
-                    f"KinesisStreams: field {name!r} is {str(given)!r}, and field 'interval' bounds what is read: "
-                    "remove one of the two"
+                    f"KinesisStreams: field {name!r} is {str(given)!r}, but field 'interval' already bounds what is "
+                    "read; remove one of them"
                 )
         return replace(self, bounds=Bounds(start=start, end=end))
 
     def beside(
         self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
     ) -> KinesisStreams | None:
-        """See `Deduplicated.beside`: what arrived since the other source began is left to it."""
+        """See `Deduplicated.beside`: what arrived after the other source began is left out."""
         from airflow_provider_coordination.sources.kinesis.sync import began_at
 
         began = began_at(other, self.parts)
         return None if began <= start else self.within(start, min(began, end))
 
     def check(self) -> None:
-        """Check every value, as far as that needs no connection.
+        """Check every value that can be checked without a connection.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        _ = self.position, self._unconnected()
+        _ = self.position, self._settings_without_aws()
 
     def settings(self, default_region: str | None = None) -> KinesisSettings:
-        """Return the settings, checked, the AWS connection resolved.
+        """Return the checked settings, with the AWS connection resolved.
 
-        :param default_region: where neither the AWS connection nor this names one.
+        :param default_region: the AWS region if neither the AWS connection nor this object names one.
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         from airflow_provider_coordination.hooks.aws import aws_settings
 
-        settings = self._unconnected()
+        settings = self._settings_without_aws()
         aws = aws_settings(
             text_value(self.aws_conn_id),
             text_value(self.region_name),
@@ -192,8 +191,8 @@ class KinesisStreams:
         )
         return replace(settings, aws=aws)
 
-    def _unconnected(self) -> KinesisSettings:
-        """Return the settings, checked, without how to reach the streams."""
+    def _settings_without_aws(self) -> KinesisSettings:
+        """Return the checked settings, without the AWS settings."""
         interval = seconds_value("shard_sync_interval", self.shard_sync_interval)
         transition = seconds_value("repartition_transition_duration", self.repartition_transition_duration)
         bounds = bounds_value(self.bounds)
@@ -202,7 +201,7 @@ class KinesisStreams:
             stop_at=instant_value("stop_at", self.stop_at, now=datetime.now(UTC)),
             bounds=bounds,
             on_data_loss=text_value(self.on_data_loss) or "fail",
-            filter_by_hash_range=yes_or_no_value("filter_by_hash_range", self.filter_by_hash_range),
+            filter_by_hash_range=bool_value("filter_by_hash_range", self.filter_by_hash_range),
             consumer_name=text_value(self.consumer_name),
             shard_sync_interval=_sync_interval(interval, is_bounded=bounds is not None),
             repartition_transition_duration=timedelta(seconds=transition or 0.0),
@@ -216,14 +215,14 @@ class KinesisStreams:
 
         def supplier(coordinator: SourceCoordinator) -> Supplier:
             raise ConfigurationError(
-                f"KinesisStreams: KinesisShardSyncOperator creates the partitions of source {coordinator.source!r}: "
+                f"KinesisStreams: KinesisShardSyncOperator creates the partitions of source {coordinator.source!r}; "
                 "use it instead of CreatePartitionsOperator"
             )
 
         return Connected(reads=ReadsSettings(kind=KIND, settings=write_settings(settings)), supplier=supplier)
 
     def sync(self, coordinator: SourceCoordinator, default_region: str | None = None) -> ShardSyncSummary:
-        """See `Synced.sync`: shard sync; return what was found and done."""
+        """See `Synced.sync`: sync the shards; return what was found and done."""
         from airflow_provider_coordination.sources.kinesis.client import kinesis_client
         from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 
@@ -236,18 +235,18 @@ class KinesisStreams:
             bounds=settings.bounds,
         )
         summary = sync.run(self.parts, forced=True)
-        assert summary is not None  # only what is not forced leaves it to others without a word
+        assert summary is not None  # only a sync that is not forced may leave the work to another worker
         return summary
 
-    def creating(self, **arguments: Any) -> BaseOperator:
-        """See `Created.creating`: shard sync."""
+    def create_operator(self, **arguments: Any) -> BaseOperator:
+        """See `Created.create_operator`: the operator that syncs shards."""
         from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 
         return KinesisShardSyncOperator(task_id="sync_shards", reads=self, **arguments)
 
 
 def _sync_interval(seconds: float | None, *, is_bounded: bool) -> timedelta | None:
-    """Return how often a job syncs shards; within bounds they are known once it begins."""
+    """Return how often a job syncs shards; None within bounds, where the shards are known from the start."""
     if is_bounded or seconds == 0:
         return None
     return DEFAULT_SYNC_INTERVAL if seconds is None else timedelta(seconds=seconds)

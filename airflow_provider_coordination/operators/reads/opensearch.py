@@ -13,7 +13,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.hooks.opensearch import opensearch_cluster
 from airflow_provider_coordination.operators.reads.reads import Connected
-from airflow_provider_coordination.operators.template_values import names_value, seconds_value, text_value, whole_value
+from airflow_provider_coordination.operators.template_values import int_value, names_value, seconds_value, text_value
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
@@ -23,18 +23,19 @@ from airflow_provider_coordination.sources.opensearch.settings import OpenSearch
 class OpenSearchIndices:
     """Indices of an OpenSearch cluster, for the `reads` of operators.
 
-    :param indices: a name, or a list of names, of indices, aliases and data streams; `*` stands for any characters.
-        Hidden indices, and those whose names begin with a dot, are left out unless the name here does. (templated)
-    :param exclude: names of indices that are left out, in the same way. (templated)
-    :param slices: how many slices an index is cut into at least; by default one a shard. (templated)
-    :param query: only documents that match, as OpenSearch's query DSL; by default all. (templated)
-    :param page_documents: how many documents are asked for at a time, at most. (templated)
-    :param context: what keeps a view of a slice while it is read: `"point_in_time"` or `"scroll"`; by default what the
-        server has. (templated)
-    :param interval: read each slice again so long after it is delivered; timedelta or seconds. (templated)
-    :param count: how often it is read altogether; without end by default. Only with `interval`. (templated)
+    :param indices: a name, or a list of names, of indices, aliases and data streams; `*` matches any characters.
+        Hidden indices, and indices whose names begin with a dot, are left out unless the given name also begins with a
+        dot. (templated)
+    :param exclude: names of indices to leave out, with the same wildcard. (templated)
+    :param slices: the minimum number of slices of an index; by default one for each shard. (templated)
+    :param query: read only documents that match this query, in OpenSearch's query DSL; all by default. (templated)
+    :param page_documents: the maximum number of documents in a request. (templated)
+    :param context: how to keep a consistent view of a slice while it is read: `"point_in_time"` or `"scroll"`; by
+        default what the server supports. (templated)
+    :param interval: read each slice again this long after its delivery; timedelta or seconds. (templated)
+    :param count: how many times the indices are read in total; no limit by default. Only with `interval`. (templated)
     :param opensearch_conn_id: the connection to the cluster. (templated)
-    :param source: the source's name where an operator is given none; `opensearch-<indices>` by default. (templated)
+    :param source: the source's name if the operator sets none; `opensearch-<indices>` by default. (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = (
@@ -74,7 +75,7 @@ class OpenSearchIndices:
         return {"opensearch_conn_id": self.opensearch_conn_id, "indices": sorted(_names("indices", self.indices))}
 
     def check(self) -> None:
-        """Check every value, as far as that needs no connection.
+        """Check every value that can be checked without a connection.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
@@ -87,9 +88,9 @@ class OpenSearchIndices:
         return Connected(reads=reads, supplier=partial(_slices, settings))
 
     def _settings(self, cluster: Mapping[str, Any]) -> OpenSearchSettings:
-        """Return the settings, checked.
+        """Return the checked settings.
 
-        :param cluster: how to reach the cluster.
+        :param cluster: the settings of the client.
         """
         if self.query is not None and not isinstance(self.query, Mapping):
             raise ConfigurationError(f"field 'query' must be a mapping, in OpenSearch's query DSL; got {self.query!r}")
@@ -97,12 +98,12 @@ class OpenSearchIndices:
             **cluster,
             indices=_names("indices", self.indices),
             exclude=_names("exclude", self.exclude) if self.exclude else (),
-            slices=whole_value("slices", self.slices),
+            slices=int_value("slices", self.slices),
             query=None if self.query is None else dict(self.query),
-            page_documents=whole_value("page_documents", self.page_documents) or 0,
+            page_documents=int_value("page_documents", self.page_documents) or 0,
             context=text_value(self.context),
             interval_seconds=seconds_value("interval", self.interval),
-            count=whole_value("count", self.count),
+            count=int_value("count", self.count),
         )
 
 

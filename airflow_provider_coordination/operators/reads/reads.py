@@ -1,4 +1,4 @@
-"""What the operators ask of each kind of source."""
+"""The protocols of a source that a DAG describes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class Connected:
-    """A source, its Airflow connections resolved.
+    """A source, with its Airflow connections resolved.
 
-    :param reads: what a Spark job is given of it.
-    :param supplier: makes what finds its partitions, for a coordinator of the source.
+    :param reads: the source settings of a Spark job.
+    :param supplier: returns the supplier that finds the source's partitions, for a coordinator of the source.
     """
 
     reads: ReadsSettings
@@ -35,8 +35,8 @@ class Connected:
 class Reads(Protocol):
     """A source as a DAG describes it.
 
-    Airflow renders its templates in place: it must not be frozen. Its text, by `repr`,
-    is in the serialized DAG and in the rendered templates: it has to be the same each time the file is parsed.
+    Airflow renders its templates in place, so it must not be frozen. Its `repr` is part of the serialized DAG and of
+    the rendered templates, so it must be the same each time the file is parsed.
     """
 
     @property
@@ -46,9 +46,10 @@ class Reads(Protocol):
 
     @property
     def is_endless(self) -> bool:
-        """Whether its partitions have no end: jobs share those that others hold, and a job itself bounds an interval.
+        """Whether its partitions have no end, as with streams.
 
-        Partitions that come to an end are cut to an interval when they are created.
+        Jobs then share the partitions that other jobs hold, and a job itself applies an interval. Finite partitions are
+        restricted to an interval when they are created.
         """
         ...
 
@@ -59,13 +60,13 @@ class Reads(Protocol):
 
     @property
     def default_source(self) -> str:
-        """The source's name where the DAG gives none, once templates are rendered."""
+        """The source's name if the DAG gives none, once templates are rendered."""
         ...
 
     def connect(self, default_region: str | None = None) -> Connected:
         """Resolve the connections, in a task.
 
-        :param default_region: the AWS region where nothing else names one.
+        :param default_region: the AWS region to use if nothing else names one.
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         ...
@@ -73,36 +74,37 @@ class Reads(Protocol):
 
 @runtime_checkable
 class Located(Protocol):
-    """A source that says where it reads from: DAGs that say otherwise cannot share it; see `SourceClaim`.
+    """A source that describes the location it reads from; see `SourceClaim`.
 
-    Of others their kind says so, by their settings; see `SourceKind.location`.
+    DAGs with another location cannot share the source. For other sources the kind derives the location from their
+    settings; see `SourceKind.location`.
     """
 
     @property
     def reads_from(self) -> Mapping[str, Any]:
-        """What decides which data is meant, such as a table's name, once templates are rendered; JSON, no secret.
+        """What decides which data is read, such as a table's name, once templates are rendered; JSON, no secret.
 
-        No bounds, such as those of an interval: they differ between runs of one DAG.
+        It holds no bounds, such as those of an interval: they differ between runs of one DAG.
         """
         ...
 
 
 @runtime_checkable
 class Parted(Protocol):
-    """A source of parts that can be reset each as a whole, such as streams."""
+    """A source of named parts, such as streams, each of which can be reset as a whole."""
 
     @property
     def parts(self) -> Sequence[str]:
-        """What they are called, once templates are rendered."""
+        """The names of the parts, once templates are rendered."""
         ...
 
 
 @runtime_checkable
 class Created(Protocol):
-    """A source whose partitions an operator of its own creates, instead of `CreatePartitionsOperator`."""
+    """A source with an operator of its own that creates its partitions, instead of `CreatePartitionsOperator`."""
 
-    def creating(self, **arguments: Any) -> BaseOperator:
-        """Return that operator, for `coordinated_ingestion`.
+    def create_operator(self, **arguments: Any) -> BaseOperator:
+        """Return the operator that creates the partitions, for `coordinated_ingestion`.
 
         :param arguments: `source`, `interval`, `deduplicate_against` and `coordination_conn_id`.
         """
@@ -111,64 +113,66 @@ class Created(Protocol):
 
 @runtime_checkable
 class Synced(Protocol):
-    """A source whose jobs keep its partitions in step with it, once it was synced; of others a supplier finds them."""
+    """A source whose jobs keep its partitions in sync after a first sync. Other sources have a supplier instead."""
 
     def sync(self, coordinator: SourceCoordinator, default_region: str | None = None) -> object:
-        """Create the partitions that the source calls for; what it returns is its own.
+        """Create the partitions that the source needs; the result is specific to the source.
 
-        :param coordinator: of the source, initialized, for whoever syncs.
-        :param default_region: the AWS region where nothing else names one.
-        :raises ConfigurationError: if only a person can put things right.
-        :raises SourceError: if the source does not answer.
+        :param coordinator: an initialized coordinator of the source, for the process that syncs.
+        :param default_region: the AWS region to use if nothing else names one.
+        :raises ConfigurationError: for an error that only a user can fix.
+        :raises SourceError: if the source does not respond.
         """
         ...
 
 
 @runtime_checkable
 class Bounded(Protocol):
-    """A source that can be read an interval at a time."""
+    """A source that can be read by intervals."""
 
     def within(self, start: datetime, end: datetime) -> Reads:
-        """Return what there is of it from an instant on (aware, UTC) until before another.
+        """Return the part of the source from `start` (aware, UTC) on and before `end`.
 
-        :raises ConfigurationError: if it has bounds of its own.
+        :raises ConfigurationError: if the source has bounds of its own.
         """
         ...
 
 
 @runtime_checkable
 class Deduplicated(Protocol):
-    """A source of which an interval can leave out what another source delivers."""
+    """A source whose intervals can leave out what another source delivers."""
 
     def beside(
         self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
     ) -> Reads | None:
-        """Return what there is of an interval, as `Bounded.within` does, without what another source delivers.
+        """Return the part of an interval, as `Bounded.within` does, that another source does not deliver.
 
-        :param other: of the other source, for example that of live ingestion.
-        :param coordinator: of the interval.
+        :param other: the coordinator of the other source, for example of live ingestion.
+        :param coordinator: the coordinator of the interval.
         :param start: the interval's first instant (aware, UTC).
-        :param end: the first instant after it.
-        :returns: None if the other source delivers all of it.
-        :raises ConfigurationError: if the two cannot be kept apart, or the other source reads something else.
+        :param end: the first instant after the interval.
+        :returns: None if the other source delivers all of the interval.
+        :raises ConfigurationError: if the two cannot be separated, or the other source reads something else.
         """
         ...
 
 
 def source_of(source: str | None, reads: Reads | None) -> str:
-    """Return the name of a task's source: the one that it is given, or else what `reads` calls it.
+    """Return the name of a task's source: the given name, or else the name that `reads` provides.
 
-    :raises ConfigurationError: if nothing names it.
+    :raises ConfigurationError: if neither names the source.
     """
     name = text_value(source) or (reads.default_source if reads is not None else None)
     if name is None:
-        raise ConfigurationError("field 'source' is missing; name the source")
+        raise ConfigurationError("field 'source' is missing: give it, or give 'reads', which names the source")
     return name
 
 
-def own_copy(given: R) -> R:
-    """Return a copy for one try of one task: templates are rendered in place, and others render theirs.
+def own_copy(value: R) -> R:
+    """Return a copy for one try of one task: templates are rendered in place, and other tasks render their own.
 
-    :param given: one object, or a list of them.
+    :param value: one object, or a list of objects.
     """
-    return [copy(each) for each in given] if isinstance(given, list | tuple) else copy(given)  # type: ignore[return-value]
+    if isinstance(value, list | tuple):
+        return [copy(each) for each in value]  # type: ignore[return-value]
+    return copy(value)

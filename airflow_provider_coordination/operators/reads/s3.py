@@ -1,4 +1,4 @@
-"""Objects of S3, or files of another filesystem, as operators are told of them."""
+"""S3 objects, or files of another filesystem, as a source of operators."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.reads.reads import Connected
 from airflow_provider_coordination.operators.template_values import (
+    bool_value,
     instant_value,
+    int_value,
     names_value,
     seconds_value,
     text_value,
-    whole_value,
-    yes_or_no_value,
 )
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
@@ -33,40 +33,43 @@ T = TypeVar("T")
 
 @dataclass(kw_only=True)
 class S3Objects:
-    """Objects in S3, or files where pyarrow reaches them, for the `reads` of operators.
+    """Objects in S3, or files on any filesystem that pyarrow reaches, for the `reads` of operators.
 
-    Each object is delivered once, by its name and its version: an object that is uploaded again, with other content,
-    is delivered again.
+    Each object is delivered once, by its name and version: an object that is uploaded again with other content is
+    delivered again.
 
-    :param paths: where they are: `s3://bucket/prefix`, or a folder or file as `/data/in` or `hdfs://name:8020/in`; one,
-        or a list. A prefix is the beginning of names; end it with `/` for a folder. (templated)
-    :param source: the source's name where an operator is given none; that of the only path by default. (templated)
-    :param format: what they hold: `"csv"`, `"json"` (one JSON object a line), `"parquet"` or `"text"`. (templated)
-    :param format_options: how it is written; see `FormatSettings`. (templated)
-    :param include: globs of which one has to match; all by default. `*.csv` is about the name in whatever folder,
-        `2026/**/*.csv` about the whole name below the path. (templated)
+    :param paths: the locations: `s3://bucket/prefix`, or a folder or file such as `/data/in` or `hdfs://name:8020/in`;
+        one, or a list. A prefix is the beginning of names; end it with `/` for a folder. (templated)
+    :param source: the source's name if the operator sets none; by default the name of the only path. (templated)
+    :param format: the format of the objects: `"csv"`, `"json"` (one JSON object a line), `"parquet"` or `"text"`.
+        (templated)
+    :param format_options: options of the format; see `FormatSettings`. (templated)
+    :param include: globs of which at least one must match; all objects by default. `*.csv` matches the file name in any
+        folder, `2026/**/*.csv` matches the whole name below the path. (templated)
     :param exclude: globs of which none may match. (templated)
-    :param exclude_suffixes: ends of names that are left out. (templated)
-    :param hidden: take also names and folders that begin with `_` or `.`. (templated)
-    :param start_time: only what was modified at this instant or later; an aware datetime or its ISO 8601 text.
+    :param exclude_suffixes: suffixes of names to leave out. (templated)
+    :param hidden: include names and folders that begin with `_` or `.`. (templated)
+    :param start_time: read only objects modified at this instant or later; an aware datetime or its ISO 8601 text.
         (templated)
-    :param end_time: only what was modified before this instant. (templated)
-    :param range: only what was modified less than so long before a scan begins; a timedelta or seconds. (templated)
-    :param interval: scan no sooner than so long after the last scan began, however often the task runs; a timedelta or
+    :param end_time: read only objects modified before this instant. (templated)
+    :param range: read only objects modified within this duration before a scan begins; a timedelta or seconds.
+        (templated)
+    :param interval: the minimum time between the beginnings of two scans, however often the task runs; a timedelta or
         seconds. (templated)
-    :param count: how many scans there are ever: 1 scans once. (templated)
-    :param folder_depth: so many folders below the path, a partition holds objects of one alone. (templated)
+    :param count: the maximum number of scans; 1 scans once. (templated)
+    :param folder_depth: group objects by the folder at this depth below the path: a partition holds objects of one such
+        folder only. (templated)
     :param delete_on_success: delete objects once every sink has acknowledged them. (templated)
-    :param forget_after: how long an object of S3 is remembered once it was found; what was modified longer ago is never
-        taken. At least a day, a timedelta or seconds; None remembers every object for ever. (templated)
-    :param wait_for: an object, such as `_SUCCESS`, that has to be in the same folder before objects are read.
+    :param forget_after: how long an S3 object is remembered after it was found; objects that were modified longer ago
+        are never read. At least a day, a timedelta or seconds; None remembers every object for ever. (templated)
+    :param wait_for: an object, such as `_SUCCESS`, that must be in the same folder before objects are read.
         (templated)
-    :param wait_delay: how long to wait before looking again; a timedelta or seconds. (templated)
-    :param wait_retries: how often to look again at most; then they are read as they are. (templated)
-    :param max_objects: most objects in one partition. (templated)
-    :param max_bytes: most bytes in one partition, as stored. (templated)
-    :param aws_conn_id: the AWS connection; None for the AWS SDK's default chain. (templated)
-    :param region_name: the AWS region; wins over the connection's. (templated)
+    :param wait_delay: how long to wait before the next check for that object; a timedelta or seconds. (templated)
+    :param wait_retries: the maximum number of further checks; after them the objects are read as they are. (templated)
+    :param max_objects: the maximum number of objects in a partition. (templated)
+    :param max_bytes: the maximum number of bytes in a partition, as stored. (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
+    :param region_name: the AWS region; overrides the region of the connection. (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = (
@@ -133,20 +136,20 @@ class S3Objects:
             return name
         if len(paths) != 1:
             raise ConfigurationError(
-                f"S3Objects: field 'source' is missing: the paths {', '.join(map(repr, paths))} need a source's name "
-                "in common"
+                f"S3Objects: field 'source' is missing: the paths {', '.join(map(repr, paths))} need a common source "
+                "name; give 'source'"
             )
         return paths[0].partition("://")[2].strip("/") or paths[0]
 
     @property
     def reads_from(self) -> Mapping[str, Any]:
         """See `Located.reads_from`."""
-        named = {"include": self.include, "exclude": self.exclude, "exclude_suffixes": self.exclude_suffixes}
-        given = {field: sorted(_names(field, value)) for field, value in named.items()}
+        fields = {"include": self.include, "exclude": self.exclude, "exclude_suffixes": self.exclude_suffixes}
+        given = {field: sorted(_names(field, value)) for field, value in fields.items()}
         return {"paths": sorted(_names("paths", self.paths)), **{f: names for f, names in given.items() if names}}
 
     def within(self, start: datetime, end: datetime) -> S3Objects:
-        """See `Bounded.within`: what was modified in it."""
+        """See `Bounded.within`: the objects that were modified in the interval."""
         for name in ("start_time", "end_time", "range", "interval", "count"):
             if text_value(getattr(self, name)) is not None:
                 raise ConfigurationError(
@@ -157,19 +160,19 @@ class S3Objects:
     def beside(
         self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
     ) -> S3Objects:
-        """See `Deduplicated.beside`: the two share their claims, so each object is delivered by one of them."""
+        """See `Deduplicated.beside`: the two sources share their claims, so one of them delivers each object."""
         coordinator.share_claims(other.source)
         return self.within(start, end)
 
     def check(self) -> None:
-        """Check every value, as far as that needs no connection.
+        """Check every value that can be checked without a connection.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         self.settings()
 
     def settings(self) -> S3Settings:
-        """Return the settings of the source, checked, its connection resolved.
+        """Return the checked settings of the source, without its connection.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
@@ -184,18 +187,18 @@ class S3Objects:
             include=_names("include", self.include),
             exclude=_names("exclude", self.exclude),
             exclude_suffixes=_names("exclude_suffixes", self.exclude_suffixes),
-            hidden=yes_or_no_value("hidden", self.hidden),
+            hidden=bool_value("hidden", self.hidden),
             start_time=instant_value("start_time", self.start_time, now=now),
             end_time=instant_value("end_time", self.end_time, now=now),
             range_seconds=seconds_value("range", self.range),
             interval_seconds=seconds_value("interval", self.interval),
-            count=whole_value("count", self.count),
-            folder_depth=whole_value("folder_depth", self.folder_depth),
-            delete_on_success=yes_or_no_value("delete_on_success", self.delete_on_success),
+            count=int_value("count", self.count),
+            folder_depth=int_value("folder_depth", self.folder_depth),
+            delete_on_success=bool_value("delete_on_success", self.delete_on_success),
             forget_after_seconds=seconds_value("forget_after", self.forget_after),
             condition=self._condition(),
-            max_objects=_or_default(whole_value("max_objects", self.max_objects), S3Settings.max_objects),
-            max_bytes=_or_default(whole_value("max_bytes", self.max_bytes), S3Settings.max_bytes),
+            max_objects=_or_default(int_value("max_objects", self.max_objects), S3Settings.max_objects),
+            max_bytes=_or_default(int_value("max_bytes", self.max_bytes), S3Settings.max_bytes),
         )
         settings.check()
         return settings
@@ -225,19 +228,19 @@ class S3Objects:
         return ProcessingCondition(
             object_name=name,
             retry_seconds=_or_default(seconds_value("wait_delay", self.wait_delay), ProcessingCondition.retry_seconds),
-            max_retries=_or_default(whole_value("wait_retries", self.wait_retries), ProcessingCondition.max_retries),
+            max_retries=_or_default(int_value("wait_retries", self.wait_retries), ProcessingCondition.max_retries),
         )
 
 
 def _names(field: str, value: Any) -> tuple[str, ...]:
-    """Return the texts of a field that may be one text, or a list."""
+    """Return the texts of a field that holds one text or a list."""
     if isinstance(value, str):
         return (value,) if text_value(value) else ()
     return names_value(field, value, instead="text") if value else ()
 
 
 def _listed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as JSON has them."""
+    """Return options in the form that JSON has."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
 
 

@@ -1,1 +1,1 @@
-"""Where jobs deliver to: one class for each kind of sink."""
+"""The sinks that a DAG describes: one class for each kind of sink, given to the operators as `writes`."""

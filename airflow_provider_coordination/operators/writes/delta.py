@@ -1,4 +1,4 @@
-"""Delta tables, as operators describe them."""
+"""Delta tables as sinks of operators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.template_values import names_value, text_value
-from airflow_provider_coordination.operators.writes.writes import check_reached_by, reached_by
+from airflow_provider_coordination.operators.writes.writes import check_aws_connection, with_aws_connection
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
@@ -18,22 +18,22 @@ KIND = "delta"
 
 @dataclass
 class DeltaTable:
-    """A Delta table, for the `writes` of operators. It is created if it is not there.
+    """A Delta table, for the `writes` of operators. It is created if it does not exist.
 
-    :param path: where it is: a path or URI that the driver and every executor reach, such as `/data/lake/clicks` or
+    :param path: the location: a path or URI that the driver and every executor reach, such as `/data/lake/clicks` or
         `s3://lake/clicks`. (templated)
-    :param name: the sink's name, which tells it from others of the task: up to 64 letters, digits, `_` and `-`; `main`
-        by default. (templated)
-    :param where: which records go there: a SQL predicate over the columns that are written; all by default. (templated)
-    :param partition_by: the columns by which the table is partitioned when it is created; a table that exists keeps its
-        own. (templated)
-    :param columns: types of columns, by their names, that the table is created with, as the Delta protocol names them,
-        such as `{"amount": "decimal(12,2)"}`; those of the records by default. (templated)
-    :param merge_on: the columns by which a row replaces one that is there; every row is added by default. (templated)
-    :param order_by: the column whose greatest value decides between rows of one delivery with the same key; without,
-        a key is at most once in a batch. (templated)
-    :param aws_conn_id: the AWS connection by which a path on S3 is reached, with what is landed, and what dead letters
-        are, in its bucket; the AWS SDK's default chain by default. (templated)
+    :param name: the sink's name, unique within the task: up to 64 letters, digits, `_` and `-`; `main` by default.
+        (templated)
+    :param where: which records the sink receives: a SQL predicate over the written columns; all by default. (templated)
+    :param partition_by: the partition columns of the table when it is created; an existing table keeps its own.
+        (templated)
+    :param columns: the types of columns when the table is created, by column name, as the Delta protocol names them,
+        such as `{"amount": "decimal(12,2)"}`; by default the types of the records. (templated)
+    :param merge_on: the key columns by which a row replaces an existing row; by default every row is added. (templated)
+    :param order_by: the column whose greatest value wins between rows with the same key in one delivery. Without it a
+        key may occur at most once in a batch. (templated)
+    :param aws_conn_id: the AWS connection for a path on S3, and for landed data and dead letters in the same bucket; by
+        default the AWS default credential chain. (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = (
@@ -63,7 +63,7 @@ class DeltaTable:
         return None if path is None else f"{path.rstrip('/')}/_landing"
 
     def check(self) -> None:
-        """Check every value, which needs no connection.
+        """Check every value; this needs no connection.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
@@ -71,18 +71,18 @@ class DeltaTable:
 
     def connect(self) -> SinkSettings:
         """See `Writes.connect`."""
-        return reached_by(text_value(self.aws_conn_id), self._settings())
+        return with_aws_connection(text_value(self.aws_conn_id), self._settings())
 
     def _settings(self) -> SinkSettings:
         name, path, where = text_value(self.name) or MAIN, text_value(self.path), text_value(self.where)
         what = f"DeltaTable {name!r}"
         if path is None or not path.strip():
             raise ConfigurationError(
-                f"field 'path' of {what} must not be empty: give the path or URI of a folder that every worker reaches"
+                f"field 'path' of {what} must not be empty; give the path or URI of a folder that every worker reaches"
             )
         if where is not None and not where.strip():
             raise ConfigurationError(f"field 'where' of {what} must not be empty; leave it out")
-        check_reached_by(text_value(self.aws_conn_id), what, "path", path)
+        check_aws_connection(text_value(self.aws_conn_id), what, "path", path)
         settings = DeltaSettings(
             partition_by=_names("partition_by", self.partition_by),
             columns=self._columns(what),
@@ -103,7 +103,7 @@ class DeltaTable:
 
 
 def _names(field_name: str, given: Any) -> tuple[str, ...]:
-    """Return one column, or several."""
+    """Return the columns of a field that holds one column or a list."""
     if isinstance(given, str):
         return (given,) if text_value(given) else ()
     return names_value(field_name, given, instead="text") if given else ()

@@ -1,4 +1,4 @@
-"""Functions that get batches, as operators describe them."""
+"""Functions that receive batches, as sinks of operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.template_values import text_value
-from airflow_provider_coordination.operators.writes.writes import check_reached_by, reached_by
+from airflow_provider_coordination.operators.writes.writes import check_aws_connection, with_aws_connection
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
@@ -17,20 +17,20 @@ from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
 
 @dataclass(kw_only=True)
 class ForeachBatch:
-    """A function that gets the rows of each delivery and the ids of its batches, for the `writes` of operators.
+    """A function that receives the rows of each delivery and the ids of its batches, for the `writes` of operators.
 
-    It gets each batch **at least once**.
+    It receives each batch **at least once**.
 
-    :param function: `module:function`, which is called with a DataFrame and a list of batch ids; ship its module with
+    :param function: `module:function`, called with a DataFrame and a list of batch ids; ship its module with
         `py_files`. (templated)
     :param staging_path: where rows wait for the call: a path or URI that the driver and every executor reach.
         (templated)
-    :param name: the sink's name, which tells it from others of the task: up to 64 letters, digits, `_` and `-`; `main`
-        by default. (templated)
-    :param where: which records the function gets: a SQL predicate over the columns that are written; all by default.
+    :param name: the sink's name, unique within the task: up to 64 letters, digits, `_` and `-`; `main` by default.
         (templated)
-    :param aws_conn_id: the AWS connection by which a staging path on S3 is reached; the AWS SDK's default chain by
-        default. (templated)
+    :param where: which records the function receives: a SQL predicate over the written columns; all by default.
+        (templated)
+    :param aws_conn_id: the AWS connection for a staging path on S3; by default the AWS default credential chain.
+        (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = ("function", "staging_path", "name", "where", "aws_conn_id")
@@ -48,7 +48,7 @@ class ForeachBatch:
         return None if path is None else f"{path.rstrip('/')}/_landing"
 
     def check(self) -> None:
-        """Check every value, which needs no connection.
+        """Check every value; this needs no connection.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
@@ -56,7 +56,7 @@ class ForeachBatch:
 
     def connect(self) -> SinkSettings:
         """See `Writes.connect`."""
-        return reached_by(text_value(self.aws_conn_id), self._settings())
+        return with_aws_connection(text_value(self.aws_conn_id), self._settings())
 
     def _settings(self) -> SinkSettings:
         """Return the settings of the sink without its connection.
@@ -71,10 +71,13 @@ class ForeachBatch:
                 f"got {self.function!r}"
             )
         if not path.strip():
-            raise ConfigurationError(f"field 'staging_path' of ForeachBatch {name!r} must not be empty")
+            raise ConfigurationError(
+                f"field 'staging_path' of ForeachBatch {name!r} must not be empty; give a path or URI that every "
+                "worker reaches"
+            )
         if where is not None and not where.strip():
             raise ConfigurationError(f"field 'where' of ForeachBatch {name!r} must not be empty; leave it out")
-        check_reached_by(text_value(self.aws_conn_id), f"ForeachBatch {name!r}", "staging path", path)
+        check_aws_connection(text_value(self.aws_conn_id), f"ForeachBatch {name!r}", "staging path", path)
         settings = ForeachBatchSettings(function=function, staging_path=path)
         return SinkSettings(
             name=name,

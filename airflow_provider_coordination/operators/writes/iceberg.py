@@ -1,4 +1,4 @@
-"""Iceberg tables, as operators describe them."""
+"""Iceberg tables as sinks of operators."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ ICEBERG = "iceberg"
 
 @dataclass
 class IcebergTable:
-    """An Iceberg table, for the `writes` of operators. It is made if there is none.
+    """An Iceberg table, for the `writes` of operators. It is created if it does not exist.
 
-    :param table: its name, with its namespace, such as `lake.clicks`. (templated)
-    :param catalog_conn_id: the connection to its catalog: to a database, or one whose host is the URI of a REST
-        catalog; its extra holds more properties of the catalog. (templated)
-    :param catalog: properties of the catalog, as pyiceberg has them, such as `{"type": "glue"}`; they win over those
-        of the connection.
-    :param catalog_name: what the catalog is called; catalogs in databases keep it with each table. (templated)
-    :param aws_conn_id: the AWS connection by which the table's files, and Glue, are reached; by default by the
-        AWS SDK's default chain. (templated)
-    :param partition_by: a column, or a list of columns, or of Iceberg's transforms of columns, such as `day(at)` and
-        `bucket(16, id)`; by default what the table has, and nothing for a table that is made. (templated)
-    :param columns: the types of columns by name, as Iceberg calls them, that the table is made with; by default the
-        first delivery has them.
-    :param table_properties: properties that the table is made with.
-    :param location: where the table is made; by default where its catalog puts it. (templated)
-    :param merge_on: the columns by which a row replaces one that is there; every row is added by default. (templated)
-    :param order_by: the column whose greatest value decides between rows of one delivery with the same key; without,
-        a key is at most once in a batch. (templated)
-    :param name: the sink's name, which tells it from others of the task: up to 64 letters, digits, `_` and `-`; `main`
-        by default. (templated)
-    :param where: which records go there: a SQL predicate over the columns that are written; all by default. (templated)
+    :param table: the name of the table with its namespace, such as `lake.clicks`. (templated)
+    :param catalog_conn_id: the connection to its catalog: a database, or a connection whose host is the URI of a REST
+        catalog; its extra holds further catalog properties. (templated)
+    :param catalog: catalog properties, as pyiceberg names them, such as `{"type": "glue"}`; they override those of the
+        connection.
+    :param catalog_name: the name of the catalog; catalogs in databases store it with each table. (templated)
+    :param aws_conn_id: the AWS connection for the table's files and for Glue; by default the AWS default credential
+        chain. (templated)
+    :param partition_by: a column or an Iceberg transform, such as `day(at)` and `bucket(16, id)`, or a list of them. By
+        default an existing table keeps its own, and a new table is unpartitioned. (templated)
+    :param columns: the types of columns of a new table, by column name, as Iceberg names them; by default those of the
+        first delivery.
+    :param table_properties: the properties of a new table.
+    :param location: the location of a new table; by default the catalog chooses it. (templated)
+    :param merge_on: the key columns by which a row replaces an existing row; by default every row is added. (templated)
+    :param order_by: the column whose greatest value wins between rows with the same key in one delivery. Without it a
+        key may occur at most once in a batch. (templated)
+    :param name: the sink's name, unique within the task: up to 64 letters, digits, `_` and `-`; `main` by default.
+        (templated)
+    :param where: which records the sink receives: a SQL predicate over the written columns; all by default. (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = (
@@ -72,11 +72,11 @@ class IcebergTable:
 
     @property
     def landing_path(self) -> str | None:
-        """See `Writes.landing_path`: maintenance removes what lies below a table and no snapshot names."""
+        """See `Writes.landing_path`: None, because table maintenance removes files that no snapshot references."""
         return None
 
     def check(self) -> None:
-        """Check every value, as far as that needs no connection.
+        """Check every value that can be checked without a connection.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
@@ -92,14 +92,14 @@ class IcebergTable:
         settings = self._settings(found)
         if not settings.properties:
             raise ConfigurationError(
-                f"field 'catalog_conn_id' of {self._sink} is missing: name a connection to the table's catalog, or "
-                "give its properties as 'catalog'"
+                f"field 'catalog_conn_id' of {self._sink} is missing; name a connection to the table's catalog, or "
+                "give the catalog's properties as 'catalog'"
             )
-        place = location_of(settings.properties)
+        catalog_location = location_of(settings.properties)
         return SinkSettings(
             name=self._name,
             kind=ICEBERG,
-            location=f"{ICEBERG}://{place}/{settings.catalog_name}/{settings.table}",
+            location=f"{ICEBERG}://{catalog_location}/{settings.catalog_name}/{settings.table}",
             where=text_value(self.where),
             aws=aws,
             settings=write_settings(settings),
@@ -114,9 +114,9 @@ class IcebergTable:
         return f"IcebergTable {self._name!r}"
 
     def _settings(self, connected: Mapping[str, str]) -> IcebergSettings:
-        """Return the settings, checked.
+        """Return the checked settings.
 
-        :param connected: properties of the catalog, of connections.
+        :param connected: the catalog properties from connections.
         """
         where = text_value(self.where)
         if where is not None and not where.strip():
@@ -142,7 +142,7 @@ class IcebergTable:
         return settings
 
     def _names(self, name: str) -> tuple[str, ...]:
-        """Return what a field has of one text, or several."""
+        """Return the texts of a field that holds one text or a list."""
         given: Any = getattr(self, name)
         if given in (None, "", "None", [], ()):
             return ()

@@ -1,4 +1,4 @@
-"""Parquet datasets, as operators describe them."""
+"""Parquet datasets as sinks of operators."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.template_values import text_value, whole_value
-from airflow_provider_coordination.operators.writes.writes import check_reached_by, reached_by
+from airflow_provider_coordination.operators.template_values import int_value, text_value
+from airflow_provider_coordination.operators.writes.writes import check_aws_connection, with_aws_connection
 from airflow_provider_coordination.spark.parquet_settings import ParquetSettings
 from airflow_provider_coordination.spark.settings import MAIN, PARQUET, SinkSettings
 
@@ -17,16 +17,16 @@ from airflow_provider_coordination.spark.settings import MAIN, PARQUET, SinkSett
 class ParquetDataset:
     """A folder of Parquet files, for the `writes` of operators.
 
-    :param path: where it is: a path or URI that the driver and every executor reach, such as `/data/lake/clicks` or
+    :param path: the location: a path or URI that the driver and every executor reach, such as `/data/lake/clicks` or
         `s3://lake/clicks`. (templated)
-    :param name: the sink's name, which tells it from others of the task: up to 64 letters, digits, `_` and `-`; `main`
-        by default. (templated)
-    :param where: which records go there: a SQL predicate over the columns that are written; all by default. (templated)
-    :param target_file_bytes: how many landed bytes the batches of a file have at most that holds several of a delivery,
-        128 MiB by default; a batch is whole in one file. Where others acknowledge batches, each has a file of its own.
+    :param name: the sink's name, unique within the task: up to 64 letters, digits, `_` and `-`; `main` by default.
         (templated)
-    :param aws_conn_id: the AWS connection by which a path on S3 is reached, with what is landed, and what dead letters
-        are, in its bucket; the AWS SDK's default chain by default. (templated)
+    :param where: which records the sink receives: a SQL predicate over the written columns; all by default. (templated)
+    :param target_file_bytes: the maximum number of landed bytes in a shared file, which holds several batches of a
+        delivery; 128 MiB by default. A batch is always complete in one file. If other parties acknowledge batches, each
+        batch has a file of its own. (templated)
+    :param aws_conn_id: the AWS connection for a path on S3, and for landed data and dead letters in the same bucket; by
+        default the AWS default credential chain. (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = ("path", "name", "where", "target_file_bytes", "aws_conn_id")
@@ -44,7 +44,7 @@ class ParquetDataset:
         return None if path is None else f"{path.rstrip('/')}/_landing"
 
     def check(self) -> None:
-        """Check every value, which needs no connection.
+        """Check every value; this needs no connection.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
@@ -52,7 +52,7 @@ class ParquetDataset:
 
     def connect(self) -> SinkSettings:
         """See `Writes.connect`."""
-        return reached_by(text_value(self.aws_conn_id), self._settings())
+        return with_aws_connection(text_value(self.aws_conn_id), self._settings())
 
     def _settings(self) -> SinkSettings:
         """Return the settings of the sink without its connection.
@@ -62,13 +62,13 @@ class ParquetDataset:
         name, path, where = text_value(self.name) or MAIN, text_value(self.path), text_value(self.where)
         if path is None or not path.strip():
             raise ConfigurationError(
-                f"field 'path' of ParquetDataset {name!r} must not be empty: give the path or URI of a folder that "
+                f"field 'path' of ParquetDataset {name!r} must not be empty; give the path or URI of a folder that "
                 "every worker reaches"
             )
         if where is not None and not where.strip():
             raise ConfigurationError(f"field 'where' of ParquetDataset {name!r} must not be empty; leave it out")
-        check_reached_by(text_value(self.aws_conn_id), f"ParquetDataset {name!r}", "path", path)
-        size = whole_value("target_file_bytes", self.target_file_bytes)
+        check_aws_connection(text_value(self.aws_conn_id), f"ParquetDataset {name!r}", "path", path)
+        size = int_value("target_file_bytes", self.target_file_bytes)
         given = {} if size is None else {"target_file_bytes": size}
         ParquetSettings(**given).check(f"ParquetDataset {name!r}")
         return SinkSettings(name=name, kind=PARQUET, location=path, where=where, settings=given)

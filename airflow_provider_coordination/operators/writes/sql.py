@@ -1,4 +1,4 @@
-"""Tables of PostgreSQL, MySQL and MariaDB, as operators describe them."""
+"""Tables of PostgreSQL, MySQL and MariaDB as sinks of operators."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.sql import sql_server
-from airflow_provider_coordination.operators.template_values import names_value, text_value, yes_or_no_value
-from airflow_provider_coordination.operators.writes.writes import check_reached_by, reached_by
+from airflow_provider_coordination.operators.template_values import bool_value, names_value, text_value
+from airflow_provider_coordination.operators.writes.writes import check_aws_connection, with_aws_connection
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
 from airflow_provider_coordination.spark.sql.settings import POSTGRESQL, SqlSettings
@@ -23,20 +23,21 @@ _TABLE = re.compile(r"(?:([^.\"`%/]+)\.)?([^.\"`%/]+)")
 class SqlTable:
     """A table of PostgreSQL, MySQL or MariaDB, for the `writes` of operators.
 
-    A batch's rows and its id go there in one transaction. The id is kept in a table `_coordination_batches` beside it.
+    One transaction writes the rows of a batch and its id. The ids are kept in the table `_coordination_batches` beside
+    the table.
 
-    :param table: the table, with its schema if that is not `public`; of MySQL with its database if that is not the
-        connection's. It is made if there is none. (templated)
+    :param table: the table, with its schema if that is not `public`; for MySQL with its database if that is not the
+        connection's database. It is created if it does not exist. (templated)
     :param conn_id: the connection, of type `postgres` or `mysql`. (templated)
     :param staging_path: where rows wait for their transaction: a path or URI that the driver and every executor reach.
         (templated)
-    :param merge_on: the columns by which a row replaces one that is there; every row is added by default. (templated)
-    :param add_columns: whether columns that the table lacks are added to it; by default they are an error. (templated)
-    :param name: the sink's name, which tells it from others of the task: up to 64 letters, digits, `_` and `-`; `main`
-        by default. (templated)
-    :param where: which records go there: a SQL predicate over the columns that are written; all by default. (templated)
-    :param aws_conn_id: the AWS connection by which a staging path on S3 is reached; the AWS SDK's default chain by
-        default. (templated)
+    :param merge_on: the key columns by which a row replaces an existing row; by default every row is added. (templated)
+    :param add_columns: add columns that the table lacks; by default they are an error. (templated)
+    :param name: the sink's name, unique within the task: up to 64 letters, digits, `_` and `-`; `main` by default.
+        (templated)
+    :param where: which records the sink receives: a SQL predicate over the written columns; all by default. (templated)
+    :param aws_conn_id: the AWS connection for a staging path on S3; by default the AWS default credential chain.
+        (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = (
@@ -66,18 +67,18 @@ class SqlTable:
         return None if path is None else f"{path.rstrip('/')}/_landing"
 
     def check(self) -> None:
-        """Check every value, which needs no connection.
+        """Check every value; this needs no connection.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        self._place()
+        self._schema_and_table()
         self._merge_on()
-        yes_or_no_value("add_columns", self.add_columns)
+        bool_value("add_columns", self.add_columns)
         for name in ("staging_path", "conn_id"):
             if not (text_value(getattr(self, name)) or "").strip():
                 raise ConfigurationError(f"field {name!r} of SqlTable {self._name!r} must not be empty")
         path, aws_conn_id = str(text_value(self.staging_path)), text_value(self.aws_conn_id)
-        check_reached_by(aws_conn_id, f"SqlTable {self._name!r}", "staging path", path)
+        check_aws_connection(aws_conn_id, f"SqlTable {self._name!r}", "staging path", path)
         where = text_value(self.where)
         if where is not None and not where.strip():
             raise ConfigurationError(f"field 'where' of SqlTable {self._name!r} must not be empty; leave it out")
@@ -85,7 +86,7 @@ class SqlTable:
     def connect(self) -> SinkSettings:
         """See `Writes.connect`."""
         self.check()
-        schema, table = self._place()
+        schema, table = self._schema_and_table()
         server = sql_server(str(self.conn_id))
         settings = SqlSettings(
             database=server.database,
@@ -99,7 +100,7 @@ class SqlTable:
             table=table,
             staging_path=str(self.staging_path),
             merge_on=self._merge_on(),
-            add_columns=yes_or_no_value("add_columns", self.add_columns),
+            add_columns=bool_value("add_columns", self.add_columns),
         )
         sink = SinkSettings(
             name=self._name,
@@ -109,20 +110,20 @@ class SqlTable:
             files=settings.staging_path,
             settings=write_settings(settings),
         )
-        return reached_by(text_value(self.aws_conn_id), sink)
+        return with_aws_connection(text_value(self.aws_conn_id), sink)
 
     @property
     def _name(self) -> str:
         return text_value(self.name) or MAIN
 
-    def _place(self) -> tuple[str | None, str]:
-        found = _TABLE.fullmatch(text_value(self.table) or "")
-        if found is None:
+    def _schema_and_table(self) -> tuple[str | None, str]:
+        match = _TABLE.fullmatch(text_value(self.table) or "")
+        if match is None:
             raise ConfigurationError(
                 f"field 'table' of SqlTable {self._name!r} must be a table such as 'orders' or 'sales.orders', without "
                 f"quotes; got {self.table!r}"
             )
-        return found[1], found[2]
+        return match[1], match[2]
 
     def _merge_on(self) -> tuple[str, ...]:
         return names_value("merge_on", self.merge_on, instead="left out") if self.merge_on else ()
