@@ -77,8 +77,8 @@ def _transact(store: CoordinationStore, group: Sequence[Transaction]) -> list[Ou
         return [[next(left) for _ in each.update] for each in group]
     middle = len(group) // 2
     first = _transact(store, group[:middle])
-    if isinstance(error := first[-1], StoreUnavailableError):
-        return [*first, *[error] * (len(group) - middle)]
+    if isinstance(unavailable := first[-1], StoreUnavailableError):
+        return [*first, *[unavailable] * (len(group) - middle)]
     return [*first, *_transact(store, group[middle:])]
 
 

@@ -143,7 +143,7 @@ def test_names_that_are_not_printable_or_too_long_are_refused(name: str) -> None
         a_set("main").release("main", positive=True, release_id=name, at=NOW)
 
 
-def test_what_is_refused_is_an_error_of_configuration_that_no_retry_mends() -> None:
+def test_what_is_refused_is_an_error_of_configuration_that_no_retry_fixes() -> None:
     assert issubclass(AcknowledgmentError, ConfigurationError)
 
 
@@ -204,7 +204,7 @@ def test_a_set_has_a_bounded_number_of_references_ever() -> None:
 # Time
 
 
-def test_a_positive_release_is_progress_and_sets_the_expiry_anew() -> None:
+def test_a_positive_release_is_progress_and_moves_the_expiry() -> None:
     later = NOW + timedelta(minutes=9)
     assert released(a_set("main", "copy"), "main", at=later).expires_at == later + TIMEOUT
 

@@ -57,7 +57,7 @@ shares = st.sampled_from([0.0, 1.0, -1.0, 0.5])  # of how far a wall clock may b
 seconds = st.sampled_from([1, 1, 5, 5, 20, 20, 40, 66, 200, 7200])
 timeouts = st.sampled_from([30, 300, 7200, 7200])
 kinds = st.sampled_from(
-    [*["none"] * 7, "not made", "not answered", "not answered", "away", "killed", *["meanwhile"] * 4]
+    [*["none"] * 7, "not made", "not answered", "not answered", "away", "killed", *["concurrent"] * 4]
 )
 houses = st.sampled_from(["renew", "renew", "recover", "give up", "give back", "die", "purge"])
 meanwhiles = st.sampled_from([*["acknowledge"] * 2, "reject", "expire", "cancel", "take over", "order", "renew"])
@@ -98,7 +98,7 @@ class Trouble:
 
     :param kind: what; "none" for nothing.
     :param call: before which of its calls of the store.
-    :param what: what others do meanwhile.
+    :param what: what others do at the same time.
     """
 
     kind: str = "none"
@@ -373,7 +373,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
             assert effect is ReleaseEffect.LATE
         else:
             assert effect is ReleaseEffect.RELEASED
-        assert after == actor.sets.view.get(after.set_id), "the set is as it is told"
+        assert after == actor.sets.view.get(after.set_id), "the set is as it was returned"
 
     @rule(
         a=actors,
@@ -548,15 +548,15 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
             return
         self.store.fault = {"not made": NOT_MADE, "not answered": NOT_ANSWERED}.get(trouble.kind)
         self.store.away = trouble.kind == "away"
-        if trouble.kind in ("killed", "meanwhile"):
+        if trouble.kind in ("killed", "concurrent"):
             self.store.countdown = trouble.call
-            self.store.interruption = lambda: self.meanwhile(actor, act, trouble)
+            self.store.interruption = lambda: self.act_concurrently(actor, act, trouble)
         try:
             yield
         finally:
             self.store.fault, self.store.away, self.store.interruption = None, False, None
 
-    def meanwhile(self, actor: Actor, act: Act, trouble: Trouble) -> None:
+    def act_concurrently(self, actor: Actor, act: Act, trouble: Trouble) -> None:
         """Let something happen between two calls of an act."""
         if trouble.kind == "killed":
             raise KilledError

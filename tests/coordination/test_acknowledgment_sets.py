@@ -445,7 +445,7 @@ def test_what_several_sinks_have_taken_is_said_in_one_write_which_may_be_repeate
     assert office.count("late_acknowledgments") == 0
 
 
-def test_a_set_that_has_changed_since_it_was_seen_is_read_anew(office: Office) -> None:
+def test_a_set_that_has_changed_since_it_was_seen_is_read_again(office: Office) -> None:
     made = office.begin("main", "check")
     office.theirs.release(made.set_id, "check", positive=True)
     assert office.mine.delivered(made, ["main"]).state is ACKNOWLEDGED
@@ -558,7 +558,7 @@ def delete(office: Office) -> None:
     Administration(office.fleet.store, FAMILY, office.fleet.clock).delete(SHARD)
 
 
-def deliver_anew(office: Office) -> None:
+def redeliver(office: Office) -> None:
     office.mine.begin(SHARD, "batch-to-5", ["sink"], timeout=HOUR)
 
 
@@ -569,7 +569,7 @@ def reset_and_read_again(office: Office) -> None:
     begin_delivery(b.coordinator, SHARD, a_batch(TRIM_HORIZON, "5"), ["sink"])
 
 
-ORPHANING = [reset, delete, deliver_anew, reset_and_read_again]
+ORPHANING = [reset, delete, redeliver, reset_and_read_again]
 ENDING: dict[str, Callable[[AcknowledgmentSets, str], object]] = {
     "acknowledged": lambda s, i: s.release(i, "sink", positive=True),
     "rejected": lambda s, i: s.release(i, "sink", positive=False, reason="no"),
@@ -590,7 +590,7 @@ def test_a_set_that_nobody_waits_for_ends_and_changes_nothing_else(
     ENDING[end](office.mine if by == "the former owner" else office.theirs, made.set_id)
     assert str(office.mine.view.get(made.set_id).state) == end.upper()
     after = office.fleet.store.store.get(FAMILY, SHARD)
-    if end == "expired" and orphaned in (deliver_anew, reset_and_read_again):
+    if end == "expired" and orphaned in (redeliver, reset_and_read_again):
         assert after is not None and after.attempts == 1  # the newer set is overdue too
     elif by == "the former owner" and after is not None and before is not None:
         assert replace(after, version=before.version) == before  # it may look after its lease
@@ -719,7 +719,7 @@ def test_an_extension_leaves_the_lease_of_a_working_owner_alone(office: Office) 
     assert office.fleet.stored() == before
 
 
-def test_several_watchers_end_an_overdue_set_once_and_each_tells_what_it_ended(office: Office) -> None:
+def test_several_watchers_end_an_overdue_set_once_and_each_reports_what_it_ended(office: Office) -> None:
     first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
     office.fleet.clock.advance(3600)
     ended: list[list[AcknowledgmentSet]] = []
@@ -731,7 +731,7 @@ def test_several_watchers_end_an_overdue_set_once_and_each_tells_what_it_ended(o
     assert office.fleet.stored(SHARD).attempts == 1 and office.count("acknowledgment_sets_expired") == 2
 
 
-def test_a_set_that_was_released_after_it_was_listed_as_overdue_is_not_told_of(office: Office) -> None:
+def test_a_set_that_was_released_after_it_was_listed_as_overdue_is_not_reported(office: Office) -> None:
     made = office.begin("main", timeout=seconds(40))
     office.fleet.clock.advance(30)
     ahead, behind = office.sets("ahead"), office.theirs
@@ -825,7 +825,7 @@ def test_a_set_that_ended_since_says_how(office: Office, order: Callable[..., An
         order(office.theirs, made.set_id, version=made.version)
 
 
-def test_what_another_has_released_since_is_told_as_a_change(office: Office) -> None:
+def test_what_another_has_released_since_is_reported_as_a_change(office: Office) -> None:
     made = office.begin("main", "copy", sinks=["main"])
     office.theirs.acknowledge(made.set_id, positive=True, release_id="by bob")
     with pytest.raises(AcknowledgmentError, match="has changed since it was read"):
@@ -852,24 +852,24 @@ def test_an_order_whose_answer_was_lost_is_recognised(office: Office, order: Cal
 
 
 @pytest.mark.parametrize(
-    ("order", "told"),
+    ("order", "logged"),
     [
         ("acknowledge", "positive release of 'copy' by hand: .* state=PENDING by=ann reason=None"),
         ("reject", "negative release of 'copy' by hand: .* state=REJECTED by=ann reason='it is not there'"),
         ("cancel", "cancel by hand: .* state=CANCELLED by=ann reason='staging was emptied'"),
     ],
 )
-def test_who_ordered_it_is_logged(office: Office, order: str, told: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_ordered_it_is_logged(office: Office, order: str, logged: str, caplog: pytest.LogCaptureFixture) -> None:
     made = office.begin("main", "copy", sinks=["main"])
     with caplog.at_level(logging.INFO):
         ORDERS[order](office.theirs, made.set_id)
         assert not any("by hand" in message for message in caplog.messages)
         made = office.begin("main", "copy", sinks=["main"]) if order == "acknowledge" else made
         ORDERS[order](office.theirs, made.set_id, by="ann")
-    assert re.search(f"acknowledgment set, {told}", caplog.text)
+    assert re.search(f"acknowledgment set, {logged}", caplog.text)
 
 
-def test_the_history_of_a_partition_is_told_who_rejected_its_batch(office: Office) -> None:
+def test_the_history_of_a_partition_records_who_rejected_its_batch(office: Office) -> None:
     made = office.begin("copy")
     written = []
     transact = office.fleet.store.store.transact
@@ -979,7 +979,7 @@ class Busy:
             store.store.transact(update=[self.office.fleet.stored(self.key)])
 
 
-def test_a_decision_is_made_anew_when_what_it_rests_on_has_changed(office: Office) -> None:
+def test_a_decision_is_made_again_when_what_it_rests_on_has_changed(office: Office) -> None:
     made = office.begin("main")
     Busy(office, "x", MAX_TRIES - 1)
     assert office.theirs.release(made.set_id, "main", positive=True)[0].state is ACKNOWLEDGED
@@ -1061,7 +1061,9 @@ def test_a_set_that_cannot_be_read_is_logged_and_passed_over(office: Office, cap
 # Purging
 
 
-def test_ended_sets_are_kept_for_a_day_so_that_a_late_release_is_told_from_an_unknown_one(office: Office) -> None:
+def test_ended_sets_are_kept_for_a_day_so_that_a_late_release_is_distinguished_from_an_unknown_one(
+    office: Office,
+) -> None:
     made = office.begin("main", "copy")
     office.theirs.release(made.set_id, "main", positive=False, reason="no")
     office.fleet.clock.advance(RETENTION.total_seconds() - 1)

@@ -266,7 +266,7 @@ def test_another_owner_than_the_person_saw_is_left_alone(office: Office, operati
     assert office.p == before
 
 
-def test_a_partition_that_was_deleted_meanwhile_is_said_to_be_gone(office: Office) -> None:
+def test_a_partition_that_was_deleted_in_the_meantime_is_said_to_be_gone(office: Office) -> None:
     office.leased()
     seen = office.p
     office.person.delete("p")
@@ -275,7 +275,7 @@ def test_a_partition_that_was_deleted_meanwhile_is_said_to_be_gone(office: Offic
 
 
 class LosesAnswers(InMemoryStore):
-    """Writes what it is told, loses the answer, and finds its own write when it tries again."""
+    """Writes what it is given, loses the response, and finds its own write when it tries again."""
 
     def transact(
         self,
@@ -306,7 +306,7 @@ def test_a_write_whose_answer_was_lost_is_recognised(operation: Operation) -> No
 
 
 class RenewedBeforeEachWrite(InMemoryStore):
-    """The owner is faster, so many times."""
+    """The owner is faster, this number of times."""
 
     def __init__(self, times: int) -> None:
         super().__init__()
@@ -360,7 +360,7 @@ def test_it_does_not_try_for_ever(operation: str) -> None:
         OPERATIONS[operation](renewed_before_each_write(MAX_TRIES))
 
 
-def test_one_line_tells_what_was_done_to_whose_partition(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_reports_what_was_done_to_whose_partition(office: Office, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     office.leased()
     caplog.clear()
@@ -453,7 +453,7 @@ def test_whatever_was_written_since_the_person_looked_makes_the_version_another_
     assert office.p == before
 
 
-def test_a_stale_version_is_told_how_the_partition_stands_whatever_it_stands_like(office: Office) -> None:
+def test_an_error_about_a_stale_version_reports_the_current_status(office: Office) -> None:
     office.waiting()
     seen = office.p
     office.person.park("p")
@@ -474,7 +474,7 @@ def test_a_write_in_the_last_moment_makes_the_version_another_one(operation: str
 
 
 class TakenBeforeEachWrite(RenewedBeforeEachWrite):
-    """Another owner is faster, so many times."""
+    """Another owner is faster, this number of times."""
 
     def renew(self) -> None:
         stored = self.get(FAMILY, "p")
@@ -484,7 +484,7 @@ class TakenBeforeEachWrite(RenewedBeforeEachWrite):
 
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
-def test_a_version_that_another_took_in_the_last_moment_is_told_with_its_version(operation: str) -> None:
+def test_a_version_that_another_took_in_the_last_moment_is_reported_with_its_version(operation: str) -> None:
     person = person_at(TakenBeforeEachWrite(1))
     with pytest.raises(PartitionUpdateError, match=r"version 0 was read, and it is now ASSIGNED to b, version 1"):
         OPERATIONS[operation](person, version=0)
@@ -511,11 +511,11 @@ def test_who_did_it_and_why_is_logged(office: Office, operation: str, caplog: py
 
 
 class Remembers(InMemoryStore):
-    """Remembers what it is told of the changes that it writes."""
+    """Records the changes that it writes."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[tuple[str, str | None]] = []
+        self.changes: list[tuple[str, str | None]] = []
 
     def transact(
         self,
@@ -525,12 +525,12 @@ class Remembers(InMemoryStore):
         new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
-        self.told += [(p.change.reason, p.change.by) for p in update if p.change is not None]
+        self.changes += [(p.change.reason, p.change.by) for p in update if p.change is not None]
         return super().transact(update=update, create=create, new=new, unchanged=unchanged)
 
     def delete(self, partition: Partition) -> None:
         if partition.change is not None:
-            self.told.append((partition.change.reason, partition.change.by))
+            self.changes.append((partition.change.reason, partition.change.by))
         super().delete(partition)
 
 
@@ -538,13 +538,13 @@ class Remembers(InMemoryStore):
     ("operation", "done"),
     [("release", "released"), ("reopen", "reopened"), ("park", "parked"), ("reset", "reset"), ("delete", "deleted")],
 )
-def test_the_history_is_told_who_did_it_and_why(operation: str, done: str) -> None:
+def test_the_history_records_who_did_it_and_why(operation: str, done: str) -> None:
     store = Remembers()
     office = Office(store)
     standing_for(office, operation)
-    store.told.clear()
+    store.changes.clear()
     OPERATIONS[operation](office.ann)
-    assert store.told == [(f"{done} by hand: it is too hot", "ann")]
+    assert store.changes == [(f"{done} by hand: it is too hot", "ann")]
 
 
 def test_whatever_a_person_says_can_be_stored(office: Office) -> None:

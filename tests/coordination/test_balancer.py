@@ -197,14 +197,14 @@ def test_who_dies_right_after_the_handover_keeps_the_lease_no_longer_than_it_run
     assert a.round() == ["p0"]
 
 
-def test_a_partition_that_was_given_back_meanwhile_is_taken_the_usual_way(fleet: Fleet) -> None:
+def test_a_partition_that_was_given_back_in_the_meantime_is_taken_the_usual_way(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.coordinator.leases.give_up("p0")
     fleet.clock.advance(LOOK)
     assert b.round() == ["p0"] and not b.balancer.is_waiting
 
 
-def test_a_partition_that_was_completed_meanwhile_is_asked_for_no_more(fleet: Fleet) -> None:
+def test_a_partition_that_was_completed_in_the_meantime_is_asked_for_no_more(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.coordinator.leases.complete("p0")
     b.round()
@@ -213,7 +213,7 @@ def test_a_partition_that_was_completed_meanwhile_is_asked_for_no_more(fleet: Fl
     ]
 
 
-def test_a_partition_that_somebody_else_took_meanwhile_is_left_to_that_one(fleet: Fleet) -> None:
+def test_a_partition_that_somebody_else_took_in_the_meantime_is_left_to_that_one(fleet: Fleet) -> None:
     _, b = asked(fleet)
     fleet.owner("c").give_up_owner("a")
     fleet.owner("c").leases.acquire(1)

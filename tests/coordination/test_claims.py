@@ -52,7 +52,7 @@ def test_a_partition_is_created_with_its_claims(fleet: Fleet) -> None:
     assert a.claims.partition_of("y") == "p"
 
 
-def test_names_that_are_not_claimed_are_told_in_their_order_and_once(fleet: Fleet) -> None:
+def test_names_that_are_not_claimed_are_reported_in_their_order_and_once(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.supply(claiming(p=["x", "y"]))
     assert a.claims.unclaimed(["z", "y", "b", "z", "x", "a"]) == ["z", "b", "a"]
@@ -141,16 +141,16 @@ def test_a_released_name_is_new(fleet: Fleet) -> None:
     assert a.supply(claiming(q=["x"])) == ["q"]
 
 
-def test_a_name_that_is_claimed_anew_meanwhile_stays_claimed(fleet: Fleet) -> None:
+def test_a_name_that_is_claimed_again_in_the_meantime_stays_claimed(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.supply(claiming(p=["x"]))
 
-    def released_and_claimed_anew() -> None:
+    def released_and_claimed_again() -> None:
         assert b.claims.release(["x"]) == 1
         fleet.clock.advance(1)
         b.supply(claiming(q=["x"]))
 
-    fleet.store.fault = Fault(before=released_and_claimed_anew)  # a has read the claim, and is about to delete it
+    fleet.store.fault = Fault(before=released_and_claimed_again)  # a has read the claim, and is about to delete it
     assert a.claims.release(["x"]) == 0
     assert a.claims.partition_of("x") == "q"
 
@@ -211,7 +211,7 @@ def test_what_no_store_can_hold_is_refused(fleet: Fleet, name: str) -> None:
 # Whoever comes in between
 
 
-def test_a_supplier_that_lost_the_global_state_creates_nothing_for_names_that_are_claimed_meanwhile(
+def test_a_supplier_that_lost_the_global_state_creates_nothing_for_names_that_are_claimed_in_the_meantime(
     fleet: Fleet,
 ) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
@@ -385,14 +385,14 @@ class ClaimsMachine(RuleBasedStateMachine):
         before = killed if answers else (lambda: None)
         self.supply("a", source, SteppedStore(self.store, at=at, before=before, answers=answers))
 
-    @rule(source=SOURCES, other=SOURCES, appear=NAMES, at=CALLS, meanwhile=NAMES, killed_at=st.none() | CALLS)
+    @rule(source=SOURCES, other=SOURCES, appear=NAMES, at=CALLS, concurrent=NAMES, killed_at=st.none() | CALLS)
     def a_supplier_stands_still_while_another_one_runs(
-        self, source: str, other: str, appear: set[str], at: int, meanwhile: set[str], killed_at: int | None
+        self, source: str, other: str, appear: set[str], at: int, concurrent: set[str], killed_at: int | None
     ) -> None:
         def overtaken() -> None:
             if source == other:
                 self.clock.advance(TIMEOUT + MARGIN)
-            self.there |= meanwhile
+            self.there |= concurrent
             self.supply("b", other, SteppedStore(self.store, at=killed_at, before=killed))
 
         self.clock.advance(TIMEOUT + MARGIN)

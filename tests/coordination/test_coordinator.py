@@ -322,7 +322,7 @@ def test_another_owners_leases_are_given_up_at_once_and_its_writes_refused(fleet
     assert other.leases.owns("z")
 
 
-def test_a_partition_that_vanished_is_told_apart_from_one_that_was_taken(fleet: Fleet) -> None:
+def test_a_partition_that_vanished_is_distinguished_from_one_that_was_taken(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
     a.leases.acquire(1)
@@ -465,7 +465,9 @@ def test_a_lease_that_runs_long_is_not_renewed_until_its_end_is_near(fleet: Flee
     assert fleet.stored().ownership_timeout == fleet.clock.now() + timedelta(hours=2)
 
 
-def test_a_partition_whose_progress_changed_meanwhile_is_not_left_to_wait_for_what_may_have_ended(fleet: Fleet) -> None:
+def test_a_partition_whose_progress_changed_in_the_meantime_is_not_left_to_wait_for_what_may_have_ended(
+    fleet: Fleet,
+) -> None:
     a = fleet.working("a", "x")
     fleet.store.store.transact(update=[fleet.stored().with_progress({"acknowledged": "by another"})])
     with pytest.raises(ProgressChangedError, match="check again whether acknowledgments are pending"):
@@ -519,7 +521,7 @@ def test_completed_partitions_are_found_by_when_they_were_really_completed(fleet
     assert list(a.view.completed_since(noon + timedelta(microseconds=1))) == []
 
 
-def test_a_deleted_partition_is_gone_and_can_be_created_anew(fleet: Fleet) -> None:
+def test_a_deleted_partition_is_gone_and_can_be_created_again(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     a.leases.save_progress("x", {"old": True})
     a.leases.delete("x")
@@ -595,7 +597,7 @@ def test_two_who_reopen_at_once_reopen_each_partition_once(fleet: Fleet) -> None
     assert (a.reopen_due(), by_b) == ([], ["x", "y"])
 
 
-def test_a_partition_that_was_acquired_meanwhile_is_not_reopened(fleet: Fleet) -> None:
+def test_a_partition_that_was_acquired_in_the_meantime_is_not_reopened(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     a.leases.close("x", timedelta(seconds=10))
     fleet.clock.advance(10)

@@ -1,4 +1,4 @@
-"""What the history tells: transitions in pages, and who held a partition when, whatever was lost."""
+"""The content of the history: transitions in pages, and who held a partition when, whatever was lost."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class Life:
 
     def __init__(self, key: str = "p") -> None:
         self.partition = replace(new_partition(PARTITIONS, key, NOW), version=1)
-        self.told: list[Transition] = []
+        self.recorded: list[Transition] = []
 
     def becomes(self, partition: Partition, seconds: float) -> None:
         transition = transition_of(partition, partition.version + 1, at(seconds))
         self.partition = partition.written()
         if transition is not None:
-            self.told.append(transition)
+            self.recorded.append(transition)
 
     def acquired(self, owner: str, seconds: float) -> None:
         self.becomes(self.partition.acquired(owner, at(seconds) + LEASE, at(seconds)), seconds)
@@ -74,22 +74,22 @@ class Life:
         self.becomes(self.partition.given_up(at(seconds)), seconds)
 
     def holdings(self, *, without: Sequence[int] = (), now: float | None = None) -> list[Holding]:
-        """Return them as told without some of the transitions.
+        """Return them as recorded, without some of the transitions.
 
         :param now: the second at which the partition is known as it is; None where it is not.
         """
-        told = [transition for number, transition in enumerate(self.told) if number not in without]
-        return holdings(told, [] if now is None else [self.partition], now=at(now or 0)).get("p", [])
+        recorded = [transition for number, transition in enumerate(self.recorded) if number not in without]
+        return holdings(recorded, [] if now is None else [self.partition], now=at(now or 0)).get("p", [])
 
 
 # Transitions
 
 
-def test_a_transition_tells_what_was_before_and_what_is_after() -> None:
+def test_a_transition_reports_what_was_before_and_what_is_after() -> None:
     life = Life()
     life.acquired(A, 1)
     life.becomes(life.partition.failed("OSError: no").resting(at(100)), 5)
-    assert life.told == [
+    assert life.recorded == [
         Transition(
             partition_key="p",
             at=at(1),
@@ -232,17 +232,17 @@ def test_the_pages_of_several_owners_merge_in_the_order_of_time() -> None:
 
 def test_of_more_pages_than_are_read_the_oldest_are_left_out() -> None:
     history = written(*([a_transition(n)] for n in range(1, 150)))
-    told = history.between(NOW, pages=120)
-    assert not told.complete
-    assert [t.version for t in told.transitions] == list(range(30, 150))[-len(told.transitions) :]
-    assert 119 <= len(told.transitions) <= 120
+    recorded = history.between(NOW, pages=120)
+    assert not recorded.complete
+    assert [t.version for t in recorded.transitions] == list(range(30, 150))[-len(recorded.transitions) :]
+    assert 119 <= len(recorded.transitions) <= 120
     assert history.between(NOW).complete
-    told = history.between(NOW, transitions=20)
-    assert (told.complete, [t.version for t in told.transitions]) == (False, list(range(130, 150)))
+    recorded = history.between(NOW, transitions=20)
+    assert (recorded.complete, [t.version for t in recorded.transitions]) == (False, list(range(130, 150)))
     assert len(history.since(NOW)) == 149
 
 
-def test_of_one_partition_the_last_transitions_are_told_in_the_order_of_its_versions() -> None:
+def test_of_one_partition_the_last_transitions_are_reported_in_the_order_of_its_versions() -> None:
     history = written(
         [a_transition(1), a_transition(7, key="q", seconds=1)],
         [a_transition(4, seconds=2), a_transition(9, key="q", seconds=2)],
@@ -262,7 +262,7 @@ def test_a_page_whose_answer_was_lost_and_that_was_written_again_counts_once() -
 # Holdings
 
 
-def test_a_life_is_told_from_owner_to_owner() -> None:
+def test_a_life_is_reported_from_owner_to_owner() -> None:
     life = Life()
     life.acquired(A, 1)
     life.becomes(life.partition.renewed(at(80)), 20)
@@ -330,7 +330,9 @@ def test_a_lease_that_is_taken_away_while_it_runs_is_taken_over() -> None:
     assert [(h.ended_at, h.end) for h in life.holdings()] == [(at(20), HoldingEnd.TAKEN_OVER), (None, HoldingEnd.HELD)]
 
 
-def test_a_worker_that_died_before_it_told_anything_is_still_known_to_have_held_it_until_its_lease_ran_out() -> None:
+def test_a_worker_that_died_before_it_reported_anything_is_still_known_to_have_held_it_until_its_lease_ran_out() -> (
+    None
+):
     life = Life()
     life.acquired(A, 1)
     life.acquired(B, 70)
@@ -339,7 +341,7 @@ def test_a_worker_that_died_before_it_told_anything_is_still_known_to_have_held_
     assert (second.owner, second.began_at) == (B, at(70))
 
 
-def test_a_worker_that_died_before_it_told_anything_is_known_from_the_partition_alone() -> None:
+def test_a_worker_that_died_before_it_reported_anything_is_known_from_the_partition_alone() -> None:
     life = Life()
     life.acquired(A, 1)
     assert life.holdings(without=[0], now=2) == [Holding(owner=A, began_at=at(1))]
@@ -347,7 +349,7 @@ def test_a_worker_that_died_before_it_told_anything_is_known_from_the_partition_
     assert life.holdings(without=[0], now=2) == [Holding(owner=A)]
 
 
-def test_an_end_that_was_never_told_is_unknown_and_when_the_lease_was_to_end() -> None:
+def test_an_end_that_was_never_reported_is_unknown_and_when_the_lease_was_to_end() -> None:
     life = Life()
     life.acquired(A, 1)
     life.given_up(30)
@@ -359,7 +361,7 @@ def test_an_end_that_was_never_told_is_unknown_and_when_the_lease_was_to_end() -
     assert [h.end for h in life.holdings(without=[1, 3], now=96)] == [HoldingEnd.UNKNOWN, HoldingEnd.UNKNOWN]
 
 
-def test_an_end_that_was_never_told_came_before_the_present_owner() -> None:
+def test_an_end_that_was_never_reported_came_before_the_present_owner() -> None:
     life = Life()
     life.acquired(A, 1)
     life.given_up(30)
@@ -368,7 +370,7 @@ def test_an_end_that_was_never_told_came_before_the_present_owner() -> None:
     assert (first.end, first.ended_at, second.began_at) == (HoldingEnd.UNKNOWN, at(40), at(40))
 
 
-def test_a_completion_that_was_never_told_is_known_from_the_partition() -> None:
+def test_a_completion_that_was_never_reported_is_known_from_the_partition() -> None:
     life = Life()
     life.acquired(A, 1)
     life.completed(30)
@@ -382,10 +384,10 @@ def test_a_partition_that_was_read_before_the_last_transition_says_nothing() -> 
     life.acquired(A, 1)
     before = life.partition
     life.completed(30)
-    assert holdings(life.told, [before], now=at(31))["p"] == life.holdings()
+    assert holdings(life.recorded, [before], now=at(31))["p"] == life.holdings()
 
 
-def test_owners_between_two_that_told_are_known_by_what_the_second_says() -> None:
+def test_owners_between_two_that_reported_are_known_by_what_the_second_says() -> None:
     life = Life()
     life.acquired(A, 1)
     life.given_up(10)
@@ -476,8 +478,8 @@ def test_versions_put_in_order_what_clocks_do_not_and_no_two_holdings_overlap() 
     life.given_up(12)  # of a clock that is three seconds fast
     life.acquired(B, 9.5)
     life.completed(9.9)
-    for told in (life.told, life.told[::-1], sorted(life.told, key=lambda t: t.at)):
-        first, second = holdings(told, now=NOW)["p"]
+    for recorded in (life.recorded, life.recorded[::-1], sorted(life.recorded, key=lambda t: t.at)):
+        first, second = holdings(recorded, now=NOW)["p"]
         assert (first.owner, first.began_at, first.ended_at) == (A, at(10), at(12))
         assert (second.owner, second.began_at, second.ended_at) == (B, at(12), at(12))
 
@@ -487,6 +489,6 @@ def test_each_partition_has_a_life_of_its_own() -> None:
     one.acquired(A, 1)
     other.acquired(B, 2)
     one.completed(3)
-    found = holdings([*one.told, *other.told], now=NOW)
+    found = holdings([*one.recorded, *other.recorded], now=NOW)
     assert {key: [h.owner for h in held] for key, held in found.items()} == {"p": [A], "q": [B]}
     assert holdings([], [new_partition(PARTITIONS, "p", NOW)], now=NOW) == {}

@@ -33,7 +33,7 @@ def an_error(number: int, characters: int = 10) -> dict[str, Any]:
 
 
 def averages(*counted: tuple[float, int]) -> dict[str, float]:
-    """What the averages of processed records are, once so many were counted at these seconds."""
+    """What the averages of processed records are, after these counts at these seconds."""
     moving = MovingAverages(0.0)
     for at, processed in counted:
         rates = moving.rates(at, RecordCounts(processed=processed))

@@ -1,4 +1,4 @@
-"""A job that is followed: known before it begins, alive while its lease runs, told to stop, and leaving an outcome."""
+"""A followed job: known before it begins, alive while its lease runs, stopped on request, and leaving an outcome."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_job_that_begins_while_jobs_are_listed_is_listed_once_as_it_is_now(
     assert begin == []
 
 
-def test_a_job_is_known_before_it_begins_with_what_it_was_told(fleet: Fleet, jobs: Jobs) -> None:
+def test_a_job_is_known_before_it_begins_with_what_it_was_given(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     job = known(jobs)
     assert (job.owner, job.state, job.task, job.digest, job.log) == (
@@ -136,7 +136,7 @@ def test_a_job_that_begins_is_alive_as_long_as_its_heart_beats(fleet: Fleet, job
     assert job.given_up_at(margin) == fleet.clock.now() + timedelta(seconds=TIMEOUT) + margin
 
 
-def test_what_a_job_tells_of_itself_is_known_to_others(fleet: Fleet, jobs: Jobs) -> None:
+def test_what_a_job_reports_of_itself_is_known_to_others(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     running = record(fleet)
     running.begin()
@@ -171,7 +171,7 @@ def test_a_running_job_hears_at_its_next_heartbeat_that_it_shall_stop(fleet: Fle
     assert known(jobs).stop == "cleared"
 
 
-def test_a_job_that_was_told_to_stop_before_it_began_hears_of_it_when_it_begins(fleet: Fleet, jobs: Jobs) -> None:
+def test_a_job_that_was_requested_to_stop_before_it_began_hears_of_it_when_it_begins(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     jobs.request_stop("a", "cleared")
     stops: list[str] = []
@@ -318,7 +318,7 @@ def test_a_job_that_has_not_begun_to_read_reports_nothing(fleet: Fleet, jobs: Jo
     assert known(jobs).report is None
 
 
-def test_a_report_that_the_store_did_not_take_is_made_anew_at_the_next_heartbeat(fleet: Fleet, jobs: Jobs) -> None:
+def test_a_report_that_the_store_did_not_take_is_made_again_at_the_next_heartbeat(fleet: Fleet, jobs: Jobs) -> None:
     running, made = reporting(fleet, jobs)
     fleet.store.away = True
     for _ in range(3):
@@ -357,7 +357,7 @@ def test_a_stop_that_is_asked_for_while_the_job_reports_is_not_lost(fleet: Fleet
     assert (known(jobs).stop, reported(jobs).totals.processed) == ("handed over", 1)
 
 
-def test_the_jobs_of_a_task_are_told_in_the_order_of_their_submission(fleet: Fleet, jobs: Jobs) -> None:
+def test_the_jobs_of_a_task_are_reported_in_the_order_of_their_submission(fleet: Fleet, jobs: Jobs) -> None:
     for owner in ("z", "b", "a"):
         submit(fleet, jobs, owner)
         fleet.clock.advance(1)

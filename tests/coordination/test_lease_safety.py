@@ -400,7 +400,7 @@ class LeaseSafety(RuleBasedStateMachine):
             self.removed |= {other.owner for other in self.workers if self.item_of(other.owner) is None}
 
     @rule(w=workers, fault=few_faults)
-    def say_goodbye(self, w: int, fault: str) -> None:
+    def deregister(self, w: int, fault: str) -> None:
         worker = self.workers[w]
         self.arm(worker, fault)
         error = self.outcome(worker.coordinator.workers.deregister)

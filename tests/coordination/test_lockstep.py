@@ -27,7 +27,7 @@ class Writing:
 
 
 def writes(key: str, times: int) -> Steps[list[str]]:
-    """Writes a partition so many times, again where it is refused; returns what it was sent."""
+    """Writes a partition several times and retries refused writes; returns the values that it was sent."""
     written: list[str] = []
     while len(written) < times:
         try:

@@ -198,7 +198,7 @@ def test_what_an_end_rests_on_may_change_for_ever_and_the_owner_hears_of_it(offi
     assert list(office.mine.view.pending()) == [] and office.progress.landed == ()
 
 
-def test_a_lease_is_renewed_although_somebody_else_settles_batch_after_batch_meanwhile(office: Office) -> None:
+def test_a_lease_is_renewed_although_somebody_else_settles_batch_after_batch_in_the_meantime(office: Office) -> None:
     ends = ["1", "2", "3", "4"]
     batches = [a_batch(after, end) for after, end in zip([TRIM_HORIZON, *ends], ends, strict=False)]
     sets = [begin_delivery(office.a, X, batch, ["sink"]).set_id for batch in batches]

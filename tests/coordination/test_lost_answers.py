@@ -370,7 +370,7 @@ def test_a_lease_that_is_not_held_or_ran_out_is_refused_without_asking_the_store
     assert fleet.store.calls == []
 
 
-def test_partitions_are_read_anew_together_and_one_that_is_lost_holds_no_other(fleet: Fleet) -> None:
+def test_partitions_are_read_again_together_and_one_that_is_lost_holds_no_other(fleet: Fleet) -> None:
     a = fleet.working("a", "w", "x", "y", "z")
     lost, gone = fleet.stored("x"), fleet.stored("y")
     now = fleet.clock.now()
@@ -385,7 +385,7 @@ def test_partitions_are_read_anew_together_and_one_that_is_lost_holds_no_other(f
     assert sorted(a.leases.held) == ["w", "z"]
 
 
-def test_partitions_that_cannot_be_read_anew_stay_held(fleet: Fleet) -> None:
+def test_partitions_that_cannot_be_read_again_stay_held(fleet: Fleet) -> None:
     a = fleet.working("a", "x", "y")
     fleet.store.away = True
     found = a.leases.refresh_each(["x", "y"])

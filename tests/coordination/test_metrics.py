@@ -67,7 +67,7 @@ ACTS: dict[str, tuple[Callable[[SourceCoordinator], object], dict[str, float]]] 
         lambda a: a.supply(lambda state: [Page({"z": {}}), Page({"w": {}, "x": {}})]),
         {"partition_creation_supplier_invocations": 1, "partitions_created": 2},
     ),
-    "supply in vain": (lambda a: a.supply(broken), {"supplier_failures": 1}),
+    "failed supply": (lambda a: a.supply(broken), {"supplier_failures": 1}),
 }
 
 

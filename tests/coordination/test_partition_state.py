@@ -14,7 +14,7 @@ LATER, EARLIER = NOW + timedelta(seconds=1), NOW - timedelta(seconds=1)
 FRESH = a_partition("p")
 
 
-def test_what_a_progress_is_read_as_is_made_once_and_anew_of_another_one() -> None:
+def test_what_a_progress_is_read_as_is_made_once_and_again_of_another_one() -> None:
     read = []
 
     def last(progress: Mapping[str, Any]) -> int:

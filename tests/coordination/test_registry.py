@@ -48,7 +48,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def forget(module: str) -> None:
-    """Let a module, and those below it, be imported anew."""
+    """Let a module, and those below it, be imported again."""
     for name in [name for name in sys.modules if name.partition(".")[0] == module]:
         del sys.modules[name]
     importlib.invalidate_caches()

@@ -55,7 +55,7 @@ def test_two_owners_of_the_same_task_try_differ() -> None:
     assert ":dag:run:task:3:1:" in one
 
 
-def test_an_owner_tells_its_task_try_also_where_the_run_has_colons_in_its_name() -> None:
+def test_an_owner_contains_its_task_try_also_where_the_run_has_colons_in_its_name() -> None:
     run = "manual__2026-01-31T00:00:00+00:00"
     assert task_of(new_owner("dag", run, "task", -1, 2)) == TaskTry("dag", run, "task", -1, 2)
 

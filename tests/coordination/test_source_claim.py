@@ -76,12 +76,12 @@ def test_another_dag_that_reads_elsewhere_is_refused_with_both_named_and_what_di
     source.read_by("a", table="orders", conn="x")
     with pytest.raises(ConfigurationError) as error:
         source.read_by("b", table="returns", conn="x")
-    for told in (
+    for message in (
         "source 'events' is claimed by DAG 'a', by its task 'ingest' at 2026-",
         "but DAG 'b' reads something else under that name: table 'returns' here and 'orders' there;",
         "airflow-coordination unclaim events",
     ):
-        assert told in str(error.value)
+        assert message in str(error.value)
     assert "conn" not in str(error.value)
     assert source.claim.location["table"] == "orders"
 
@@ -185,13 +185,13 @@ def test_a_dag_that_delivers_elsewhere_is_refused_with_both_named_and_what_diffe
     source.delivered_by("a", main="/lake")
     with pytest.raises(ConfigurationError) as error:
         source.delivered_by("b", **sinks)
-    for told in (
+    for message in (
         "source 'events' is delivered by DAG 'a', by its task 'ingest' at 2026-",
         f"but DAG 'b' delivers it elsewhere, where the batches of the first DAG would be missing: {difference}",
         "give both the same sinks, or give one of them another 'source' or, if DAG 'a' no longer delivers it, run:",
         "airflow-coordination unclaim events",
     ):
-        assert told in str(error.value)
+        assert message in str(error.value)
     assert source.delivery.sinks == {"main": "/lake"}
 
 

@@ -85,7 +85,7 @@ def test_the_worst_are_those_that_failed_most_often_in_a_row(source: Source) -> 
     assert figures.failing == 7
 
 
-def test_figures_that_somebody_waits_for_are_of_so_many_partitions_and_say_so(source: Source) -> None:
+def test_statistics_that_somebody_waits_for_are_limited_and_say_so(source: Source) -> None:
     source.a.create_partitions({f"p{number}": {} for number in range(1200)})
     source.a.leases.acquire(1)
     looked_at: list[str] = []

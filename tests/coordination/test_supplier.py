@@ -209,9 +209,9 @@ TRY = "host:dag:run:find:-1:{}:0a1b2c3d"
 PATIENCE_SECONDS = 600
 
 
-def supply(fleet: Fleet, name: str, supplier: Supplier, *meanwhile: Callable[[], object]) -> list[str] | None:
+def supply(fleet: Fleet, name: str, supplier: Supplier, *concurrent: Callable[[], object]) -> list[str] | None:
     """Let an owner run a supplier to its end; while it waits, these happen, one each time it looks again."""
-    happens = iter(meanwhile)
+    happens = iter(concurrent)
 
     def sleep(seconds: float) -> None:
         fleet.clock.advance(seconds)
@@ -433,7 +433,7 @@ def test_the_global_state_is_released_when_the_supplier_raises_and_what_it_found
     assert "coordination.partition_creation_supplier_invocations" not in totals.totals
 
 
-def test_the_global_state_is_released_when_the_worker_is_told_to_stop(fleet: Fleet) -> None:
+def test_the_global_state_is_released_when_the_worker_is_requested_to_stop(fleet: Fleet) -> None:
     def supplier(state: Mapping[str, Any]) -> list[Page]:
         raise KeyboardInterrupt
 

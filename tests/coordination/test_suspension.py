@@ -43,14 +43,14 @@ def test_a_source_goes_on_unless_somebody_suspends_it(fleet: Fleet, person: Sour
     assert fleet.store.source_identifiers() == []
 
 
-def test_it_is_told_since_when_by_whom_and_why(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_it_is_reported_since_when_by_whom_and_why(fleet: Fleet, person: SourceCoordinator) -> None:
     said = person.view.suspensions.suspend("ann", "the table is migrated")
     assert said == Suspension(since=fleet.clock.now(), by="ann", reason="the table is migrated")
     assert fleet.owner("b").view.suspension() == said
     assert str(said) == "suspended by ann since 2026-01-01T00:00:00Z: the table is migrated"
 
 
-def test_it_is_told_in_one_line(person: SourceCoordinator) -> None:
+def test_it_is_reported_in_one_line(person: SourceCoordinator) -> None:
     said = person.view.suspensions.suspend("ann", "first\n  second\r\nthird ")
     assert str(said) == "suspended by ann since 2026-01-01T00:00:00Z: first second third"
 
@@ -228,7 +228,7 @@ def test_who_suspends_what_is_suspended_changes_nothing(fleet: Fleet, person: So
     assert fleet.owner("b").view.suspensions.suspend("bob", "second") == first
 
 
-def test_who_resumes_what_is_not_suspended_is_told_so(person: SourceCoordinator) -> None:
+def test_who_resumes_what_is_not_suspended_gets_no_suspension(person: SourceCoordinator) -> None:
     assert person.view.suspensions.resume("ann") is None
 
 
@@ -260,7 +260,7 @@ def test_who_resumes_together_with_another_resumes(fleet: Fleet, person: SourceC
     assert person.view.suspensions.get() is None
 
 
-def test_who_suspends_while_another_resumes_suspends_it_anew(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_who_suspends_while_another_resumes_suspends_it_again(fleet: Fleet, person: SourceCoordinator) -> None:
     other = fleet.owner("other").view.suspensions
     other.suspend("ann")
     fleet.clock.advance(1)

@@ -93,7 +93,7 @@ class CreatesFirst(InMemoryStore):
         return super().create(partitions)
 
 
-def test_what_somebody_else_created_in_the_same_moment_is_told_and_stays() -> None:
+def test_what_somebody_else_created_in_the_same_moment_is_reported_and_stays() -> None:
     store = CreatesFirst()
     transfers = compare(store, [a_partition("a", checkpoint="5"), a_partition("b")])
     store.other = lambda: InMemoryStore.create(store, [a_partition("a", checkpoint="0")])

@@ -117,7 +117,7 @@ def test_an_owner_that_is_given_up_and_renewed_in_between_is_removed_all_the_sam
     assert items(fleet) == []
 
 
-def test_a_worker_that_was_taken_for_dead_registers_anew(fleet: Fleet) -> None:
+def test_a_worker_that_was_taken_for_dead_registers_again(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register(max_leases=3)
     b.give_up_owner("a")

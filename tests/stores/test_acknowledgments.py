@@ -230,7 +230,7 @@ def test_several_watchers_end_each_overdue_set_once(office: Office) -> None:
     assert office.count("acknowledgment_sets_expired") == len(made)
 
 
-def test_renewals_meanwhile_do_not_keep_a_set_from_ending(office: Office) -> None:
+def test_renewals_in_the_meantime_do_not_keep_a_set_from_ending(office: Office) -> None:
     set_id = office.begin(TRIM_HORIZON, "5", *(f"sink-{n}" for n in range(4)))
 
     def renew() -> None:

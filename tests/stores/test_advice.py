@@ -1,4 +1,4 @@
-"""What a person is told to do about a database that cannot be used."""
+"""The advice for a user about a database that cannot be used."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_error_comes_with_what_can_be_done_about_it(said: tuple[object, ...],
     assert advice_for(met(*said)) == advice
 
 
-def test_a_role_that_may_not_read_the_table_is_not_told_to_create_one() -> None:
+def test_a_role_that_may_not_read_the_table_is_not_advised_to_create_one() -> None:
     assert remedy_for(met("permission denied for table coordination_partition")) == ""
     create = remedy_for(met(1142, "CREATE command denied to user 'ann'@'%' for table 'coordination_partition'"))
     assert create == "let this role create and alter tables, or initialize the store once as a role that may do so"

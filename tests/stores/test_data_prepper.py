@@ -44,7 +44,7 @@ def test_leases_are_ended_only_if_a_person_says_so(name: str) -> None:
     assert Repair.RELEASE in check_item(ITEMS[name], NOW, release=True).repairs
 
 
-def test_it_is_told_which_items_somebody_works_on() -> None:
+def test_it_is_reported_which_items_somebody_works_on() -> None:
     assert [name for name, each in ITEMS.items() if check_item(each, NOW).is_leased] == ["leased"]
 
 
@@ -63,7 +63,7 @@ def without(name: str) -> Item:
         (ITEMS["given-up"] | {"partitionPriority": {"S": "yesterday"}}, "cannot be read"),
     ],
 )
-def test_what_only_a_person_can_put_right_is_told_and_left_alone(damaged: Item, problem: str) -> None:
+def test_what_only_a_person_can_put_right_is_reported_and_left_alone(damaged: Item, problem: str) -> None:
     checked = check_item(damaged, NOW, release=True)
 
     assert problem in checked.problem and checked.repairs == ()

@@ -128,7 +128,7 @@ class Recorded:
         pages = all_partitions(self.bare, HISTORY, PartitionStatus.COMPLETED)
         return [transition for page in pages for transition in transitions_in(page)]
 
-    def told(self) -> list[Transition]:
+    def all_transitions(self) -> list[Transition]:
         """Return all of it: what is gathered is written as at the end of the process."""
         self.store.close()
         return self.transitions()
@@ -178,7 +178,7 @@ def test_each_change_is_a_transition_from_what_was_to_what_is(
     [held] = recorded.acquire()
     recorded.clock.advance(1)
     written = recorded.write(change(held, recorded.clock.now()))
-    acquired, changed = recorded.told()
+    acquired, changed = recorded.all_transitions()
     assert (acquired.former_status, acquired.former_owner, acquired.status, acquired.owner, acquired.reason) == (
         PartitionStatus.UNASSIGNED, None, PartitionStatus.ASSIGNED, "a", "acquired"
     )  # fmt: skip
@@ -198,14 +198,14 @@ def test_neither_a_creation_nor_a_renewal_nor_progress_is_a_transition(recorded:
         create=[new_partition(SOURCE, "q", recorded.clock.now())],
         new=[new_partition(SOURCE, "r", recorded.clock.now()).completed(recorded.clock.now())],
     )
-    assert [transition.reason for transition in recorded.told()] == ["acquired"]
+    assert [transition.reason for transition in recorded.all_transitions()] == ["acquired"]
 
 
 def test_who_takes_over_what_ran_out_says_whose_it_was(recorded: Recorded) -> None:
     recorded.acquire("a")
     recorded.clock.advance(63)
     recorded.acquire("b")
-    first, second = recorded.told()
+    first, second = recorded.all_transitions()
     assert (second.reason, second.owner, second.former_owner, second.former_until) == (
         "taken over", "b", "a", first.until
     )  # fmt: skip
@@ -214,7 +214,7 @@ def test_who_takes_over_what_ran_out_says_whose_it_was(recorded: Recorded) -> No
 def test_a_deletion_is_a_transition(recorded: Recorded) -> None:
     [held] = recorded.acquire()
     recorded.store.delete(held)
-    deleted = recorded.told()[-1]
+    deleted = recorded.all_transitions()[-1]
     assert (deleted.status, deleted.owner, deleted.former_owner, deleted.reason) == (None, None, "a", "deleted")
 
 
@@ -224,7 +224,7 @@ def test_a_write_that_is_refused_is_no_transition(recorded: Recorded) -> None:
     for refused in (lambda: recorded.write(held.completed(recorded.clock.now())), lambda: recorded.store.delete(held)):
         with pytest.raises(CoordinationError):
             refused()
-    assert [transition.reason for transition in recorded.told()] == ["acquired"]
+    assert [transition.reason for transition in recorded.all_transitions()] == ["acquired"]
 
 
 def test_only_partitions_have_a_history(recorded: Recorded) -> None:
@@ -235,7 +235,7 @@ def test_only_partitions_have_a_history(recorded: Recorded) -> None:
         recorded.store.create([made])
         [held] = recorded.store.transact(update=[made.acquired("a", now + LEASE)])
         recorded.store.delete(held)
-    assert recorded.told() == []
+    assert recorded.all_transitions() == []
     assert set(recorded.bare.source_identifiers()) <= {SOURCE, *families}
 
 
@@ -250,11 +250,11 @@ def test_each_source_has_a_history_of_its_own(recorded: Recorded) -> None:
     assert [t.owner for t in History(recorded.bare, HISTORY).since(now)] == ["b"]
 
 
-def test_what_an_acquisition_returns_is_told_once(recorded: Recorded) -> None:
+def test_what_an_acquisition_returns_is_reported_once(recorded: Recorded) -> None:
     [held] = recorded.acquire()
     assert held.change is None
     recorded.write(held.with_progress({"n": 1}))
-    assert len(recorded.told()) == 1
+    assert len(recorded.all_transitions()) == 1
 
 
 def test_a_person_is_named_with_the_reason(recorded: Recorded) -> None:
@@ -315,7 +315,7 @@ def test_where_nothing_changes_nothing_is_written(recorded: Recorded) -> None:
     assert (recorded.bare.writes, recorded.bare.of_history) == (1, 0)
 
 
-def test_threads_that_share_a_store_tell_everything_once(recorded: Recorded) -> None:
+def test_threads_that_share_a_store_report_everything_once(recorded: Recorded) -> None:
     recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(150)])
 
     def work(worker: int) -> None:
@@ -326,9 +326,9 @@ def test_threads_that_share_a_store_tell_everything_once(recorded: Recorded) -> 
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
-    told = [(transition.partition_key, transition.reason) for transition in recorded.told()]
+    all_transitions = [(transition.partition_key, transition.reason) for transition in recorded.all_transitions()]
     keys = ["p", *(f"p{n}" for n in range(150))]
-    assert sorted(told) == sorted((key, reason) for key in keys for reason in ("acquired", "completed"))
+    assert sorted(all_transitions) == sorted((key, reason) for key in keys for reason in ("acquired", "completed"))
 
 
 # What it costs
@@ -388,7 +388,7 @@ def test_without_a_history_nothing_is_written() -> None:
 
 
 def churn(recorded: Recorded, times: int, *, seconds: float) -> None:
-    """Let a partition change hands as often as it takes for so many pages."""
+    """Let a partition change hands as often as needed for this number of pages."""
     for n in range(times):
         recorded.clock.advance(seconds)
         for _ in range(10):
@@ -486,18 +486,18 @@ def test_where_nothing_can_be_written_the_oldest_are_dropped() -> None:
     recorded.bare.refuses = None
     recorded.clock.advance(RETRY_PAUSE_SECONDS)
     recorded.store.get(SOURCE, "p")
-    told = recorded.transitions()
-    assert len(told) == 50
-    assert told[-1].former_owner == "2"
-    assert {transition.owner for transition in told if transition.owner} == {"1", "2"}
+    all_transitions = recorded.transitions()
+    assert len(all_transitions) == 50
+    assert all_transitions[-1].former_owner == "2"
+    assert {transition.owner for transition in all_transitions if transition.owner} == {"1", "2"}
 
 
-def test_old_pages_that_cannot_be_deleted_disturb_nobody_and_nothing_is_told_twice() -> None:
+def test_old_pages_that_cannot_be_deleted_disturb_nobody_and_nothing_is_reported_twice() -> None:
     recorded = Recorded(keep_for=timedelta(minutes=1), randomness=Always())
     recorded.bare.delete = raising(StoreUnavailableError("gone"))  # type: ignore[method-assign]
     churn(recorded, 20, seconds=60)
-    told = recorded.told()
-    assert len(told) == len(set(told)) == 400
+    all_transitions = recorded.all_transitions()
+    assert len(all_transitions) == len(set(all_transitions)) == 400
 
 
 def raising(error: Exception) -> Callable[..., Any]:
@@ -523,7 +523,7 @@ ORDERS = {"park": ChangeKind.PARKED, "reset": ChangeKind.RESET}
 
 
 class Fleet:
-    """Three workers, each with its own view of the store, that do whatever they are told to two partitions."""
+    """Three workers, each with its own view of the store, that run any operation on two partitions."""
 
     def __init__(self) -> None:
         self.recorded = Recorded()
@@ -573,8 +573,8 @@ class Fleet:
         """
         began, now = ManualClock().now(), self.recorded.clock.now()
         standing = list(all_partitions(self.recorded.bare, SOURCE))
-        told = History(self.recorded.bare, HISTORY).since(began)
-        found = holdings(told, standing if by_now else [], now=now)
+        all_transitions = History(self.recorded.bare, HISTORY).since(began)
+        found = holdings(all_transitions, standing if by_now else [], now=now)
         for held in found.values():
             assert all(h.end is not HoldingEnd.HELD and h.ended_at is not None for h in held[:-1])
             times = [t for h in held for t in (h.began_at, h.ended_at) if t is not None]
@@ -600,7 +600,7 @@ def test_the_last_holding_is_what_the_store_says(steps: list[tuple[str, str, int
 
 @settings(max_examples=examples(25))
 @given(STEPS, st.data())
-def test_workers_that_die_before_they_told_do_not_make_the_history_wrong(
+def test_workers_that_die_before_they_reported_do_not_make_the_history_wrong(
     steps: list[tuple[str, str, int, float]], data: st.DataObject
 ) -> None:
     fleet = Fleet()

@@ -375,7 +375,7 @@ def test_workers_go_on_when_mariadb_is_restarted(mariadb_server: MariaDb, mariad
 
 
 @pytest.mark.integration
-def test_a_server_that_stays_away_is_told_after_the_deadline(mariadb_server: MariaDb) -> None:
+def test_a_server_that_stays_away_is_reported_after_the_deadline(mariadb_server: MariaDb) -> None:
     with MariaDb() as server, server.database() as name, opened(server.url(name), retry_deadline_seconds=1) as store:
         server.stop()
         started = time.monotonic()
@@ -391,7 +391,7 @@ def test_a_server_that_stays_away_is_told_after_the_deadline(mariadb_server: Mar
     [("{user}:wrong@{host}", r"denied|password|does not exist"), ("{user}@{host}/nowhere", r"nowhere")],
     ids=["no such user", "no such database"],
 )
-def test_what_trying_again_cannot_mend_is_told_at_once(server_url: str, place: str, reason: str) -> None:
+def test_what_trying_again_cannot_fix_is_reported_at_once(server_url: str, place: str, reason: str) -> None:
     url = sa.make_url(server_url)
     wrong = url.set(database="nowhere") if "nowhere" in place else url.set(username="nowhere", password="wrong")
     started = time.monotonic()
@@ -405,7 +405,7 @@ def test_what_trying_again_cannot_mend_is_told_at_once(server_url: str, place: s
 
 
 def lose_the_next_answer(store: SqlStore) -> None:
-    """Commit the next transaction and fail with the driver's error for a connection that ended meanwhile."""
+    """Commit the next transaction and fail with the driver's error for a connection that ended in the meantime."""
     dialect = store._database.engine.dialect
     commit = dialect.do_commit
 
@@ -523,7 +523,9 @@ def test_partitions_are_found_in_order_without_sorting(store: SqlStore, engine: 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("descending", [False, True])
-def test_a_search_in_vain_reads_no_further_in_mariadb_than_it_looks(mariadb_url: str, descending: bool) -> None:
+def test_a_search_without_a_result_reads_no_further_in_mariadb_than_it_looks(
+    mariadb_url: str, descending: bool
+) -> None:
     with opened(mariadb_url) as store:
         store.create([a_partition(f"p{n:05}").completed(NOW) for n in range(5000)])  # all at the same instant
         engine = store._database.engine
@@ -766,7 +768,7 @@ def ordinary_user(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("protected", ["file", "folder", "empty folder"])
-def test_a_file_that_cannot_be_written_is_told_with_the_remedy(
+def test_a_file_that_cannot_be_written_is_reported_with_the_remedy(
     request: pytest.FixtureRequest, tmp_path: Path, protected: str
 ) -> None:
     folder = tmp_path / "disk"
@@ -783,7 +785,7 @@ def test_a_file_that_cannot_be_written_is_told_with_the_remedy(
     assert "give a file in a folder with write permission" in str(error.value)
 
 
-def test_a_file_that_is_opened_read_only_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_a_file_that_is_opened_read_only_is_reported_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "coordination.db"
     with opened(f"sqlite:///{path}"):
         pass

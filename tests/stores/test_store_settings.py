@@ -150,7 +150,7 @@ def test_a_url_takes_its_table_from_beside_it() -> None:
 
 
 @pytest.mark.parametrize("url", ["dynamodb:leases", "dynamodb://leases/x", "dynamodb://leases?regoin=eu-west-1"])
-def test_a_url_that_is_none_of_dynamodb_is_told_with_an_example(url: str) -> None:
+def test_a_url_that_is_none_of_dynamodb_is_reported_with_an_example(url: str) -> None:
     with pytest.raises(
         ConfigurationError, match=r"is not usable: give dynamodb://<table>.*for example dynamodb://coord"
     ):
@@ -173,7 +173,7 @@ def test_settings_of_dynamodb_survive_json_and_keep_their_secrets_out_of_logs() 
     assert "hush" not in repr(settings)
 
 
-def test_a_store_in_dynamodb_without_a_region_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_in_dynamodb_without_a_region_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigurationError, match="give a region such as 'eu-west-1'"):
@@ -201,14 +201,14 @@ def test_the_url_and_its_password_stay_out_of_logs() -> None:
     assert "secret" not in repr(StoreSettings.from_url("postgresql://u:secret@h/d"))
 
 
-def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("this is no database, and long enough to look at " * 30)
     with pytest.raises(StoreUnavailableError, match="file is not a database; give another file in 'url'"):
         open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/x.db")).initialize()
 
 
 @pytest.mark.integration
-def test_a_server_that_is_not_there_is_told_without_its_password() -> None:
+def test_a_server_that_is_not_there_is_reported_without_its_password() -> None:
     from airflow_provider_coordination.stores.sql import SqlStore
 
     store = SqlStore("postgresql://u:secret@127.0.0.1:9/db", table="t", retry_deadline_seconds=0.2)

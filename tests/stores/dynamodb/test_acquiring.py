@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 
 
 def available(store: DynamoDbStore, status: PartitionStatus, count: int) -> list[str]:
-    """Make so many partitions of a status, due two minutes ago, and return their keys in order."""
+    """Create a number of partitions of a status, due two minutes ago, and return their keys in order."""
     due = NOW - timedelta(minutes=2)
     partitions = [a_partition(f"p{n:02}", age_seconds=120 - n / 1000) for n in range(count)]
     store.create(partitions)
@@ -58,7 +58,7 @@ def test_s22_when_the_first_is_taken_by_another_the_next_is_acquired(
 
 
 @pytest.mark.parametrize("status", AVAILABLE)
-def test_s22_when_a_whole_page_is_taken_by_others_the_queue_is_read_anew(
+def test_s22_when_a_whole_page_is_taken_by_others_the_queue_is_read_again(
     store: DynamoDbStore, other: DynamoDbStore, wire: AwsWire, status: PartitionStatus
 ) -> None:
     available(store, status, 12)
@@ -247,7 +247,7 @@ def test_an_index_that_is_behind_costs_no_second_write(store: DynamoDbStore, wir
     assert wire.counts == {"Query": 3}
 
 
-def test_a_partition_that_was_created_anew_is_not_taken_for_an_old_one(
+def test_a_partition_that_was_created_again_is_not_taken_for_an_old_one(
     store: DynamoDbStore, other: DynamoDbStore
 ) -> None:
     for creator in (store, other):

@@ -1,4 +1,4 @@
-"""What passes is tried again until a deadline; what was refused is told from what failed; lost answers are found."""
+"""Transient errors are retried until a deadline; refusals are distinguished from failures; lost responses are found."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_one_throttled_partition_of_many_ends_the_others_too(make_store: MakeSto
 
 
 @pytest.mark.parametrize("code", ["ValidationException", "ItemCollectionSizeLimitExceededException"])
-def test_s32_what_a_person_must_mend_is_not_tried_again(
+def test_s32_what_a_person_must_fix_is_not_tried_again(
     store: DynamoDbStore, mine: Partition, wire: AwsWire, code: str
 ) -> None:
     wire.refuse("UpdateItem", code)
@@ -88,7 +88,7 @@ def test_s32_what_a_person_must_mend_is_not_tried_again(
     assert wire.counts == {"UpdateItem": 1}
 
 
-def test_a_server_that_is_not_there_is_told_after_the_deadline() -> None:
+def test_a_server_that_is_not_there_is_reported_after_the_deadline() -> None:
     settings = AwsSettings(
         region="eu-west-1", endpoint_url="http://127.0.0.1:9", access_key_id="A", secret_access_key="B"
     )
@@ -178,7 +178,7 @@ def test_one_partition_cannot_be_updated_twice_in_one_transaction(store: DynamoD
     assert store.transact(update=[mine], unchanged=[mine]) == [mine.written()]
 
 
-def test_a_transaction_that_is_too_large_is_told_and_nothing_written(store: DynamoDbStore, mine: Partition) -> None:
+def test_a_transaction_that_is_too_large_is_reported_and_nothing_written(store: DynamoDbStore, mine: Partition) -> None:
     with pytest.raises(ConfigurationError, match="a transaction has 101 partitions; the limit of DynamoDB is 100"):
         store.transact(update=[mine.completed(NOW)], create=[a_partition(f"c{n}") for n in range(100)])
     assert store.get(SOURCE, "a") == mine
@@ -225,7 +225,7 @@ def test_an_update_whose_answer_was_lost_is_found(
 def test_a_transaction_whose_answer_was_lost_is_found_after_its_token_is_forgotten(
     store: DynamoDbStore, other: DynamoDbStore, mine: Partition, wire: AwsWire
 ) -> None:
-    """DynamoDB remembers the token for ten minutes; what is stored tells afterwards."""
+    """DynamoDB remembers the token for ten minutes; what is stored decides afterwards."""
     change: dict[str, Any] = {"update": [mine.completed(NOW)], "create": [a_partition("child")]}
     wire.refuse("TransactWriteItems", "InternalServerError", status=500, after=lambda: other.transact(**change))
 

@@ -214,7 +214,7 @@ def test_a_set_of_items_of_data_prepper_is_worked_off_without_loss(store: Dynamo
     assert raw.item("done")["version"] == {"N": "9"}
 
 
-def test_an_item_that_cannot_be_read_is_told_by_its_key_and_stops_no_other(
+def test_an_item_that_cannot_be_read_is_reported_by_its_key_and_stops_no_other(
     store: DynamoDbStore, raw: RawTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.create([a_partition("good")])

@@ -106,7 +106,7 @@ def test_a_table_of_another_form_is_refused_and_said_how(
         make_store(options=TableOptions(skip_creation=skip)).initialize()
 
 
-def test_without_creation_an_absent_table_is_told(make_store: MakeStore, dynamodb: DynamoDbLocal) -> None:
+def test_without_creation_an_absent_table_is_reported(make_store: MakeStore, dynamodb: DynamoDbLocal) -> None:
     store = make_store(options=TableOptions(skip_creation=True))
     wire = AwsWire(store.client)
 
@@ -115,14 +115,14 @@ def test_without_creation_an_absent_table_is_told(make_store: MakeStore, dynamod
     assert wire.operations == ["DescribeTable"]
 
 
-def test_a_table_that_vanishes_is_told(store: DynamoDbStore, raw: RawTable) -> None:
+def test_a_table_that_vanishes_is_reported(store: DynamoDbStore, raw: RawTable) -> None:
     raw.client.delete_table(TableName=raw.name)
 
     with pytest.raises(ConfigurationError, match="the table does not exist; create it, or check 'table', 'region'"):
         store.create([a_partition("a")])
 
 
-def test_a_table_name_that_dynamodb_does_not_take_is_told_at_once() -> None:
+def test_a_table_name_that_dynamodb_does_not_take_is_reported_at_once() -> None:
     with pytest.raises(ConfigurationError, match=r"store 'dynamodb': table 'my table' is not usable: give 3 to 255"):
         DynamoDbStore(AwsSettings(region="eu-west-1"), table="my table")
 
@@ -133,7 +133,7 @@ def test_a_table_name_that_dynamodb_does_not_take_is_told_at_once() -> None:
 def test_s32_a_table_that_another_process_is_creating_is_waited_for(
     make_store: MakeStore, raw: RawTable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """S32: create is told ResourceInUse; go on and wait."""
+    """S32: create gets ResourceInUse; continue and wait."""
     monkeypatch.setattr(table, "POLL_SECONDS", 0.01)
     caplog.set_level(logging.INFO)
     store = make_store()
@@ -153,7 +153,7 @@ def test_s32_a_table_that_another_process_is_creating_is_waited_for(
         assert f"waiting for 0 s, {state}" in caplog.text
 
 
-def test_a_table_that_stays_in_creation_is_told_after_the_wait(
+def test_a_table_that_stays_in_creation_is_reported_after_the_wait(
     make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table, "POLL_SECONDS", 0.01)
@@ -214,7 +214,7 @@ def test_ttl_that_another_process_enables_in_the_same_moment_is_no_error(make_st
     assert ttl_of(raw)["TimeToLiveStatus"] == "ENABLED"
 
 
-def test_ttl_that_cannot_be_enabled_is_told(make_store: MakeStore) -> None:
+def test_ttl_that_cannot_be_enabled_is_reported(make_store: MakeStore) -> None:
     store = make_store(ttl_seconds=60)
     AwsWire(store.client).refuse("UpdateTimeToLive", "ValidationException")
 
@@ -262,7 +262,7 @@ def test_without_creation_ttl_that_is_on_or_about_to_be_will_do(
 # Who asks
 
 
-def test_a_role_that_cannot_be_assumed_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_that_cannot_be_assumed_is_reported_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_aws() as aws:
         aws.denies = True
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", aws.url)
@@ -295,7 +295,7 @@ def test_calls_are_signed_as_the_role(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "Credential=ROLE1/" in aws.authorizations[0]
 
 
-def test_missing_credentials_are_told_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -303,7 +303,7 @@ def test_missing_credentials_are_told_with_the_way_out(monkeypatch: pytest.Monke
         DynamoDbStore(AwsSettings(region="eu-west-1"), table="leases").initialize()
 
 
-def test_an_action_that_is_not_allowed_is_told_by_its_name(store: DynamoDbStore, wire: AwsWire) -> None:
+def test_an_action_that_is_not_allowed_is_reported_by_its_name(store: DynamoDbStore, wire: AwsWire) -> None:
     wire.refuse("PutItem", "AccessDeniedException")
 
     with pytest.raises(
