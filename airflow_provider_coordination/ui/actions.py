@@ -194,8 +194,8 @@ def _unchanged(coordinator: SourceCoordinator, seen: PartitionVersion, target: T
         return PartitionNotFoundError(f"partition {seen.key!r} does not exist")
     if found.version != seen.version:
         return PartitionUpdateError(
-            f"partition {seen.key!r} has changed: you saw version {seen.version}, and it is {found.status}, "
-            f"version {found.version} now; check it and try again"
+            f"partition {seen.key!r} has changed since it was read: version {seen.version} was read, and it is now "
+            f"{found.status}, version {found.version}; check it again"
         )
     try:
         check_target(target, [found])

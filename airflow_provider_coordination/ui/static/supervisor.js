@@ -88,9 +88,9 @@ function StateSummary({ status, verbs }) {
       h(Statistic, { name: "Longest lag" }, lagOf(status.lag.oldest_ms)),
       h(Statistic, { name: "Records, 5 min" }, `${roughText(Math.round(rates.processed ?? 0))}/s`),
       h(Statistic, { name: "Bytes, 5 min" }, rateText(rates.processed_bytes ?? 0)),
-      h(Statistic, { name: "Delivered" }, roughText(totals.processed ?? 0)),
+      h(Statistic, { name: "Delivered records" }, roughText(totals.processed ?? 0)),
       h(Statistic, { name: "Bad records" }, roughText(bad)),
-      h(Statistic, { name: "Dropped" }, roughText(totals.thrown_away ?? 0)),
+      h(Statistic, { name: "Dropped records" }, roughText(totals.thrown_away ?? 0)),
       h(Statistic, { name: "Open partitions" }, countText(status.partitions.open)),
     ),
     h(FactList, {

@@ -143,7 +143,7 @@ def supervise(**settings: Any) -> dict[str, Any]:
             "'late_message_rejection_period'",
             id="both late bounds",
         ),
-        pytest.param(supervise(task_count=0), "to let no job run, suspend the supervisor; got 0", id="task_count 0"),
+        pytest.param(supervise(task_count=0), "to run no jobs, suspend the supervisor; got 0", id="task_count 0"),
         pytest.param(
             {"reads": ELSEWHERE},
             "field 'reads.kinesis': stream 'clicks' does not exist in region us-west-2",
@@ -151,7 +151,7 @@ def supervise(**settings: Any) -> dict[str, Any]:
         ),
         pytest.param(
             {"schema": "id BIGINT, at TIMESTAMP, amount DOUBLE"},
-            "field 'schema' fits none of 1 records: column 'id' is of type BIGINT, and the record has \"1\"; correct",
+            "field 'schema' matches none of 1 records: column 'id' has type BIGINT, but the record has \"1\"; correct",
             id="schema",
         ),
         pytest.param(
@@ -179,7 +179,7 @@ def test_a_source_that_does_not_answer_is_not_supervised_unless_somebody_says_so
     submit: Submit, store: SupervisionStore
 ) -> None:
     spec = {**SPEC, "reads": AWAY}
-    assert "try again, or submit the spec" in submit(spec)
+    assert "try again, or submit it" in submit(spec)
     assert store.history() == []
     assert submit(spec, connect=False) == ""
     assert [version.spec for version in store.history()] == [spec]

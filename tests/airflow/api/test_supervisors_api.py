@@ -64,7 +64,7 @@ def test_a_source_without_a_supervisor_is_not_found(scenery: Scenery, op: TestCl
     answer = op.get(at("clicks", "supervisor"))
     assert answer.status_code == 404
     assert answer.json()["detail"] == (
-        "source 'clicks' has no supervisor; check the name, or submit a spec to have one"
+        "source 'clicks' has no supervisor; check the name, or submit a spec to create one"
     )
 
 
@@ -88,8 +88,8 @@ def test_each_verb_answers_how_the_supervisor_stands_then(scenery: Scenery, op: 
     [
         ([], "/resume", "is not suspended"),
         (["/suspend"], "/suspend", "is already suspended by olga since"),
-        (["/terminate"], "/terminate", "is terminated already, since"),
-        (["/terminate"], "/reset", "cannot be reset: it is terminated since"),
+        (["/terminate"], "/terminate", "was already terminated at"),
+        (["/terminate"], "/reset", "cannot be reset: it was terminated at"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_the_reason(
@@ -110,7 +110,7 @@ def test_a_spec_is_submitted_and_says_what_it_changes(scenery: Scenery, op: Test
     assert (answer["version"], answer["change"]) == (2, "SUPERVISION")
     assert answer["supervisor"]["task_count"]["configured"] == 3
     late = post(op, "", spec=shown["spec"], replacing=1)
-    assert late.status_code == 409 and "is replaced by olga: version 2 rules" in late.json()["detail"]
+    assert late.status_code == 409 and "was replaced by olga: version 2 is current" in late.json()["detail"]
     versions = found(op.get(at("orders", "supervisor/history")))["versions"]
     assert [(each["version"], each["by"], each["reason"]) for each in versions] == [
         (2, "olga", "on call"),
@@ -123,7 +123,7 @@ def test_a_wrong_spec_is_refused_with_field_value_and_remedy(scenery: Scenery, o
     answer = post(op, "", spec=spec)
     assert answer.status_code == 422
     assert (
-        "'task_count' must be at least 1; to let no job run, suspend the supervisor; got 0" in answer.json()["detail"]
+        "'task_count' must be at least 1; to run no jobs, suspend the supervisor; got 0" in answer.json()["detail"]
     )
 
 

@@ -556,7 +556,7 @@ def test_a_stale_click_changes_nothing_and_gets_the_current_state(scenery: Scene
         body = {"partitions": [{"key": key, "version": seen}], "reason": "x", **more}
         [result] = found(op.post(at("orders", f"partitions/{action}"), json=body))["results"]
         assert (result["outcome"], result["partition"]["version"]) == ("stale", now.version)
-        assert "has changed: you saw version" in result["detail"]
+        assert "has changed since it was read" in result["detail"]
     assert scenery.found("orders", key) == now
 
 
@@ -711,7 +711,7 @@ def test_a_misspelt_source_is_not_suspended_and_similar_names_are_listed(scenery
     assert answer.status_code == 404
     assert answer.json()["detail"] == (
         "the store has no data of source 'ordesr'; did you mean 'orders'? Check the name, or send "
-        '"new_source": true to suspend it before it begins'
+        '"new_source": true to suspend it before it exists'
     )
     assert [card["source"] for card in found(op.get(f"{CONNECTION}/sources"))["sources"]] == ["orders", "returns"]
 
@@ -734,10 +734,10 @@ def test_a_suspension_that_nobody_has_seen_stays(scenery: Scenery, op: TestClien
     op.post(at("orders", "resume"), json={"reason": "it was emptied"})
     op.post(at("orders", "suspend"), json={"reason": "the stream is wrong"})
     answer = op.post(at("orders", "resume"), json={"reason": "it was emptied", "since": seen})
-    assert (answer.status_code, "suspended anew" in answer.json()["detail"]) == (409, True)
-    standing = found(op.get(at("orders", "summary")))["suspended"]
-    assert standing["reason"] == "the stream is wrong"
-    assert op.post(at("orders", "resume"), json={"reason": "x", "since": standing["since"]}).status_code == 200
+    assert (answer.status_code, "was suspended again" in answer.json()["detail"]) == (409, True)
+    suspension = found(op.get(at("orders", "summary")))["suspended"]
+    assert suspension["reason"] == "the stream is wrong"
+    assert op.post(at("orders", "resume"), json={"reason": "x", "since": suspension["since"]}).status_code == 200
 
 
 def test_what_was_done_is_in_airflows_audit_log_and_in_the_log(
