@@ -49,15 +49,15 @@ from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.sources.kinesis.fast_parsing import COLUMNS, page_decoder
-from airflow_provider_coordination.sources.kinesis.pacing import Pace, Patience
+from airflow_provider_coordination.sources.kinesis.pacing import Pace, RetryBudget
 from airflow_provider_coordination.sources.kinesis.reader import reading_client
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
-from airflow_provider_coordination.spark.application import COLLECTIONS, delivery_of
+from airflow_provider_coordination.spark.application import GC_THRESHOLDS, delivery_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_spark import JobSpark
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, _land_slot, land
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, LandingOptions, _land_slot, land
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
@@ -127,7 +127,7 @@ def served(shards: int, records: int, size: int, pages: int, users: int = 1) -> 
         server.stdin.close()
 
 
-def landed(spark: SparkSession, aws: AwsSettings, shards: int, folder: str) -> tuple[float, list[Landed]]:
+def landed(spark: SparkSession, aws: AwsSettings, shards: int, folder: str) -> tuple[float, list[LandedShardRow]]:
     """Return the seconds and rows of landing all that shards have."""
     options = LandingOptions(
         kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20, on_data_loss="fail"
@@ -185,7 +185,7 @@ def land_raw(aws: AwsSettings, folder: str, shards: range) -> int:
         return answer.data
 
     def shard(number: int) -> int:
-        pace, writer, read = Pace(Patience()), None, 0
+        pace, writer, read = Pace(RetryBudget()), None, 0
         iterator = json.loads(call("GetShardIterator", {"ShardId": str(number)}))["ShardIterator"]
         while True:
             pace.wait()
@@ -399,7 +399,7 @@ def main() -> None:
     parser.add_argument("--driver", action="store_true", help="only what the driver does itself")
     options = parser.parse_args()
     size = QUICK if options.quick else Size()
-    gc.set_threshold(*COLLECTIONS)
+    gc.set_threshold(*GC_THRESHOLDS)
     spark = session()
     if options.driver:
         print(json.dumps(drivers(spark, size)))

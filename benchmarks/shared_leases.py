@@ -39,7 +39,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.spark.application import COLLECTIONS
+from airflow_provider_coordination.spark.application import GC_THRESHOLDS
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
 from airflow_provider_coordination.stores.sql import SqlStore
 from benchmarks.acquire_scale import SERVERS, Server
@@ -242,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--partitions", type=int, help="of the source")
     parser.add_argument("--seconds", type=float, help="for how long all work on")
     options = parser.parse_args(arguments)
-    gc.set_threshold(*COLLECTIONS)
+    gc.set_threshold(*GC_THRESHOLDS)
     logging.disable(logging.WARNING)
     size = QUICK if options.quick else Size()
     size = Size(

@@ -1,6 +1,6 @@
 """The partitions that one job works on: how far each is read and delivered, and how the job's work on it ends.
 
-What became of them is noted in the job's `Summary`.
+The results are noted in the job's `Summary`.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ log = logging.getLogger(__name__)
 
 
 class ActivePartitions:
-    """The partitions that one job works on; to a reading they are `PartitionsToRead`.
+    """The partitions that one job works on; for a reading they are `PartitionsToRead`.
 
-    :param coordinator: of the source, for the job's owner.
+    :param coordinator: the source's coordinator, for the job's owner.
     :param balancer: decides which leases the job should have.
     :param deliveries: the batches in delivery.
     :param files: the landed files.
-    :param summary: where the job's report is kept.
+    :param summary: the job's summary, which is updated here.
     :param redaction: hides secrets in the reasons of failures.
-    :param completed: called with each partition that is found to be finished.
-    :param failed: called with each partition that fails, why without secrets, and what sort of error it is.
-    :param bounds: which records are late or early in what the job lands; None if none is.
+    :param completed: called with each partition that is found to be completed.
+    :param failed: called with each partition that fails: its key, the reason without secrets, and the kind of error.
+    :param bounds: the event-time bounds for batches that the job lands; None if no record is late or early.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class ActivePartitions:
         self._read_until: dict[str, datetime | None] = {}
         self._to_record: dict[str, Steps[None]] = {}
 
-    # What is worked on
+    # Partitions at work
 
     def __contains__(self, key: str) -> bool:
         """Return whether the job works on a partition."""
         return key in self._read_until
 
     def __len__(self) -> int:
-        """Return how many partitions the job works on."""
+        """Return the number of partitions that the job works on."""
         return len(self._read_until)
 
     @property
@@ -97,7 +97,7 @@ class ActivePartitions:
                 try:
                     progress = progress_of(partition)
                 except (ProgressError, SourceError) as error:
-                    self.fail(key, str(error), Failure(type(error).__name__))  # what is stored is wrong
+                    self.fail(key, str(error), Failure(type(error).__name__))  # the stored progress is invalid
                     continue
                 yield key, progress
 
@@ -106,14 +106,14 @@ class ActivePartitions:
         return key not in self._balancer.leaving and self._deliveries.may_land(progress)
 
     def is_paused(self, key: str) -> bool:
-        """Return whether a partition is read further only once others have acknowledged what is landed."""
+        """Return whether a partition is read further only once its landed batches are acknowledged outside the job."""
         held = self._coordinator.leases.find(key)
         if held is None:
             return False
         progress = progress_of(held)
         return bool(self._deliveries.pending_of(progress)) and not self._deliveries.may_land(progress)
 
-    # How far each is
+    # Reading and recording
 
     def begin(self, key: str) -> None:
         """Begin to work on a partition."""
@@ -135,18 +135,18 @@ class ActivePartitions:
         self._to_record[key] = self._record(key, bounded, landing, recorded)
 
     def write_records(self) -> None:
-        """Write what `record` was called with since the last time, all partitions in few requests.
+        """Write the batches that `record` collected since the last call, for all partitions in few requests.
 
-        :raises StoreUnavailableError: if the store did not answer for some of them.
+        :raises StoreUnavailableError: if the store was unavailable for some of them.
         """
         written, self._to_record = self._to_record, {}
-        results = dict(zip(written, self._deliveries.in_step(list(written.values())), strict=True))
+        results = dict(zip(written, self._deliveries.run_in_lockstep(list(written.values())), strict=True))
         for key, result in results.items():
             if isinstance(result, Exception) and not isinstance(result, StoreUnavailableError):
                 with self.recording(key):
                     raise result
-        if (away := next((r for r in results.values() if isinstance(r, StoreUnavailableError)), None)) is not None:
-            raise away
+        if (outage := next((r for r in results.values() if isinstance(r, StoreUnavailableError)), None)) is not None:
+            raise outage
 
     def _record(
         self,
@@ -156,9 +156,9 @@ class ActivePartitions:
         recorded: Callable[[], object],
     ) -> Steps[None]:
         try:
-            yield from self._deliveries.beginning(key, batch, landing(batch))
-        except ProgressChangedError:  # what is landed ends as before
-            yield from self._deliveries.beginning(key, batch, landing(batch))
+            yield from self._deliveries.begin_delivery(key, batch, landing(batch))
+        except ProgressChangedError:  # the landed batch is still the same
+            yield from self._deliveries.begin_delivery(key, batch, landing(batch))
         if batch.file:
             self._files.add(key, batch.file)
         else:
@@ -172,47 +172,47 @@ class ActivePartitions:
         try:
             yield
         except LOST as error:
-            log.warning("what was landed is dropped: %s", error)
+            log.warning("partition %s: the landed batch is dropped: %s", key, error)
         except StoreUnavailableError:
             raise
-        except CoordinationError as error:  # such as a progress that would be too large
+        except CoordinationError as error:  # for example a progress that would be too large
             self.fail(key, str(error), Failure(type(error).__name__))
 
     def note_delivered(self, key: str, batch: LandedBatch) -> None:
         """Note that a batch of a partition is delivered."""
-        if key in self:  # otherwise its end was noticed already, with that of another batch
+        if key in self:  # otherwise the partition's end was noticed already, with another batch
             self.note_read(key, batch.read_until)
         self._summary.note_progress(key)
 
     def delete_delivered(self, key: str) -> None:
-        """Delete the landed files that are not needed any more."""
+        """Delete the landed files that are no longer needed."""
         if (held := self._coordinator.leases.find(key)) is None:
             self.notice_gone()
             return
         self._files.keep(key, progress_of(held).landed)
 
-    # What others do about them
+    # Changes by other parties
 
-    def refresh_awaited(self) -> None:
-        """Read the partitions anew whose batches others acknowledge."""
-        awaited = [key for key, progress in self.all() if self._deliveries.pending_of(progress)]
-        found = self._coordinator.leases.refresh_each(awaited)
-        if (away := next((e for e in found.values() if isinstance(e, StoreUnavailableError)), None)) is not None:
-            raise away
+    def refresh_pending(self) -> None:
+        """Read again the partitions whose batches are acknowledged outside the job."""
+        pending = [key for key, progress in self.all() if self._deliveries.pending_of(progress)]
+        found = self._coordinator.leases.refresh_each(pending)
+        if (outage := next((e for e in found.values() if isinstance(e, StoreUnavailableError)), None)) is not None:
+            raise outage
         self.notice_gone()
 
     def hand_over(self) -> None:
-        """Hand over what other jobs ask for and has nothing left to deliver; the rest once its time is up."""
+        """Hand over the requested partitions that have nothing left to deliver; the others once their time is up."""
         leaving = self._balancer.leaving
         finished = [
-            key for key, progress in self.all() if key in leaving and self._deliveries.next_of(progress) is None
+            key for key, progress in self.all() if key in leaving and self._deliveries.next_batch(progress) is None
         ]
         if finished:
             self._balancer.hand_over(finished)
         self.notice_gone()
 
     def notice_gone(self) -> None:
-        """Find out what became of partitions that are held no more: an acknowledgment set ended them, or others did."""
+        """Note how partitions ended whose leases are gone: by an acknowledgment set, or by another owner."""
         held = self._coordinator.leases.held
         for key in [key for key in self._read_until if key not in held]:
             del self._read_until[key]
@@ -231,15 +231,15 @@ class ActivePartitions:
             self._summary.failed[key] = str(stored.last_error)
         elif stored is not None and stored.status is PartitionStatus.CLOSED:
             self._summary.closed.append(key)
-            # Only what this job landed: somebody else may be reading the partition anew already.
+            # Only the files that this job landed: another worker may already read the partition again.
             self._files.keep(key, progress_of(stored).landed)
         else:
             self._summary.lost.append(key)
 
-    # How work on them ends
+    # End of the work
 
-    def put_down(self, key: str, reason: str, failure: Failure) -> None:
-        """Work no further on a partition; giving it back is another matter."""
+    def stop_work(self, key: str, reason: str, failure: Failure) -> None:
+        """Stop working on a partition and note its failure; the caller gives back the lease."""
         self._summary.failed[key] = self._redaction.text(reason)
         self._failed(key, self._summary.failed[key], failure)
         self._read_until.pop(key, None)
@@ -247,29 +247,29 @@ class ActivePartitions:
 
     def park(self, key: str, reason: str, progress: dict[str, Any], failure: Failure) -> None:
         """See `PartitionsToRead.park`."""
-        self.put_down(key, reason, failure)
+        self.stop_work(key, reason, failure)
         self._coordinator.leases.park(key, self._redaction.text(reason), progress)
 
     def fail(self, key: str, reason: str, failure: Failure) -> None:
         """See `PartitionsToRead.fail`."""
-        self.put_down(key, reason, failure)
+        self.stop_work(key, reason, failure)
         try:
             self._coordinator.leases.fail(key, self._redaction.text(reason))
-        except LOST as error:  # it is somebody else's, who may have swept its files
+        except LOST as error:  # it has a new owner, which may have swept its files
             log.warning("%s", error)
             del self._summary.failed[key]
             self._summary.lost.append(key)
 
     def check_lease(self, key: str) -> None:
-        """Find out whether the lease is lost, where a write or a set said so."""
+        """Check in the store whether the lease is lost, after a write or a set indicated that."""
         with suppress(*LOST):
             self._coordinator.leases.renew(key)
 
     def give_back_idle(self, last_known: Callable[[str], LandedProgress | None], besides: Collection[str] = ()) -> int:
-        """Give back the partitions that have nothing landed; return how many.
+        """Give back the partitions that have nothing landed; return their number.
 
         :param last_known: see `Reading.last_known`.
-        :param besides: those that are in delivery.
+        :param besides: the partitions in delivery, which are kept.
         """
         last: dict[str, Mapping[str, Any] | None] = {}
         for key, progress in list(self.all()):
@@ -289,9 +289,9 @@ class ActivePartitions:
         self.notice_gone()
         return len(given_back)
 
-    def leave_awaiting(self) -> int:
-        """Leave partitions leased whose batches only others have yet to acknowledge; return how many."""
-        awaiting = 0
+    def leave_pending(self) -> int:
+        """Keep the leases of partitions that only wait for acknowledgments by others; return the number."""
+        waiting = 0
         for key, partition in self._coordinator.leases.held.items():
             with suppress(*LOST, ProgressError, SourceError):
                 progress = progress_of(partition)
@@ -299,5 +299,5 @@ class ActivePartitions:
                 if (until := self._deliveries.waits_until(progress)) is not None:
                     self._coordinator.leases.await_acknowledgment(key, until - self._coordinator.clock.now())
                     self._read_until.pop(key, None)
-                    awaiting += 1
-        return awaiting
+                    waiting += 1
+        return waiting

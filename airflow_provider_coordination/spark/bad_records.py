@@ -1,7 +1,7 @@
-"""Records that cannot be delivered as they are: how they are found, told from other trouble, and counted.
+"""Bad records: how they are found, distinguished from other errors, and counted.
 
-A record is bad only if it fails by itself. What executors, files, networks and sessions do is never a record's fault:
-it fails the batch, which is tried again.
+A record is bad only if it fails on its own. Errors of executors, files, networks and sessions are never a record's
+fault: they fail the batch, which is retried.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from airflow_provider_coordination.spark.layout import BATCH_ID, PAYLOAD, RECORD
 log = logging.getLogger(__name__)
 
 MAX_FAILING = 20
-"""How many records of one batch may make a transform raise, before the transform is taken to be wrong. Each is searched
-for, which takes seconds."""
-WAYS = 8
-"""Into how many parts the search divides what fails. A probe that fails costs a Python worker and so several that pass;
-more parts mean fewer of the former and more of the latter."""
-SPREAD = 5
-"""How many records, spread over a batch, are tried alone to see whether everything fails."""
+"""How many records of one batch may make a transform raise; above that, the transform itself is taken to be wrong. The
+search for each record takes seconds."""
+SEARCH_PARTS = 8
+"""Into how many parts the search divides a failing range. A failing probe costs a Python worker, as much as several
+passing probes; more parts mean fewer failing and more passing probes."""
+SPREAD_PROBES = 5
+"""How many records, spread over a batch, are tried alone to find out whether every record fails."""
 ERROR_CHARACTERS = 500
 PAYLOAD_CHARACTERS = 200
 
 POSITION = ("position", "number")
-"""What tells a record from the others of its batch, while it is known to be bad: see `RecordLayout.position`."""
+"""The columns that identify a bad record within its batch: see `RecordLayout.position`."""
 BAD_SCHEMA = pa.schema(
     [
         *zip(POSITION, (pa.string(), pa.int64()), strict=True),
@@ -45,23 +45,23 @@ BAD_SCHEMA = pa.schema(
         pa.field("stage", pa.string()),
     ]
 )
-"""What is known of a bad record when it is found."""
+"""The columns of a table of bad records: position, error and stage."""
 
 RECORD_STATES = ("22", "38", "39", "P0001")
 """SQLSTATEs, or their classes, of errors in data and in the user's functions."""
-NOT_OF_A_RECORD = (OSError, ImportError, MemoryError, SystemError, SystemExit, KeyboardInterrupt)
-"""What a user's function raises where its surroundings are to blame: connections, files, modules, memory."""
+NOT_CAUSED_BY_RECORD = (OSError, ImportError, MemoryError, SystemError, SystemExit, KeyboardInterrupt)
+"""Errors of a user's function that its environment causes: connections, files, modules, memory."""
 
 
 class Stage(StrEnum):
-    """Where a record turned out to be bad."""
+    """The stage at which a record was left out."""
 
     SCHEMA = "schema"
-    """Its payload is not what the schema says."""
+    """Its payload does not fit the schema."""
     TRANSFORM = "transform"
     """The transform raised on it, or marked it."""
     TIME = "time"
-    """It is late or early: nothing is wrong with it otherwise, and it does not count as bad."""
+    """It is late or early; it does not count as bad."""
 
 
 def bad_records(
@@ -70,12 +70,12 @@ def bad_records(
     errors: pa.Array | pa.ChunkedArray,
     stages: Stage | pa.Array | pa.ChunkedArray,
 ) -> pa.Table:
-    """Return what is known of bad records, as a table of `BAD_SCHEMA`.
+    """Return a table of bad records, with the columns of `BAD_SCHEMA`.
 
     :param rows: the records.
-    :param position: its columns that tell a record from the others.
-    :param errors: what is wrong with each.
-    :param stages: where that turned out, for each or for all.
+    :param position: the columns of `rows` that identify a record within its batch.
+    :param errors: the error of each record.
+    :param stages: the stage at which each record was left out, or one stage for all.
     """
     if isinstance(stages, Stage):
         stages = pa.repeat(str(stages), rows.num_rows)
@@ -86,15 +86,18 @@ def bad_records(
 def dead_letters(
     layout: RecordLayout, bad: pa.Table, landed: pa.Table, source: str, batch_id: str, at: datetime
 ) -> pa.Table:
-    """Return bad records as the dead-letter sink keeps them, in the order of the batch.
+    """Return bad records as rows of the dead-letter sink, in the order of the batch.
 
-    :param layout: of the landed records.
-    :param bad: of `BAD_SCHEMA`.
+    :param layout: the columns of the landed records.
+    :param bad: the bad records, with the columns of `BAD_SCHEMA`.
     :param landed: the batch's records as they were landed.
+    :param source: the source's name.
+    :param batch_id: the batch.
+    :param at: when the records failed (aware).
     """
-    places = landed.select(layout.position).rename_columns(POSITION).cast(pa.schema(list(BAD_SCHEMA)[:2]))
-    rows = pc.indices_nonzero(pc.is_in(places.column(0), bad.column(0)))
-    found = bad.join(places.take(rows).append_column("row", rows), list(POSITION), join_type="left outer")
+    positions = landed.select(layout.position).rename_columns(POSITION).cast(pa.schema(list(BAD_SCHEMA)[:2]))
+    rows = pc.indices_nonzero(pc.is_in(positions.column(0), bad.column(0)))
+    found = bad.join(positions.take(rows).append_column("row", rows), list(POSITION), join_type="left outer")
     found = found.sort_by("row")
     records = _with_letter_columns(layout, landed.take(found.column("row").combine_chunks()))
     columns = {name: records.column(name) for name in records.column_names if name in layout.dead_letter.names}
@@ -108,10 +111,13 @@ def dead_letters(
 
 
 def samples(layout: RecordLayout, letters: pa.Table, limit: int) -> list[dict[str, Any]]:
-    """Return the last of some dead letters as a summary tells of them, with error and payload cut short."""
+    """Return the last dead letters as samples for a summary, with error and payload shortened.
+
+    :param limit: the maximum number of samples.
+    """
     return [
         {
-            **{told: row[name] for told, name in layout.sampled.items()},
+            **{field: row[name] for field, name in layout.sample_fields.items()},
             "at": format_instant(row["failed_at"]),
             "stage": row["stage"],
             "error": row["error"][:ERROR_CHARACTERS],
@@ -124,14 +130,14 @@ def samples(layout: RecordLayout, letters: pa.Table, limit: int) -> list[dict[st
 
 
 def _with_letter_columns(layout: RecordLayout, records: pa.Table) -> pa.Table:
-    """Return records with the columns of the dead letters that are not the same as the landed ones."""
+    """Return records with the columns of the dead letters that differ from the landed ones."""
     if RECORD not in layout.dead_letter.names:
         return records
     payload = has_payload(records.schema)
     others = records.drop_columns([*layout.names, *([PAYLOAD] if payload else [])])
-    told = [_as_json(row) for row in others.to_pylist()] if others.num_columns else [None] * records.num_rows
+    texts = [_as_json(row) for row in others.to_pylist()] if others.num_columns else [None] * records.num_rows
     data = records.column(PAYLOAD) if payload else pa.nulls(records.num_rows, pa.binary())
-    return pa.table({PAYLOAD: data, RECORD: pa.array(told, pa.string())})
+    return pa.table({PAYLOAD: data, RECORD: pa.array(texts, pa.string())})
 
 
 def has_payload(schema: pa.Schema) -> bool:
@@ -141,19 +147,19 @@ def has_payload(schema: pa.Schema) -> bool:
 
 
 def _as_json(record: dict[str, Any]) -> str:
-    def told(value: Any) -> str:
+    def as_text(value: Any) -> str:
         return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
-    return json.dumps(record, ensure_ascii=False, default=told)
+    return json.dumps(record, ensure_ascii=False, default=as_text)
 
 
 class BadRecords:
-    """What one job finds wrong with records: its budget, its count and its samples. Safe to use from several threads.
+    """The bad records of one job: its budget, its count and its samples. Safe to use from several threads.
 
-    A batch that is tried again counts once.
+    A batch that is retried counts once.
 
-    :param limit: most bad records that the job puts up with; None for any number.
-    :param saved: how many samples to keep, the latest ones.
+    :param limit: the maximum number of bad records that the job accepts; None for any number.
+    :param saved: the number of samples to keep, the latest ones.
     """
 
     def __init__(self, limit: int | None = None, saved: int = 0) -> None:
@@ -165,27 +171,27 @@ class BadRecords:
 
     @property
     def total(self) -> int:
-        """How many bad records were found."""
+        """The number of bad records that were found."""
         with self._lock:
             return sum(self._counts.values())
 
     @property
     def samples(self) -> list[dict[str, Any]]:
-        """The latest samples, in the order in which their batches were looked at."""
+        """The latest samples, in the order in which their batches were validated."""
         with self._lock:
             found = [sample for of_batch in self._samples.values() for sample in of_batch]
         return found[max(0, len(found) - self.saved) :]
 
     def left(self, batch_id: str) -> int | None:
-        """Return how many bad records a batch may have; None for any number."""
+        """Return the number of bad records that a batch may have; None for any number."""
         with self._lock:
             return None if self._limit is None else max(0, self._limit - self._others(batch_id))
 
     def note(self, batch_id: str, count: int, found: Sequence[dict[str, Any]] = ()) -> None:
-        """Note how many bad records a batch has.
+        """Note the number of bad records of a batch.
 
-        :param found: samples of them.
-        :raises DeliveryError: if that is more than the job puts up with.
+        :param found: samples of the bad records.
+        :raises DeliveryError: if the job then has more bad records than it accepts.
         """
         with self._lock:
             self._counts.pop(batch_id, None)
@@ -199,8 +205,8 @@ class BadRecords:
         if count and self._limit is not None and total > self._limit:
             raise DeliveryError(
                 f"batch {batch_id}: {count} bad records make {total} in this run, more than "
-                f"'max_parse_exceptions' = {self._limit}; nothing of the batch is published. Mend the schema, the "
-                "transform or the producer, or raise the limit"
+                f"'max_parse_exceptions' = {self._limit}; the batch is not published. Fix the schema, the transform or "
+                "the producer, or raise the limit"
             )
 
     def _samples_without_the_first(self) -> int:
@@ -211,13 +217,13 @@ class BadRecords:
 
 
 Fails = Callable[[int, int], str | None]
-"""Tells the error of the rows from the first number up to the second, exclusive; None if they pass."""
+"""Returns the error of the rows from the first number up to the second, exclusive; None if they pass."""
 
 
 def fails_everywhere(size: int, fails: Fails) -> str | None:
-    """Return the error if rows that are spread over all of them fail, each alone; None if one passes."""
+    """Return the error if each of some rows that are spread over all rows fails alone; None if one passes."""
     error = None
-    for row in sorted({(size - 1) * n // (SPREAD - 1) for n in range(SPREAD)}):
+    for row in sorted({(size - 1) * n // (SPREAD_PROBES - 1) for n in range(SPREAD_PROBES)}):
         if (error := fails(row, row + 1)) is None:
             return None
     return error
@@ -226,16 +232,16 @@ def fails_everywhere(size: int, fails: Fails) -> str | None:
 def find_failing(size: int, fails: Fails) -> Iterator[tuple[int, str]]:
     """Yield the rows that fail, in order, each with its error, out of rows that are known to fail together.
 
-    Every row that is yielded was seen to fail by itself. The search ends early if a failure is not to be had again.
+    Every yielded row failed when it was tried alone. The search ends early if a failure does not occur again.
 
-    :param size: how many rows there are.
-    :param fails: tries them.
+    :param size: the number of rows.
+    :param fails: tries a range of rows.
     """
-    low, high = 0, size  # holds a row that fails; what is before it is settled, what is after it is unknown
+    low, high = 0, size  # the range contains a failing row; rows before it are settled, rows after it are unknown
     while True:
         error = None
         while high - low > 1:
-            step = -(-(high - low) // WAYS)
+            step = -(-(high - low) // SEARCH_PARTS)
             parts = [(start, min(start + step, high)) for start in range(low, high, step)]
             for low, high in parts[:-1]:
                 if (error := fails(low, high)) is not None:
@@ -251,22 +257,22 @@ def find_failing(size: int, fails: Fails) -> Iterator[tuple[int, str]]:
         low, high = high, size
 
 
-def is_of_a_record(error: BaseException) -> bool:
-    """Return whether a query failed because of the data or of the user's functions, rather than of its surroundings."""
+def is_caused_by_record(error: BaseException) -> bool:
+    """Return whether a query failed because of the data or the user's functions, rather than its environment."""
     if not sql_state(error).startswith(RECORD_STATES):
         return False
     raised = getattr(builtins, raised_in_python(str(error)).partition(":")[0].rpartition(".")[2].strip(), None)
-    return not (isinstance(raised, type) and issubclass(raised, NOT_OF_A_RECORD))
+    return not (isinstance(raised, type) and issubclass(raised, NOT_CAUSED_BY_RECORD))
 
 
 def sql_state(error: BaseException) -> str:
-    """Return the SQLSTATE of a query's error, or of what caused it; empty if it has none."""
+    """Return the SQLSTATE of a query's error, or of its cause; empty if it has none."""
     origin: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None) or error
     while origin is not None:
         try:
             if state := origin.getSqlState():
                 return str(state)
-        except Exception:  # not every exception of Java has it, and only a call tells
+        except Exception:  # not every Java exception has one, and only a call shows that
             log.debug("no SQLSTATE: %s", type(origin))
         origin = origin.getCause() if hasattr(origin, "getCause") else None
     return ""

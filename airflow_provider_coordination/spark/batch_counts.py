@@ -1,4 +1,4 @@
-"""How many rows a Parquet file holds of each batch, by the column that names it."""
+"""The number of rows of each batch in a Parquet file, by the column `_batch_id`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from airflow_provider_coordination.spark.storage import read_table
 
 
 def count_by_batch(rows: pa.Table) -> dict[str, int]:
-    """Return how many rows there are of each batch."""
+    """Return the number of rows of each batch."""
     counted = pc.value_counts(rows.column(BATCH_ID).combine_chunks()).to_pylist()
     return {each["values"]: each["counts"] for each in counted}
 
 
 def batches_of(uri: str, footer: pq.FileMetaData, access: Access = DEFAULT_ACCESS) -> dict[str, int]:
-    """Return how many rows a file holds of each batch; where its footer says that it holds one alone, by that.
+    """Return the number of rows of each batch in a file, from its footer alone if that shows a single batch.
 
-    :param footer: the file's.
+    :param footer: the file's footer.
     """
     only = _only_batch(footer)
     return count_by_batch(read_table(uri, [BATCH_ID], access)) if only is None else {only: footer.num_rows}
 
 
 def _only_batch(footer: pq.FileMetaData) -> str | None:
-    """Return the batch of all rows; None if there are several, or the footer does not say."""
+    """Return the batch of all rows; None if there are several, or the footer does not show it."""
     found: set[str | None] = set()
     for group in range(footer.num_row_groups):
         column = _column(footer, group)

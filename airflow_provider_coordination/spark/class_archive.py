@@ -1,8 +1,8 @@
-"""The archive of the classes that a Spark job loads: a JVM that maps it begins in about half the time.
+"""The archive of the classes that a Spark job loads: a JVM that maps it starts in about half the time.
 
-Java calls it a dynamic archive of class-data sharing (AppCDS). It belongs to one Java, to the jars of one Spark and to
-the path that they have; a JVM that finds any of them changed starts without it. So it is made on the machine, or in the
-image, where the jobs run.
+In Java it is called a dynamic archive of class-data sharing (AppCDS). It is valid for one Java, the jars of one Spark,
+and their path; a JVM that finds any of them changed starts without it. So it is made on the machine, or in the image,
+where the jobs run.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from airflow_provider_coordination.spark.rehearsal import REHEARSED
 from airflow_provider_coordination.versions import INSTALL_SPARK, find_installation
 
 JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
-"""The variable with options of the JVM that spark-submit is, which with a driver on this machine is the driver's."""
+"""The variable with options for the JVM of spark-submit, which is also the driver's JVM if it is on this machine."""
 PLAIN_PATH = re.compile(r"/[^\s\"'\\,]+")
-"""A path that is part of an option of a JVM, which many hands split at spaces and quotes."""
+"""A path that can be part of a JVM option: several scripts split options at spaces and quotes."""
 SHOWN_LINES = 5
 LOAD_TIMEOUT_SECONDS = 120
 
@@ -37,11 +37,11 @@ class ArchiveError(CoordinationError):
 
 
 @dataclass(frozen=True)
-class Made:
-    """An archive that was made, and that a JVM has loaded classes from.
+class ArchiveResult:
+    """A new archive, from which a JVM has loaded classes.
 
     :param bytes: its size.
-    :param classes: how many classes a JVM took from it that did next to nothing.
+    :param classes: the number of classes that a nearly idle JVM loaded from it.
     """
 
     bytes: int
@@ -49,24 +49,24 @@ class Made:
 
 
 def archive_option(archive: str) -> str:
-    """Return the option with which a JVM maps an archive, if it is its own, and starts without it otherwise.
+    """Return the option with which a JVM maps an archive if it is valid for it, and otherwise starts without it.
 
     :raises ConfigurationError: if the path cannot be part of an option.
     """
     if PLAIN_PATH.fullmatch(archive) is None:
         raise ConfigurationError(
-            f"path {archive!r} of the class archive becomes part of an option of the JVM: give an absolute one without "
+            f"path {archive!r} of the class archive becomes part of a JVM option: give an absolute path without "
             "spaces, quotes, commas and backslashes"
         )
     return f"-Xshare:auto -XX:SharedArchiveFile={archive}"
 
 
-def misfit(archive: Path, environment: Mapping[str, str]) -> str | None:
-    """Return why a JVM of this machine would start without the archive, and what to do; None if nothing speaks for it.
+def archive_problem(archive: Path, environment: Mapping[str, str]) -> str | None:
+    """Return why a JVM of this machine would start without the archive, and what to do; None if no reason is found.
 
-    The JVM itself is the judge, and says nothing. This looks at what can be seen without starting it.
+    Only the JVM itself decides, and it reports nothing. This function checks what is visible without starting one.
 
-    :param environment: the variables with which jobs are started.
+    :param environment: the environment variables with which jobs are started.
     """
     again = f"run `airflow-coordination spark-archive {archive}` again"
     if not archive.is_file():
@@ -82,14 +82,14 @@ def misfit(archive: Path, environment: Mapping[str, str]) -> str | None:
         with archive.open("rb") as file:
             head = file.read(4096)
     except OSError as error:
-        return f"{archive} cannot be read: {error.strerror}; let the user read it who runs the jobs"
+        return f"{archive} cannot be read: {error.strerror}; allow the user who runs the jobs to read it"
     if java is not None and f"({java})".encode() not in head:
         return f"{archive} was made by another Java than {java}; {again}"
     return None
 
 
 def _other_spark(archive: Path, spark_home: Path) -> str | None:
-    """Return what speaks for an archive of other jars than those of a Spark; None if nothing does.
+    """Return the reason if an archive was made for other jars than those of a Spark; None if no reason is found.
 
     The archive names each jar by its path, and a JVM compares the jar's time and size.
     """
@@ -105,7 +105,7 @@ def _other_spark(archive: Path, spark_home: Path) -> str | None:
 
 
 def _configuration_folder(environment: Mapping[str, str], spark_home: str) -> Path | None:
-    """Return the folder of Spark's configuration if there are files in it: it is the first place of the class path."""
+    """Return the folder of Spark's configuration if there are files in it: it is the first entry of the class path."""
     folder = Path(environment.get("SPARK_CONF_DIR") or Path(spark_home, "conf"))
     return folder if folder.is_dir() and any(folder.iterdir()) else None
 
@@ -113,7 +113,7 @@ def _configuration_folder(environment: Mapping[str, str], spark_home: str) -> Pa
 def _blocked_by(configuration: Path) -> str:
     return (
         f"there are files in Spark's configuration folder {configuration}, which is on the class path, and a JVM "
-        "archives no classes beside a folder with files: give the settings by the operator's `conf` or its "
+        "archives no classes if a folder with files is on it: give the settings with the operator's `conf` or "
         "`properties_file`, and let SPARK_CONF_DIR name an empty folder"
     )
 
@@ -125,18 +125,18 @@ def make_archive(
     *,
     spark_submit: str = "spark-submit",
     report: Callable[[str], None] = lambda text: None,
-) -> Made:
-    """Run a short job that does what jobs do, archive the classes that it loaded, and check that a JVM takes them.
+) -> ArchiveResult:
+    """Run a short job like real ones, archive the classes that it loaded, and check that a JVM loads them.
 
-    An archive that is there already is replaced at the end, in one step; until then it stays as it is.
+    An existing archive is replaced at the end, in one step; until then it stays unchanged.
 
-    :param archive: where it goes.
+    :param archive: the path of the archive.
     :param application: the job; see `spark.rehearsal`.
-    :param environment: the variables with which jobs are started.
-    :param spark_submit: the program that jobs are submitted with.
-    :param report: called with what goes on, for a person who waits.
-    :raises ConfigurationError: if there is no Java or Spark that could make it, or it cannot be written there.
-    :raises ArchiveError: if the job failed, or a JVM does not take the archive.
+    :param environment: the environment variables with which jobs are started.
+    :param spark_submit: the program that submits jobs.
+    :param report: called with the progress, as text for the user.
+    :raises ConfigurationError: if no Java or Spark can make the archive, or it cannot be written to its path.
+    :raises ArchiveError: if the job failed, or a JVM does not load classes from the archive.
     """
     archive = archive.absolute()
     archive_option(str(archive))
@@ -145,22 +145,24 @@ def make_archive(
     partial = archive.with_name(f".{archive.name}.{secrets.token_hex(4)}.partial")
     try:
         _rehearse(partial, [spark_submit, "--master", "local[2]", application], environment, report)
-        report("checking that a JVM takes the archive")
+        report("checking that a JVM loads classes from the archive")
         classes = _classes_taken(partial, [spark_submit, "--version"], environment)
         if not classes:
-            raise ArchiveError(f"the JVM took no class from the archive it made just now; {JAVA_REMEDY}")
+            raise ArchiveError(f"the JVM loaded no class from the archive that it just made; {JAVA_REMEDY}")
         partial.replace(archive)
     finally:
         with suppress(FileNotFoundError):
             partial.unlink()
-    return Made(archive.stat().st_size, classes)
+    return ArchiveResult(archive.stat().st_size, classes)
 
 
 def _check_folder(archive: Path) -> None:
     if archive.is_dir():
-        raise ConfigurationError(f"path {archive} is a folder: name a file in it, such as {archive / 'spark.jsa'}")
+        raise ConfigurationError(f"path {archive} is a folder: give a file in it, such as {archive / 'spark.jsa'}")
     if not archive.parent.is_dir():
-        raise ConfigurationError(f"path {archive}: there is no folder {archive.parent}; make it, or give another path")
+        raise ConfigurationError(
+            f"path {archive}: there is no folder {archive.parent}; create it, or give another path"
+        )
     if not os.access(archive.parent, os.W_OK | os.X_OK):
         raise ConfigurationError(f"path {archive}: you cannot write to {archive.parent}; give another path")
 
@@ -183,7 +185,7 @@ def _check_installation(environment: Mapping[str, str], report: Callable[[str], 
 
 
 def _rehearse(partial: Path, command: list[str], environment: Mapping[str, str], report: Callable[[str], None]) -> None:
-    """Run the job with a JVM that leaves the archive at its end."""
+    """Run the job with a JVM that writes the archive at its end."""
     last: deque[str] = deque(maxlen=SHOWN_LINES)
     try:
         with subprocess.Popen(
@@ -199,7 +201,7 @@ def _rehearse(partial: Path, command: list[str], environment: Mapping[str, str],
             for line in process.stdout:
                 if line.strip() == REHEARSED:
                     report("the job is done; archiving the classes that it loaded")
-                elif line.strip() and "][warning][cds" not in line:  # hundreds, one for each class that it leaves out
+                elif line.strip() and "][warning][cds" not in line:  # hundreds, one for each class that is left out
                     last.append(line.strip())
     except OSError as error:
         raise ConfigurationError(f"{command[0]} cannot be run: {error.strerror}; set SPARK_HOME and PATH") from None
@@ -210,7 +212,7 @@ def _rehearse(partial: Path, command: list[str], environment: Mapping[str, str],
 
 
 def _classes_taken(partial: Path, command: list[str], environment: Mapping[str, str]) -> int:
-    """Return how many classes a JVM takes from an archive while it does next to nothing."""
+    """Return the number of classes that a nearly idle JVM loads from an archive."""
     with tempfile.NamedTemporaryFile(prefix="coordination-classes-") as loaded:
         options = f"{archive_option(str(partial))} -Xlog:class+load:file={loaded.name}"
         try:
@@ -228,6 +230,6 @@ def _classes_taken(partial: Path, command: list[str], environment: Mapping[str, 
 
 
 def _with_jvm_options(environment: Mapping[str, str], options: str) -> dict[str, str]:
-    """Return an environment with more options for the JVM; another archive in it is left out."""
-    given = environment.get(JVM_OPTIONS, "")
-    return {**environment, JVM_OPTIONS: f"{re.sub(r'-XX:SharedArchiveFile=[^ ]+', '', given)} {options}".strip()}
+    """Return an environment with more options for the JVM; an option for another archive is removed."""
+    present = environment.get(JVM_OPTIONS, "")
+    return {**environment, JVM_OPTIONS: f"{re.sub(r'-XX:SharedArchiveFile=[^ ]+', '', present)} {options}".strip()}

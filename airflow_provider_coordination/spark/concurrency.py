@@ -1,4 +1,4 @@
-"""Calls that are made at the same time: those to a bucket wait nearly all the time."""
+"""Concurrent calls: calls to a bucket mostly wait."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Result = TypeVar("Result")
 def side_by_side(
     items: Iterable[Item], act: Callable[[Item], Result], at_once: int
 ) -> Iterator[tuple[Item, Result | Exception]]:
-    """Act on each item, on some at the same time; yield each with its result, or with what it raises, in their order.
+    """Act on each item, several at the same time; yield each item with its result or error, in their order.
 
-    Whoever leaves this early waits for what is under way.
+    Leaving the iteration early waits for the running calls.
 
-    :param at_once: how many results are under way, or wait to be taken, at most.
+    :param at_once: the maximum number of results that are being made or wait to be taken.
     """
     every = list(items)
     if at_once <= 1 or len(every) <= 1:
@@ -38,19 +38,19 @@ def side_by_side(
 
 
 def each_at_once(items: Iterable[Item], act: Callable[[Item], object], at_once: int) -> None:
-    """Act on each item, on some at the same time.
+    """Act on each item, several at the same time.
 
-    :raises Exception: what the first one raised that did, once all are done.
+    :raises Exception: the error of the first item that failed, once all are done.
     """
     errors = [result for _, result in side_by_side(items, act, at_once) if isinstance(result, Exception)]
     if errors:
         raise errors[0]
 
 
-def raised(result: Result | Exception) -> Result:
+def result_or_raise(result: Result | Exception) -> Result:
     """Return a result of `side_by_side`.
 
-    :raises Exception: if it is one.
+    :raises Exception: the result, if it is an error.
     """
     if isinstance(result, Exception):
         raise result

@@ -1,6 +1,4 @@
-"""What the commits of a table say of the batches that they brought: enough to go on from the table alone, should the
-store be lost.
-"""
+"""What the commits of a table record about their batches: enough to rebuild the source's state if the store is lost."""
 
 from __future__ import annotations
 
@@ -16,24 +14,24 @@ from airflow_provider_coordination.spark.delivery import Attempt
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveredBatch:
-    """A batch that a commit brought; its fields have the names under which commits say them.
+    """A batch that a commit added; its fields have the names that commits use.
 
-    :param batch: its id.
+    :param batch: the batch's id.
     :param source: the identifier of its source.
     :param partition: its partition.
-    :param owner: who delivered it.
+    :param owner: the owner that delivered it.
     :param start: the position before its first record.
-    :param end: that of its last one.
+    :param end: the position of its last record.
     :param ordinal: its number among the batches of its partition.
-    :param fencing_token: of the lease under which it was delivered.
+    :param fencing_token: the fencing token of the lease under which it was delivered.
     :param set: its acknowledgment set.
-    :param folder: the folder, below any root, of the partition.
-    :param records: how many records it holds.
-    :param bytes: how many bytes of user data.
+    :param folder: the folder of the partition, below any root.
+    :param records: the number of its records.
+    :param bytes: the number of bytes of user data.
     :param is_last: whether the partition has no record after it.
     :param read_until: see `LandedBatch.read_until`.
-    :param bounds: which of its records are left out as late or early.
-    :param progress: what makes the partition's progress anew, see `LandedProgress.lasting`.
+    :param bounds: the event-time bounds outside which its records are left out.
+    :param progress: the part of the partition's progress that rebuilds it, see `LandedProgress.durable_fields`.
     """
 
     batch: str
@@ -56,10 +54,10 @@ class DeliveredBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """A commit that brought batches.
+    """A commit that added batches.
 
     :param at: when it was made (aware).
-    :param batches: what it brought.
+    :param batches: the batches that it added.
     """
 
     at: datetime
@@ -68,34 +66,34 @@ class Commit:
 
 @dataclass(frozen=True, kw_only=True)
 class TableHistory:
-    """The commits of a table, as far as it knows them.
+    """The commits that a table still has.
 
     :param location: the table.
-    :param commits: the earliest first; those that brought no batch are left out.
-    :param is_whole: whether no commit has expired.
-    :param unknown: the batches of which no more is known than their ids.
+    :param commits: the commits that added batches, the earliest first.
+    :param is_complete: whether no commit has expired.
+    :param unknown: the batches of which only the ids are known.
     """
 
     location: str
     commits: tuple[Commit, ...]
-    is_whole: bool
+    is_complete: bool
     unknown: tuple[str, ...] = ()
 
 
 @runtime_checkable
 class KeepsHistory(Protocol):
-    """A sink whose commits say which batches they brought, and how far the partitions were delivered with them."""
+    """A sink whose commits record which batches they added, and how far their partitions were delivered."""
 
     def history(self) -> TableHistory:
-        """Return what its commits say.
+        """Return the table's commits.
 
         :raises CoordinationError: if there is no such table, or it cannot be read.
         """
         ...
 
 
-def described(attempt: Attempt) -> dict[str, Any]:
-    """Return what a commit says of a batch that it brings; a JSON object."""
+def describe_batch(attempt: Attempt) -> dict[str, Any]:
+    """Return what a commit records about a batch that it adds; a JSON object."""
     delivered = DeliveredBatch(
         batch=attempt.batch_id,
         source=attempt.source,
@@ -118,10 +116,11 @@ def described(attempt: Attempt) -> dict[str, Any]:
     return {name: value for name, value in write_settings(delivered).items() if value or name not in optional}
 
 
-def read_described(described: Sequence[Mapping[str, Any]], what: str) -> tuple[DeliveredBatch, ...]:
-    """Return the batches that a commit says it brought.
+def parse_batches(describe_batch: Sequence[Mapping[str, Any]], what: str) -> tuple[DeliveredBatch, ...]:
+    """Return the batches that a commit added.
 
-    :param what: the commit, for errors.
-    :raises ConfigurationError: if it says something else: another version of this package wrote it.
+    :param described: what the commit records, see `describe_batch`.
+    :param what: the commit, for error messages.
+    :raises ConfigurationError: if it has another form: another version of this package wrote it.
     """
-    return tuple(read_settings(DeliveredBatch, what, each) for each in described)
+    return tuple(read_settings(DeliveredBatch, what, each) for each in describe_batch)

@@ -1,9 +1,9 @@
-"""Delivery: a landed batch goes into the sinks once, however often it is tried and by however many workers.
+"""Delivery: a landed batch goes into the sinks once, whatever the number of attempts and workers.
 
-What may become visible carries the fencing token of a lease, and goes with the lease. An attempt prepares what a sink
-is to take, asks the store whether it still may commit that, and commits. The next owner first writes its lease to the
-store, then takes away what was prepared, then prepares its own. However the two interleave, the former owner reads in
-the store that it lost the lease, or finds what it prepared gone.
+What may become visible carries the fencing token of a lease, and is removed with the lease. An attempt prepares the
+rows of a sink, checks in the store that it still may commit them, and commits. The next owner first writes its lease to
+the store, then removes what the former owner prepared, then prepares its own. However the two interleave, the former
+owner reads in the store that it lost the lease, or finds that its prepared rows are gone.
 """
 
 from __future__ import annotations
@@ -30,32 +30,33 @@ Result = TypeVar("Result")
 
 
 class DeliveryError(CoordinationError):
-    """A batch could not be delivered; it stays landed and is tried again."""
+    """A batch could not be delivered; it stays landed, and its delivery is retried."""
 
 
-class SinkAwayError(DeliveryError):
-    """A sink does not answer. Its batches wait, and none of them is at fault.
+class SinkUnavailableError(DeliveryError):
+    """A sink is unavailable. Its batches wait; none of them caused the error.
 
-    :param reason: what it does not answer by.
-    :param sink: the sink's name; empty where only its caller knows.
+    :param reason: the error that shows that the sink is unavailable.
+    :param sink: the sink's name; empty if only the caller knows it.
     """
 
     def __init__(self, reason: str, sink: str = "") -> None:
-        super().__init__(f"sink {sink!r} takes nothing at present: {reason}" if sink else reason)
+        super().__init__(f"sink {sink!r} is unavailable: {reason}" if sink else reason)
         self.reason = reason
         self.sink = sink
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What was made of a batch.
+    """What was prepared of a batch.
 
-    :param records: how many records each sink takes of it; sinks that had it already are left out.
-    :param unrouted: how many records no sink takes.
-    :param left_out: how many records no transform and no sink got beside that of the dead letters, by the `Stage` at
-        which that turned out; those that the transform marked or raised on included.
-    :param columns: the types, by name, of what the sinks take; empty where that was not looked at.
-    :param shared_file: the file that holds its rows with those of other batches, see `Attempt`; None if there is none.
+    :param records: the number of records that each sink takes; without sinks that had the batch already.
+    :param unrouted: the number of records that no sink takes.
+    :param left_out: the number of records that only the dead-letter sink may get, by the `Stage` that found them;
+        records that the transform marked or raised on are included.
+    :param columns: the types of the columns that the sinks take, by name; empty if they were not read.
+    :param shared_file: the file that holds the batch's rows with those of other batches, see `Attempt`; None if there
+        is none.
     """
 
     records: Mapping[str, int] = field(default_factory=dict)
@@ -69,17 +70,18 @@ class Prepared:
 class Attempt:
     """The delivery of one batch, under one lease and for one acknowledgment set.
 
-    :param batch: the batch; has a file.
-    :param file: where its landed file is now, or was before it was published.
-    :param folder: the folder, below any root, of the batch's partition.
-    :param set_id: the acknowledgment set that waits for it.
-    :param fencing_token: of the lease.
+    :param batch: the batch; it has a landed file.
+    :param file: the location of its landed file now, or before it was published.
+    :param folder: the folder of the batch's partition, below any root.
+    :param set_id: the acknowledgment set that waits for the batch.
+    :param fencing_token: the fencing token of the lease.
     :param source: the identifier of the source.
     :param partition_key: the partition.
-    :param owner: who delivers it.
-    :param progress: what makes the partition's progress anew, should the store be lost; see `LandedProgress.lasting`.
+    :param owner: the owner that delivers the batch.
+    :param progress: the part of the partition's progress that rebuilds it if the store is lost; see
+        `LandedProgress.durable_fields`.
     :param shared_file: the file that holds the batch's rows with those of other batches of this delivery, in sinks that
-        let batches share one; None where the batch has files of its own. Each delivery makes a new name.
+        let batches share a file; None if the batch has files of its own. Each delivery makes a new name.
     """
 
     batch: LandedBatch
@@ -100,7 +102,7 @@ class Attempt:
 
     @property
     def has_former_owners(self) -> bool:
-        """Whether others may have begun to deliver the batch: it was landed under an earlier lease."""
+        """Whether former owners may have started to deliver the batch: it was landed under an earlier lease."""
         return self.fencing_token != self.batch.fencing_token
 
     @property
@@ -110,35 +112,35 @@ class Attempt:
 
 
 class Delivery(Protocol):
-    """Takes batches into sinks, each batch once: any number at a time, of any partitions, that owe the same sinks.
+    """Delivers batches to sinks, each batch once: any number at a time, of any partitions, that owe the same sinks.
 
-    `commit` is called after `prepare`, and after the store has confirmed that the leases and the sets are still those
-    of the attempts. What it makes visible comes from a place that a later owner of the partition empties with `sweep`
-    before it delivers: so a former owner that goes on commits either before the later one, or nothing.
+    `commit` is called after `prepare`, and after the store has confirmed that the leases and the acknowledgment sets
+    are still those of the attempts. `commit` publishes from a location that a later owner of the partition empties with
+    `sweep` before it delivers. So a former owner that continues commits before the later owner, or commits nothing.
 
-    A commit that raises for several batches at once may have worked for some of them. Nothing is harmed by calling it
-    again for some of them, or for each alone.
+    A commit that raises for several batches at once may have worked for some of them. Calling it again for some of
+    them, or for each one alone, does no harm.
 
-    Batches may be prepared for one file; see `Prepared.shared_file`. Before its commit the store has that name with
-    each of them. Where one of them is out, the file is not committed: the others are prepared anew.
+    Batches may be prepared for one file; see `Prepared.shared_file`. Before the file's commit, the store records its
+    name with each of them. If one of them drops out, the file is not committed: the others are prepared again.
     """
 
     @property
     def sinks(self) -> Sequence[str]:
-        """The names of the sinks, in the order of their commits; each owes a reference for every batch."""
+        """The names of the sinks, in the order of their commits; each sink owes a reference for every batch."""
         ...
 
     def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
-        """Do everything that nobody can see yet. A batch that cannot be delivered holds no other one.
+        """Do everything that readers cannot see yet. A batch that cannot be delivered does not delay the others.
 
-        :param sinks: those that have not taken the batches yet.
-        :returns: by batch id what will become visible, or why the batch cannot be delivered.
-        :raises SinkAwayError: if nothing can be read or written at present, whatever the batch.
+        :param sinks: the sinks that have not taken the batches yet.
+        :returns: by batch id, what will become visible, or why the batch cannot be delivered.
+        :raises SinkUnavailableError: if no batch can be read or written at present.
         """
         ...
 
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
-        """Make batches visible in one sink, each whole, unless they are already; see `Sink.commit`."""
+        """Make batches visible in one sink, each one whole, unless they are visible already; see `Sink.commit`."""
         ...
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
@@ -146,64 +148,64 @@ class Delivery(Protocol):
         ...
 
     def sweep(self, tokens: Mapping[str, int]) -> None:
-        """Remove what former owners of partitions prepared, which takes their right to commit it.
+        """Remove what former owners of partitions prepared, so that they cannot commit it any more.
 
-        :param tokens: by the partition's folder, below any root, the fencing token of the present lease; only what is
-            older goes.
+        :param tokens: the fencing token of the present lease, by the partition's folder below any root; only what was
+            prepared under older tokens is removed.
         """
         ...
 
 
-def each_by_itself(
+def each_separately(
     batches: Sequence[Batch], act: Callable[[Batch], Result], at_once: int = 1
 ) -> Iterator[tuple[Batch, Result | Exception]]:
-    """Act on each batch by itself.
+    """Act on each batch separately.
 
-    Where a sink does not answer, the batches behind would only wait for it again: that is the result of each.
+    Once a sink is unavailable, the remaining batches would only wait for it again: they all get that error.
 
-    :param at_once: on how many at the same time.
-    :returns: each batch with its result, or with what it raises.
+    :param at_once: the number of batches to act on at the same time.
+    :returns: each batch with its result, or with the error that it raises.
     """
-    away: list[SinkAwayError] = []
+    outages: list[SinkUnavailableError] = []
 
-    def act_unless_away(batch: Batch) -> Result:
-        if away:
-            raise away[0]
+    def act_unless_unavailable(batch: Batch) -> Result:
+        if outages:
+            raise outages[0]
         try:
             return act(batch)
-        except SinkAwayError as error:
-            away.append(error)
+        except SinkUnavailableError as error:
+            outages.append(error)
             raise
 
-    yield from side_by_side(batches, act_unless_away, at_once)
+    yield from side_by_side(batches, act_unless_unavailable, at_once)
 
 
 def by_halves(
     batches: Sequence[Batch], act: Callable[[Sequence[Batch]], Result], what: str
 ) -> Iterator[tuple[Sequence[Batch], Result | Exception]]:
-    """Act on batches together; where that raises, on each half of them, down to each batch alone.
+    """Act on batches together; if that raises, act on each half of them, down to each batch alone.
 
-    Where a sink does not answer, halves would only wait for it again: that is the result of each batch.
+    If a sink is unavailable, halves would only wait for it again: all batches get that error.
 
-    :param what: the act, for the log.
-    :raises ExecutorError: as it is.
-    :returns: batches that it was done for together, with its result; or one batch with what it raises.
+    :param what: the action, for the log.
+    :raises ExecutorError: unchanged, because no batch caused it.
+    :returns: batches that were acted on together, with the result; or one batch with the error that it raises.
     """
     if not batches:
         return
     try:
         result = act(batches)
-    except SinkAwayError as error:
+    except SinkUnavailableError as error:
         yield from (([batch], error) for batch in batches)
         return
-    except ExecutorError:  # no batch is to blame
+    except ExecutorError:  # no batch caused it
         raise
-    except Exception as error:  # whatever it is, each batch alone either raises it or goes on
+    except Exception as error:  # each batch alone either raises it or continues
         if len(batches) == 1:
             yield batches, error
             return
         reason, _, _ = str(error).partition("\n")
-        log.warning("%s of %d batches at once failed; each half is tried: %s", what, len(batches), reason)
+        log.warning("%s of %d batches at once failed; trying each half: %s", what, len(batches), reason)
     else:
         yield batches, result
         return

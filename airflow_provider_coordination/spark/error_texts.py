@@ -1,10 +1,10 @@
-"""What is wrong, in one line: errors of Spark carry the traces of Python and of the JVM."""
+"""Errors as one line of text: Spark's errors contain the tracebacks of Python and the JVM."""
 
 from __future__ import annotations
 
 
 def error_text(error: BaseException) -> str:
-    """Return what is wrong, in one line, without the traces of Python and the JVM."""
+    """Return an error as one line, without the tracebacks of Python and the JVM."""
     if raised := raised_in_python(str(error)):
         return raised
     of_java = getattr(error, "java_exception", None)
@@ -14,7 +14,7 @@ def error_text(error: BaseException) -> str:
 
 
 def raised_in_python(text: str) -> str:
-    """Return the last line of a Python traceback, `<exception>: <its message>`; empty if there is no traceback."""
+    """Return the last line of a Python traceback, `<exception>: <message>`; empty if there is no traceback."""
     lines = text.splitlines()
     frames = [n for n, line in enumerate(lines) if line.startswith('  File "')]
     after = lines[frames[-1] + 1 :] if frames else []

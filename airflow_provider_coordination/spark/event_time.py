@@ -1,7 +1,7 @@
-"""Records that are late or early: which ones, by bounds on a field of their payload, as Spark computes it.
+"""Late and early records: found by bounds on a field of their payload, computed by Spark.
 
-The field is parsed by the bounds alone, whatever schema the job has: so a batch loses the same records whoever delivers
-it.
+The field is parsed with the type in the bounds, whatever the job's schema. So the same records of a batch are left out,
+whichever job delivers it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bounds_of(rejection: RejectionSettings, payload: JsonPayload | None) -> EventTimeBounds | None:
-    """Return the bounds that a job records with what it lands; None if it rejects nothing.
+    """Return the event-time bounds that a job records with its batches; None if it rejects no records.
 
-    :param payload: parses its payloads; None if it does not.
-    :raises ConfigurationError: if there is no such column, or it is no time.
+    :param payload: parses the job's payloads; None if they are not parsed.
+    :raises ConfigurationError: if there is no such column, or it is not a time.
     """
     name = rejection.event_time
     if name is None:
@@ -50,15 +50,15 @@ def bounds_of(rejection: RejectionSettings, payload: JsonPayload | None) -> Even
 
 @dataclass(frozen=True)
 class EventTime:
-    """The event time of records, as columns of Spark.
+    """The event time of records, as Spark columns.
 
-    :param bounds: what it must be within.
+    :param bounds: the bounds for the event time.
     """
 
     bounds: EventTimeBounds
 
     def is_outside(self) -> Column:
-        """Return whether a record is late or early; it is not where it has no event time."""
+        """Return whether a record is late or early; a record without an event time is neither."""
         from pyspark.sql import functions
 
         return functions.coalesce(self._is_late() | self._is_early(), functions.lit(False))
@@ -67,7 +67,7 @@ class EventTime:
         """Return why a record that is late or early is rejected."""
         from pyspark.sql import functions
 
-        def said(what: str, bound: datetime | None) -> Column:
+        def text(what: str, bound: datetime | None) -> Column:
             than = "" if bound is None else format_instant(bound)
             return functions.concat(
                 functions.lit(f"{what}: field '{self.bounds.column}' is "), self._parsed().cast("string"),
@@ -75,7 +75,7 @@ class EventTime:
             )  # fmt: skip
 
         late = functions.coalesce(self._is_late(), functions.lit(False))
-        return functions.when(late, said("late", self.bounds.earliest)).otherwise(said("early", self.bounds.latest))
+        return functions.when(late, text("late", self.bounds.earliest)).otherwise(text("early", self.bounds.latest))
 
     def _is_late(self) -> Column:
         from pyspark.sql import functions
@@ -94,7 +94,7 @@ class EventTime:
 
     @property
     def _unit(self) -> int:
-        """How many microseconds the number of an event time counts by."""
+        """The unit of an event time's number, in microseconds."""
         return 1000 if self.bounds.type == MILLISECONDS else 1
 
     def _number(self) -> Column:

@@ -1,7 +1,7 @@
-"""What executors lack: Python, room on a disk, the way to the driver. No batch is to blame, and the job ends.
+"""Errors of executors: a missing Python or module, a full disk, no route to the driver. No batch causes them.
 
-Spark reports such an error as a trace of the JVM or of a Python worker. What Python lacks does not appear by itself, so
-that a job which meets that ends with a configuration error.
+Spark reports such an error as a traceback of the JVM or of a Python worker. A missing module does not appear on its
+own, so it ends the job with a configuration error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FULL_DISK = re.compile(
     r"Lost task \S+ in stage \S+ \(TID \d+\) \((?P<host>\S+) executor [^)]*\): "
     r"(?P<error>java\.io\.\w+: (?:\S+ )?\(?No space left on device)"
 )
-"""How Spark says it of the files that it keeps itself; what a task raises comes behind other words."""
+"""Spark's message for its own files on a full disk; errors that a task raises have other words before them."""
 LATEST = "most recent failure: "
 IMPORT_ERRORS = ("ImportError: ", "ModuleNotFoundError: ")
 
@@ -32,7 +32,7 @@ SlotTask = Callable[[int, Iterable[Any]], Iterable[Any]]
 
 
 class ExecutorError(CoordinationError):
-    """Nothing runs on an executor; no batch is to blame."""
+    """An executor cannot run tasks; no batch caused it."""
 
 
 class ExecutorPythonError(ExecutorError, ConfigurationError):
@@ -40,17 +40,17 @@ class ExecutorPythonError(ExecutorError, ConfigurationError):
 
 
 class ExecutorDiskError(ExecutorError):
-    """A disk of an executor is full, on which Spark keeps files of its own."""
+    """An executor's disk for Spark's own files is full."""
 
 
-class ExecutorsAwayError(ExecutorError, ConfigurationError):
-    """Executors are started, and none of them reaches the driver."""
+class ExecutorsUnavailableError(ExecutorError, ConfigurationError):
+    """Executors are started, but none of them reaches the driver."""
 
 
-def naming_its_host(task: SlotTask) -> SlotTask:
+def with_host_in_import_errors(task: SlotTask) -> SlotTask:
     """Return a task whose import errors name the host and the interpreter.
 
-    It can be unpickled where this package or what it imports is missing.
+    The task can be unpickled even if this package, or a module that it imports, is missing.
 
     :param task: for `mapPartitionsWithIndex`.
     """
@@ -59,7 +59,7 @@ def naming_its_host(task: SlotTask) -> SlotTask:
     pickled: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
     version = __version__
 
-    # A function within a function travels by value: nothing is imported before it runs.
+    # A nested function is pickled by value: nothing is imported before it runs.
     def run(slot: int, rows: Iterable[Any]) -> Iterator[Any]:
         import pickle
         import platform
@@ -71,7 +71,7 @@ def naming_its_host(task: SlotTask) -> SlotTask:
 
             if package.__version__ != version:
                 raise ImportError(
-                    f"airflow_provider_coordination is {package.__version__}, and {version} in the driver"
+                    f"airflow_provider_coordination is {package.__version__}, but {version} on the driver"
                 )
             yield from pickle.loads(pickled)(slot, rows)
         except ImportError as error:
@@ -83,9 +83,9 @@ def naming_its_host(task: SlotTask) -> SlotTask:
 
 @contextmanager
 def running_on_executors() -> Iterator[None]:
-    """Say what an executor lacks where Spark failed for that reason.
+    """Raise an error that names the cause and the remedy if Spark fails because of an executor.
 
-    :raises ExecutorPythonError: naming what is missing, where it is known on which host, and the remedy.
+    :raises ExecutorPythonError: naming what is missing, the host if it is known, and the remedy.
     :raises ExecutorDiskError: naming the host.
     """
     try:
@@ -95,8 +95,8 @@ def running_on_executors() -> Iterator[None]:
             raise ExecutorPythonError(problem) from error
         if (found := FULL_DISK.match(str(error).partition(LATEST)[2])) is not None:
             raise ExecutorDiskError(
-                f"executor {found['host']}: {found['error'].replace('(', '')}; make room there in the folders that "
-                "'spark.local.dir' or SPARK_LOCAL_DIRS names and in the worker's own, or name folders on a larger disk"
+                f"executor {found['host']}: {found['error'].replace('(', '')}; free space there in the folders of "
+                "'spark.local.dir' or SPARK_LOCAL_DIRS and in the worker's own, or configure folders on a larger disk"
             ) from error
         raise
 
@@ -113,7 +113,7 @@ def _problem(error: Exception) -> str | None:
     raised = raised_in_python(text)
     for name in IMPORT_ERRORS:
         if raised.startswith(name):
-            said = raised.removeprefix(name)
-            where = "" if said.startswith("executor ") else "an executor: "
-            return f"{where}{said}; install it there, {REMEDY}"
+            message = raised.removeprefix(name)
+            where = "" if message.startswith("executor ") else "an executor: "
+            return f"{where}{message}; install it there, {REMEDY}"
     return None

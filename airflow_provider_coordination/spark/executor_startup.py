@@ -1,7 +1,8 @@
-"""Waiting for executors: where the cluster has no room they are waited for, and where they cannot reach the driver not.
+"""Waiting for executors: the job waits while the cluster is full, but fails if executors cannot reach the driver.
 
-Spark says the same of both, for ever. A standalone cluster tells them apart: executors that it has started connect to
-the driver within seconds, and one that has started none has no room. Elsewhere both causes are logged.
+Spark logs the same message for both, without end. On a standalone cluster the causes can be distinguished: executors
+that it has started connect to the driver within seconds, and a cluster that has started none is full. On other clusters
+both causes are logged.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_coordination.spark.executor_errors import ExecutorsAwayError
+from airflow_provider_coordination.spark.executor_errors import ExecutorsUnavailableError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 40.0
-"""How long executors that a cluster has started may take to reach the driver."""
+CONNECT_WAIT_SECONDS = 40.0
+"""How long started executors may take to connect to the driver."""
 POLL_SECONDS = 3.0
 REPORT_SECONDS = 15.0
-"""How often it is logged that there are no executors."""
+"""How often to log that there are no executors."""
 ANSWER_SECONDS = 5.0
 MASTERS = re.compile(r"spark://(.+)")
 
 
-class _Watch:
-    """Looks, while jobs of Spark run, whether there is an executor; cancels them if none will ever come.
+class _ExecutorWatch:
+    """Monitors, while Spark jobs run, whether there is an executor; cancels the jobs if none will ever come.
 
-    :param context: runs them.
+    :param context: the context that runs the jobs.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -45,25 +46,25 @@ class _Watch:
         threading.Thread(target=self._watch, name="executors", daemon=True).start()
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop monitoring."""
         self._over.set()
 
     def _watch(self) -> None:
-        begun = time.monotonic()
-        granted_at, reported_at = None, begun
+        started = time.monotonic()
+        granted_at, reported_at = None, started
         while not self._over.wait(POLL_SECONDS):
             now = time.monotonic()
             try:
                 if executors(self._context):
-                    begun, granted_at = now, None
+                    started, granted_at = now, None
                     continue
                 cores = cores_granted(self._context)
             except Exception as error:  # of the JVM, which ends
-                log.debug("executors are not known: %s", error)
+                log.debug("the executors could not be read: %s", error)
                 continue
             if cores is not None:
                 granted_at = (granted_at or now) if cores else None
-            if granted_at is not None and now - granted_at > PATIENCE_SECONDS:
+            if granted_at is not None and now - granted_at > CONNECT_WAIT_SECONDS:
                 self.problem = (
                     f"no executor has reached the driver, although the cluster started some {now - granted_at:.0f} s "
                     f"ago: they connect to {_driver(self._context)}; set it in the task's conf to an address of this "
@@ -75,24 +76,24 @@ class _Watch:
                 return
             if now - reported_at >= REPORT_SECONDS:
                 reported_at = now
-                log.warning("no executor for %.0f s: %s", now - begun, self._why(cores))
+                log.warning("no executor for %.0f s: %s", now - started, self._why(cores))
 
     def _why(self, cores: int | None) -> str:
         if cores == 0:
             return "the cluster has no free cores or memory for this job, which waits for them"
         if cores is not None:
-            return f"the cluster has started some, which connect to {_driver(self._context)}"
+            return f"the cluster has started some, which are to connect to {_driver(self._context)}"
         return (
-            "the cluster has no room for them, and the job waits; or those that were started do not reach "
+            "the cluster is full and the job waits, or the started executors do not reach the driver at "
             f"{_driver(self._context)}"
         )
 
 
 @contextmanager
-def awaiting_executors() -> Iterator[None]:
-    """Let this process' Spark run what may find no executor.
+def waiting_for_executors() -> Iterator[None]:
+    """Monitor the executors while this process's Spark runs jobs.
 
-    :raises ExecutorsAwayError: if executors are started, and none of them reaches the driver.
+    :raises ExecutorsUnavailableError: if executors are started, but none of them reaches the driver.
     """
     from pyspark import SparkContext
 
@@ -100,31 +101,31 @@ def awaiting_executors() -> Iterator[None]:
     if context is None or context._jsc is None or context._jsc.sc().isLocal():
         yield
         return
-    watch = _Watch(context)
+    watch = _ExecutorWatch(context)
     try:
         yield
     except Exception as error:
         if watch.problem is not None:
-            raise ExecutorsAwayError(watch.problem) from error
+            raise ExecutorsUnavailableError(watch.problem) from error
         raise
     finally:
         watch.end()
 
 
 def executors(context: SparkContext) -> int:
-    """Return how many executors are connected to the driver."""
-    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # one is the driver's own
+    """Return the number of executors that are connected to the driver."""
+    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # one entry is the driver's
 
 
 def cores_granted(context: SparkContext) -> int | None:
-    """Return how many cores a standalone cluster has given to the job; None if that is not known."""
+    """Return the number of cores that a standalone cluster has granted to the job; None if it is not known."""
     found = MASTERS.fullmatch(str(context.master))
     for address in found[1].split(",") if found else ():
         host, _, port = address.rpartition(":")
         try:
             state = _state(f"http://{host}:{_page_port(context, host, int(port))}/json/")
-        except Exception as error:  # whatever it is, it only makes a message less exact
-            log.debug("master %s does not say what it granted: %s", address, error)
+        except Exception as error:  # it only makes a message less exact
+            log.debug("the cores granted by master %s are not known: %s", address, error)
             continue
         for application in state.get("activeapps", ()):
             if application.get("id") == context.applicationId:
@@ -133,7 +134,7 @@ def cores_granted(context: SparkContext) -> int | None:
 
 
 def _page_port(context: SparkContext, host: str, port: int) -> int:
-    """Return the port of a master's page, which it tells who asks it."""
+    """Return the port of a master's web page, from a request to the master."""
     jvm: Any = context._jvm
 
     def module(name: str) -> Any:

@@ -1,6 +1,6 @@
-"""The files of one filesystem: local, HDFS, an object store. `storage` names them by URI.
+"""The files of one filesystem: local, HDFS, an object store. `storage` refers to them by URI.
 
-Where a filesystem renames, what becomes visible is renamed. S3 does not rename: there, see `s3_objects`.
+If a filesystem can rename, files become visible by a rename. S3 cannot; see `s3_objects`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pyarrow import fs
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 
 CALLS_AT_ONCE = 32
-"""How many calls to a filesystem behind a network are under way at a time."""
+"""The number of concurrent calls to a filesystem behind a network."""
 FOLDER_TRIES = 3
-"""How often a file and its folder are created while another thread removes the folder as an empty one."""
+"""How often to create a file and its folder if another thread removes the folder as an empty one."""
 DELETE_TRIES = 3
-"""How often a folder is deleted that somebody fills at the same time."""
+"""How often to delete a folder that other writers fill at the same time."""
 
 T = TypeVar("T")
 
@@ -34,11 +34,11 @@ class MissingFileError(CoordinationError):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Who publishes a file. Where nothing can be renamed, the file carries it, and the latest lease wins.
+    """The lease that publishes a file. Without renames, the published file carries it, and the latest lease wins.
 
-    :param fencing_token: of the lease.
+    :param fencing_token: the fencing token of the lease.
     :param set_id: the acknowledgment set.
-    :param replaces: whether the file takes the place of an earlier one; one that is there is left alone otherwise.
+    :param replaces: whether the file replaces an existing one; otherwise an existing file is kept.
     """
 
     fencing_token: int
@@ -48,9 +48,9 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundFile:
-    """A file that a listing has.
+    """A file in a listing.
 
-    :param path: where it is.
+    :param path: its path.
     :param bytes: its size.
     :param written: when it was written (aware); None if that is not known.
     """
@@ -61,20 +61,20 @@ class FoundFile:
 
 
 class Files:
-    """The files of a filesystem that pyarrow reaches. Paths are as that filesystem has them.
+    """The files of a filesystem that pyarrow reaches. Paths have the form of that filesystem.
 
     :param filesystem: the filesystem.
     """
 
     renames = True
-    """Whether the file itself goes where a file is published: then who took it away first decides."""
+    """Whether publishing moves the file itself, so that the first owner that moves or removes it decides."""
 
     def __init__(self, filesystem: fs.FileSystem) -> None:
         self._filesystem = filesystem
 
     @property
     def filesystem(self) -> fs.FileSystem:
-        """The filesystem of pyarrow, for what reads and writes Parquet."""
+        """The pyarrow filesystem, for reading and writing Parquet."""
         return self._filesystem
 
     def are(self, other: Files) -> bool:
@@ -87,22 +87,22 @@ class Files:
         return int(info.size) if info.type == fs.FileType.File else None
 
     def exists(self, path: str) -> bool:
-        """Return whether there is a file or folder of that name."""
+        """Return whether there is a file or folder of this name."""
         return bool(self._filesystem.get_file_info(path).type != fs.FileType.NotFound)
 
     def make_folder(self, path: str) -> None:
-        """Create a folder with its parents, where there are folders."""
+        """Create a folder with its parents, if the filesystem has folders."""
         self._filesystem.create_dir(path, recursive=True)
 
     def read(self, path: str) -> bytes:
-        """Return what a small file holds."""
+        """Return the content of a small file."""
         with self._filesystem.open_input_stream(path) as stream:
             return bytes(stream.read())
 
     def tail(self, path: str, length: int) -> tuple[bytes, int]:
-        """Return how a file ends, and its size in bytes.
+        """Return the end of a file, and the file's size in bytes.
 
-        :param length: how many bytes at most.
+        :param length: the maximum number of bytes to return.
         :raises FileNotFoundError: if there is no such file.
         """
         with self._filesystem.open_input_file(path) as file:
@@ -110,10 +110,10 @@ class Files:
             return bytes(file.read_at(min(length, size), max(0, size - length))), size
 
     def below(self, path: str, pages: int | None = None) -> list[FoundFile] | None:
-        """Return the files below a folder; none if it does not exist.
+        """Return the files below a folder; an empty list if it does not exist.
 
-        :param pages: how many requests that may take where one returns a part of them; None for any number.
-        :returns: None if it would take more.
+        :param pages: the maximum number of requests, if a listing takes several; None for any number.
+        :returns: None if the listing would take more requests.
         """
         found = self._filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
         return [
@@ -123,12 +123,12 @@ class Files:
         ]
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a small file, and the folder that it is in."""
+        """Write a small file, and create its folder."""
         with self.new_file(path) as stream:
             stream.write(content)
 
     def new_file(self, path: str) -> pa.NativeFile:
-        """Create a file and its folder, and return the stream to write to."""
+        """Create a file and its folder; return the stream to write to."""
         return self._in_folder(path, lambda: self._filesystem.open_output_stream(path))
 
     def _in_folder(self, path: str, create: Callable[[], T]) -> T:
@@ -137,7 +137,7 @@ class Files:
         Another thread may remove the folder while it is empty. Both steps are then repeated.
 
         :param path: the file.
-        :param create: creates it.
+        :param create: creates the file.
         """
         for left in reversed(range(FOLDER_TRIES)):
             try:
@@ -156,10 +156,10 @@ class Files:
         self.copy_from(self, path, target)
 
     def link(self, path: str, target: str) -> None:
-        """Give a file a second name that nobody reads yet: a link where there are links, a copy elsewhere.
+        """Give a file a second name that nobody reads yet: a link if the filesystem has links, otherwise a copy.
 
-        Its time becomes the present: what removes old files that no table names leaves it alone. A link is durable once
-        its folder is flushed.
+        Its modification time becomes the present, so that table maintenance does not take it for an old file that no
+        table names. A link is durable once its folder is flushed.
 
         :raises FileNotFoundError: if there is no such file.
         """
@@ -170,7 +170,7 @@ class Files:
             self._in_folder(target, lambda: link_file(path, target))
         except (FileNotFoundError, FileExistsError):
             raise
-        except OSError:  # a filesystem without links, or two of them
+        except OSError:  # a filesystem without links, or two different filesystems
             self.copy(path, target)
         else:
             os.utime(target)
@@ -192,18 +192,18 @@ class Files:
         """See `storage.publish`."""
         info = self._filesystem.get_file_info(path)
         if info.type == fs.FileType.NotFound:
-            raise missing(path)
+            raise missing_file(path)
         if info.type != fs.FileType.File:
             raise ValueError(f"{path} is a folder; only files are published")
         if size is not None and info.size != size:
-            raise changed(path, info.size, size)
+            raise changed_file(path, info.size, size)
         try:
             self._filesystem.move(path, target)
         except OSError as error:
             if getattr(error, "errno", None) == 18 or "cross-device" in str(error).lower():
-                raise apart(path, target) from error
+                raise different_filesystems(path, target) from error
             if self._filesystem.get_file_info(path).type == fs.FileType.NotFound:
-                raise missing(path) from error
+                raise missing_file(path) from error
             raise
         self.make_durable(target)
         return True
@@ -214,17 +214,17 @@ class Files:
             self._filesystem.delete_file(path)
 
     def delete_each(self, paths: Sequence[str]) -> None:
-        """Delete files, those that are there.
+        """Delete the files that exist.
 
-        :raises OSError: if some cannot be deleted; others may be.
+        :raises OSError: if some cannot be deleted; the others may be deleted.
         """
         for path in paths:
             self.delete(path)
 
     def delete_folder(self, path: str) -> None:
-        """Delete a folder and all it holds; nothing happens if there is none.
+        """Delete a folder with its content; nothing happens if there is none.
 
-        :raises OSError: if it cannot be deleted, or somebody keeps filling it.
+        :raises OSError: if it cannot be deleted, or other writers keep adding files.
         """
         for left in reversed(range(DELETE_TRIES)):
             if self._filesystem.get_file_info(path).type != fs.FileType.Directory:
@@ -232,23 +232,23 @@ class Files:
             try:
                 self._filesystem.delete_dir(path)
                 return
-            except OSError:  # somebody writes to it, or deletes it too; some object stores miss what was no object
+            except OSError:  # another writer adds to it or deletes it; some object stores do not find folder markers
                 found = self._filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
                 if not any(info.type == fs.FileType.File for info in found):
                     return
                 if not left:
                     raise
 
-    def names_once(self, probe: str) -> bool:
-        """Return whether, of several who give the same new name to a file, one alone succeeds.
+    def has_exclusive_names(self, probe: str) -> bool:
+        """Return whether only one succeeds if several owners give the same new name to a file.
 
-        Where a move is a copy and a deletion, it may not be: the copy of somebody who is late comes later.
+        This may not hold if a move is a copy and a deletion: a late owner's copy may replace the file.
 
-        :param probe: a new name, where that has to be tried.
+        :param probe: a new name, for filesystems where this must be tried.
         """
         return self.is_local or self._filesystem.type_name == "hdfs"
 
-    def try_out(self, probe: str) -> None:
+    def check_writable(self, probe: str) -> None:
         """Check that files can be written, read and deleted.
 
         :param probe: a new name.
@@ -259,16 +259,16 @@ class Files:
         self.delete(probe)
 
     def abort_uploads(self, path: str) -> None:
-        """Give up uploads below a folder that were begun long ago and not completed, where there is such a thing."""
+        """Abort uploads below a folder that were started long ago and not completed, if the filesystem has uploads."""
 
     def make_durable(self, path: str) -> None:
-        """Flush a local file and the folder entry that names it; other filesystems are durable once closed."""
+        """Flush a local file and its folder; files of other filesystems are durable once closed."""
         if self.is_local:
             flush(path)
             flush(str(Path(path).parent))
 
     def flush_folder(self, path: str) -> None:
-        """Make the names in a local folder durable."""
+        """Flush a local folder, which makes the names in it durable."""
         if self.is_local:
             flush(path)
 
@@ -279,20 +279,20 @@ class Files:
 
     @property
     def calls_at_once(self) -> int:
-        """How many calls are worth making at the same time: those over a network wait nearly all the time."""
+        """How many calls are worth making at the same time: calls over a network mostly wait."""
         return 1 if self.is_local else CALLS_AT_ONCE
 
     def remove_if_empty(self, path: str) -> None:
-        """Remove a local folder that holds nothing; object stores have none, and elsewhere an empty one stays."""
+        """Remove a local folder if it is empty; object stores have no folders, and others keep empty ones."""
         if self.is_local:
             with suppress(OSError):
                 remove_folder(path)
 
 
 def remove_folder(path: str) -> None:
-    """Remove a local folder that holds nothing.
+    """Remove an empty local folder.
 
-    :raises OSError: if it holds something, or is not there.
+    :raises OSError: if it is not empty, or does not exist.
     """
     Path(path).rmdir()
 
@@ -300,7 +300,7 @@ def remove_folder(path: str) -> None:
 def link_file(path: str, target: str) -> None:
     """Give a local file a second name.
 
-    :raises OSError: if the filesystem has no links, or the two are on different ones, or something else has the name.
+    :raises OSError: if the filesystem has no links, or the two are on different ones, or another file has the name.
     """
     try:
         os.link(path, target)
@@ -318,16 +318,16 @@ def flush(path: str) -> None:
         os.close(descriptor)
 
 
-def missing(path: str) -> MissingFileError:
-    """Return the error of a file that is not there."""
+def missing_file(path: str) -> MissingFileError:
+    """Return the error for a file that does not exist."""
     return MissingFileError(f"file {path} is gone")
 
 
-def changed(path: str, found: int, written: int) -> MissingFileError:
-    """Return the error of a file that is not as it was written."""
-    return MissingFileError(f"file {path} has {found} bytes, and {written} were written: somebody changed it")
+def changed_file(path: str, found: int, written: int) -> MissingFileError:
+    """Return the error for a file whose size changed."""
+    return MissingFileError(f"file {path} has {found} bytes instead of the {written} that were written: it was changed")
 
 
-def apart(path: str, target: str) -> ConfigurationError:
-    """Return the error of a file that is on another filesystem than its final name."""
+def different_filesystems(path: str, target: str) -> ConfigurationError:
+    """Return the error for a file that is on another filesystem than its final name."""
     return ConfigurationError(f"{path} cannot be published as {target}: put landing and dataset on one filesystem")

@@ -1,6 +1,6 @@
-"""Which files a URI is about: what is opened is kept for the life of the process, by the access alone.
+"""Opens the filesystem of a URI. Filesystems are kept for the life of the process, one for each access.
 
-Credentials are looked for once; those that expire are fetched again before they do.
+Credentials are resolved once; those that expire are fetched again before they do.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from airflow_provider_coordination.spark.files import Files
 from airflow_provider_coordination.spark.s3_objects import BucketFiles
 
 _OPENING = threading.Lock()
-"""Of the threads of a process that need the same credentials first, one fetches them."""
+"""Held while a filesystem is opened, so that only one thread fetches the same credentials."""
 KEPT = 32
-"""How many filesystems of S3 a process keeps: one for each access, and those of credentials that it had before."""
+"""How many S3 filesystems a process keeps: one for each access, and those of earlier credentials."""
 PLAIN_PATH = re.compile(r"(/[\w=:%|-][\w=:%|.-]*)+")
-"""A local path that pyarrow takes as it is: it is asked for each file, and that takes as long as to open one."""
+"""A local path that pyarrow accepts unchanged: parsing a path with pyarrow takes as long as opening a file."""
 
 
 def absolute(uri: str) -> str:
-    """Return a local path as an absolute one; leave URIs alone."""
+    """Return a local path as an absolute one; return URIs unchanged."""
     return uri if "://" in uri else str(Path(uri).absolute())
 
 
 def open_files(uri: str, access: Access) -> tuple[Files, str]:
-    """Return the files of the filesystem that something is on, and its path there.
+    """Return the filesystem of a URI, and the URI's path there.
 
-    :raises ConfigurationError: if nothing reaches it.
+    :raises ConfigurationError: if no filesystem supports the URI.
     """
     if not uri:
-        raise ValueError("an empty path names the current directory, which nobody can mean")
+        raise ValueError("the path is empty, which would be the current directory")
     if PLAIN_PATH.fullmatch(uri):
         return _local_files(), uri
     if (path := bucket_path(uri)) is not None:
@@ -67,7 +67,7 @@ def _s3_session(aws: AwsSettings) -> Any:
 @cache
 def _s3_client(aws: AwsSettings) -> Any:
     client = aws_client(aws, "s3", session=_s3_session(aws))
-    # boto3 would follow a bucket into another region, where pyarrow and the libraries of tables do not.
+    # boto3 would follow a bucket into another region, but pyarrow and the table libraries would not.
     client.meta.events.register_last("before-endpoint-resolution.s3", _stay_in_region)
     return client
 
@@ -78,13 +78,13 @@ def _stay_in_region(context: dict[str, Any], **_: object) -> None:
 
 @cache
 def _s3_objects(aws: AwsSettings, bucket: str) -> BucketFiles:
-    """Return the objects of a bucket; who asks again gets the same."""
+    """Return the objects of a bucket; the same instance for every call."""
     session = _s3_session(aws)
     credentials = session.get_credentials()
     if credentials is None:
         raise ConfigurationError(
-            f"bucket {bucket!r}: no connection holds keys for it, and the AWS SDK finds none where this runs; name one "
-            "in 'aws_conn_id' of the dataset that lies there, or give this machine an instance role"
+            f"bucket {bucket!r}: no connection has keys for it, and the AWS default credential chain finds none on "
+            "this machine; set 'aws_conn_id' of the dataset in this bucket, or give the machine an instance role"
         )
     region = aws.region or session.region_name or fs.resolve_s3_region(bucket)
     client = _s3_client(aws)
@@ -98,7 +98,7 @@ def _s3_objects(aws: AwsSettings, bucket: str) -> BucketFiles:
 
 
 def _other_endpoint(url: str) -> str | None:
-    """Return where boto3 sends its requests, by a connection or the environment; None if that is AWS."""
+    """Return the endpoint to which boto3 sends its requests; None if it is an endpoint of AWS."""
     return None if re.search(r"\.amazonaws\.com(\.cn)?$", urlsplit(url).hostname or "") else url
 
 

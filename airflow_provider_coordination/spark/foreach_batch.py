@@ -1,4 +1,4 @@
-"""Which function gets batches."""
+"""The settings of the sink that calls a user's function."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class ForeachBatchSettings:
-    """A function that gets the rows of each delivery.
+    """A function that is called with the rows of each delivery.
 
     :param function: `module:function`.
     :param staging_path: the folder where rows wait for the call.
@@ -18,5 +18,5 @@ class ForeachBatchSettings:
 
     @property
     def location(self) -> str:
-        """What is called, for people, and how often."""
+        """The function, and that it is called at least once, for display."""
         return f"at-least-once://{self.function}"

@@ -1,7 +1,7 @@
-"""Landing items through Spark, where only the JVM can read them: JDBC drivers are Java.
+"""Landing items through Spark, if only the JVM can read them: JDBC drivers are Java.
 
-One item of each partition is read, as one partition of a DataFrame, and one Spark task writes it to one file while it
-reads: as much as a row group is held in memory, however large the item is.
+One item of each partition is read, as one partition of a DataFrame. One Spark task writes it to one file while it
+reads. It holds one row group in memory, whatever the size of the item.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from airflow_provider_coordination.spark.landed_identity import as_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.parquet_frames import portions_of
 from airflow_provider_coordination.spark.records import check_names, with_origin
-from airflow_provider_coordination.spark.slots import MANIFEST, collected, manifest, name_job
+from airflow_provider_coordination.spark.slots import MANIFEST, collect_rows, manifest, name_job
 from airflow_provider_coordination.spark.storage import TableWriter
 
 if TYPE_CHECKING:
@@ -39,33 +39,33 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TURNS = 4
-"""How many items each core reads in one Spark action, one after the other: an action costs, and what it gives is
+ITEMS_PER_CORE = 4
+"""How many items each core reads in one Spark action, one after the other: each action has a cost, and its results are
 recorded at its end."""
 CANCELLED = "SPARK_JOB_CANCELLED"
-"""What Spark calls a job that was cancelled: nobody's fault."""
-AWAY = re.compile(
+"""Spark's error class for a cancelled job, which is no error of a partition."""
+UNAVAILABLE = re.compile(
     r"java\.net\.|java\.sql\.SQLTransient|SQLRecoverableException|SQLNonTransientConnectionException|"
     r"CommunicationsException|connection (to \S+ )?refused|connection attempt failed|connection has been closed|"
     r"terminating connection|too many (clients|connections)|is (starting up|shutting down)|I/O error",
     re.IGNORECASE,
 )
-"""What drivers say of a database that does not answer. Spark passes their errors on as text."""
+"""JDBC drivers' texts for an unavailable database. Spark passes their errors on as text."""
 
 
 def land_frames(
     spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: ItemLandingOptions
 ) -> list[LandedItems]:
-    """Read the next item of each partition; return one row for each.
+    """Read the next item of each partition; return one row for each partition.
 
-    As many are read in one Spark action as the cores read in a few turns, but no more than the source bears at the same
-    time; and no action begins once the time is over: what is landed is recorded before too much is.
+    One Spark action reads `ITEMS_PER_CORE` items for each core, but no more than the source allows at the same time. No
+    action starts once the time is over, so that landed items are recorded before there are too many.
 
     :raises Exception: what Spark raises if its job is cancelled; nothing is recorded then, so nothing is lost.
     """
     left = [plan for plan in plans if plan.left]
     rows = [_row(plan) for plan in plans if not plan.left]
-    at_once = spark.sparkContext.defaultParallelism * TURNS
+    at_once = spark.sparkContext.defaultParallelism * ITEMS_PER_CORE
     if (most := reads_at_once(reader)) is not None:
         at_once = min(at_once, most)
     until = time.monotonic() + options.seconds
@@ -79,7 +79,7 @@ def land_frames(
 def _land_some(
     spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: ItemLandingOptions
 ) -> list[LandedItems]:
-    """Land some partitions together; those that fail together are tried each alone, so that one stops no other."""
+    """Land some partitions together; if that fails, land each one alone, so that one does not stop the others."""
     try:
         return _land(spark, plans, reader, options)
     except Exception as error:
@@ -87,11 +87,11 @@ def _land_some(
             raise
         if len(plans) == 1:
             return [_failed(plans[0], error)]
-        log.warning("%d partitions are read each alone: %s", len(plans), _text_of(error))
+        log.warning("reading %d partitions together failed; reading each one alone: %s", len(plans), _text_of(error))
     cancelled = threading.Event()
 
     def alone(plan: ItemPlan) -> LandedItems:
-        if cancelled.is_set():  # the others' error is raised
+        if cancelled.is_set():  # another partition's error is raised
             return LandedItems(partition_key=plan.partition_key)
         try:
             [row] = _land(spark, [plan], reader, options)
@@ -114,12 +114,12 @@ def _land(
     frame = reader.frame(spark, items)
     if (partitions := frame.rdd.getNumPartitions()) != len(items):
         raise SourceError(
-            f"the reader returned a DataFrame of {partitions} partitions for {len(items)} items; it has to have one "
-            "for each, in their order"
+            f"the reader returned a DataFrame of {partitions} partitions for {len(items)} items; it must have one "
+            "partition for each item, in their order"
         )
     check_names(frame.columns)
     origins = [reader.origin(item) for item in items]
-    rows = collected(frame.mapInArrow(partial(_write, plans, origins, options), MANIFEST), LandedItems)
+    rows = collect_rows(frame.mapInArrow(partial(_write, plans, origins, options), MANIFEST), LandedItems)
     landed = {row.partition_key: row for row in rows}
     return [landed.get(plan.partition_key) or _row(plan) for plan in plans]
 
@@ -137,8 +137,8 @@ def _write(
     with TableWriter(file, options.access) as writer:
         for portion in portions_of(batches):
             table = with_origin(portion, origin, records)
-            named = table.append_column(BATCH_ID, pa.repeat(landed.batch_id, table.num_rows))
-            writer.write(as_landed(named, landed.batch_id))
+            with_batch = table.append_column(BATCH_ID, pa.repeat(landed.batch_id, table.num_rows))
+            writer.write(as_landed(with_batch, landed.batch_id))
             records, size = records + table.num_rows, size + table.nbytes
     if records:
         landed = replace(landed, file=file, file_bytes=writer.size, records=records, bytes=size)
@@ -146,7 +146,7 @@ def _write(
 
 
 def _row(plan: ItemPlan) -> LandedItems:
-    """Return the row of a partition of which one item was read, to its end, and gave nothing."""
+    """Return the row of a partition of which one item was read to its end without a record."""
     item = len(plan.items) - len(plan.left) + 1
     end = str(ItemPosition(item)) if plan.left else plan.start
     return LandedItems(
@@ -159,9 +159,9 @@ def _row(plan: ItemPlan) -> LandedItems:
 
 
 def _failed(plan: ItemPlan, error: Exception) -> LandedItems:
-    said = " ".join((str(error), *_causes(error)))
-    is_away = isinstance(error, SourceUnavailableError) or bool(AWAY.search(said))
-    return LandedItems(partition_key=plan.partition_key, error=_text_of(error), passing=is_away)
+    texts = " ".join((str(error), *_causes(error)))
+    is_unavailable = isinstance(error, SourceUnavailableError) or bool(UNAVAILABLE.search(texts))
+    return LandedItems(partition_key=plan.partition_key, error=_text_of(error), is_temporary=is_unavailable)
 
 
 def _text_of(error: Exception) -> str:
@@ -172,11 +172,11 @@ def _text_of(error: Exception) -> str:
 
 
 def _causes(error: Exception) -> list[str]:
-    """Return what a driver said, where Spark itself only says what it failed at: a line for each cause."""
-    thrown, causes = getattr(error, "_origin", None), []  # of the errors that Spark has a class of its own for
+    """Return the causes of Spark's error, such as a driver's message: one line for each cause."""
+    thrown, causes = getattr(error, "_origin", None), []  # errors with a class of their own in Spark have an origin
     try:
         while thrown is not None and (thrown := thrown.getCause()) is not None:
             causes.append(str(thrown.toString()).partition("\n")[0])
     except Exception as failure:  # the JVM may be gone
-        log.debug("its cause is not known: %s", failure)
+        log.debug("the causes could not be read: %s", failure)
     return [cause for cause in causes if not cause.startswith("org.apache.spark.")]

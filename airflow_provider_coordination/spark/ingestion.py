@@ -1,10 +1,11 @@
-"""The job: rounds of acquire, land, record, until a stop condition holds; while a round lands, what the one before it
-recorded is delivered and acknowledged.
+"""The ingestion job: rounds of acquire, land, record, until a stop condition holds.
 
-Exactly-once follows from the order. A batch is *recorded* in its partition's progress, under the lease, before it is
-delivered; from then on whoever owns the partition delivers exactly that file; a sink takes a batch id once; and the
-checkpoint moves only when the batch's acknowledgment set ends. A crash between any two steps repeats at most a step
-that is idempotent.
+While a round lands, the job delivers and acknowledges the batches that the round before it recorded.
+
+Exactly-once delivery follows from the order of the steps. A batch is *recorded* in its partition's progress, under the
+lease, before it is delivered. From then on every owner of the partition delivers exactly that file. A sink takes each
+batch id once. The checkpoint moves only when the batch's acknowledgment set ends. A crash between any two steps repeats
+at most one step, which is idempotent.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
 from airflow_provider_coordination.spark.bad_records import BadRecords, Stage
 from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries
-from airflow_provider_coordination.spark.delivery import Delivery, Prepared, SinkAwayError, by_halves
+from airflow_provider_coordination.spark.delivery import Delivery, Prepared, SinkUnavailableError, by_halves
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.job_reporting import JobReporting
 from airflow_provider_coordination.spark.landed_files import LandedFiles
@@ -44,40 +45,40 @@ from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 from airflow_provider_coordination.spark.sinks import sink_reports
 from airflow_provider_coordination.spark.spans import NoSpans, Span, Spans
-from airflow_provider_coordination.spark.stop_conditions import STOPPED, StopConditions, because_of
+from airflow_provider_coordination.spark.stop_conditions import STOPPED, StopConditions, suspension_reason
 from airflow_provider_coordination.spark.summary import Summary
 
 log = logging.getLogger(__name__)
 
-STORE_PATIENCE_SECONDS = 300.0
-"""How long a job waits for a store that does not answer; its leases run out long before."""
+STORE_WAIT_SECONDS = 300.0
+"""How long a job waits for an unavailable store; its leases expire long before."""
 STORE_POLL_SECONDS = 5.0
 END_POLL_SECONDS = 1.0
-"""How often a job that delivers looks whether it is ordered to end."""
+"""How often a delivering job checks whether it should end."""
 SUSPENSION_POLL_SECONDS = 5.0
-"""How often a job that pauses looks whether its source is suspended."""
+"""How often a pausing job checks whether its source is suspended."""
 
 Observer = Callable[[str], None]
-"""Told when a phase is passed: `landed`, `recorded`, `delivering`, `delivered`. For fault injection."""
+"""Called at the end of a phase, with its name: `landed`, `recorded`, `delivering`, `delivered`. For fault injection."""
 
 
 class Ingestion:
-    """One job's work on one source.
+    """The work of one job on one source.
 
-    :param settings: what to do.
-    :param coordinator: of the source, initialized, for this job's owner.
-    :param delivery: takes batches into the sinks.
-    :param reading: makes what reads the kind of source that this is.
-    :param bad_records: what the delivery finds wrong with records.
-    :param bounds: which records are late or early in what the job lands; None if none is.
-    :param stop: set from outside to end the job after the step in hand.
-    :param stop_at: the instant (aware) up to which the reading reads; None if it has no such bound.
-    :param is_bounded: whether the job ends once no partition is left to it.
-    :param default_leases: how many leases the job has at most, where `settings` give no number; None for no limit.
-    :param observer: told of passed phases.
-    :param metrics: where counts go.
+    :param settings: the job's settings.
+    :param coordinator: the source's coordinator, initialized, for this job's owner.
+    :param delivery: delivers batches to the sinks.
+    :param reading: makes the reading for this kind of source.
+    :param bad_records: the job's budget, count and samples of bad records.
+    :param bounds: the event-time bounds for batches that the job lands; None if no record is late or early.
+    :param stop: set from outside to end the job after the present step.
+    :param stop_at: the instant (aware) up to which the job reads; None for no such bound.
+    :param is_bounded: whether the job ends once no partition is left for it.
+    :param default_leases: the maximum number of leases if `settings` give none; None for no limit.
+    :param observer: called at the end of each phase.
+    :param metrics: receives the counts.
     :param spans: makes the spans of rounds.
-    :param clock: where the time comes from.
+    :param clock: the clock of the job.
     """
 
     def __init__(
@@ -137,21 +138,22 @@ class Ingestion:
         self._delivered: set[str] = set()
         self._refused: set[str] = set()
         self._is_delivery_long = True
-        self._ending = ""
-        self._given_back = 0
+        self._end_reason = ""
+        self._leases_given_back = 0
 
     def report(self) -> JobReport:
-        """Return what the job reports of itself now. Called from any thread."""
+        """Return the job report as of now. Called from any thread."""
         return self._reporting.report()
 
     def run(self) -> Summary:
-        """Make rounds until a stop condition holds; then give every lease back.
+        """Make rounds until a stop condition holds; then give back every lease.
 
-        A store that goes away is waited for: what was recorded is delivered, and what others took meanwhile is left to
-        them. Where the source is suspended, it ends after the round in hand, or the pause.
+        If the store is unavailable, the job waits for it. Then it delivers what it recorded, and leaves partitions that
+        other workers acquired during that time to them. If the source is suspended, the job ends after the present
+        round or pause.
 
-        :raises StoreUnavailableError: if the store stays away for `STORE_PATIENCE_SECONDS`, or the job is told to stop
-            meanwhile; the leases run out by themselves then.
+        :raises StoreUnavailableError: if the store stays unavailable for `STORE_WAIT_SECONDS`, or the job is stopped
+            while it waits; then the leases expire on their own.
         """
         started_at, started = self._clock.now(), self._clock.monotonic()
         summary, idle_rounds = self._summary, 0
@@ -161,21 +163,21 @@ class Ingestion:
                 while True:
                     before, completed, refused = summary.records_landed, len(summary.completed), len(self._refused)
                     try:
-                        ending = summary.stopped_because or self._suspended()
+                        ending = summary.stopped_because or self._suspension_reason()
                         if ending:
                             self.finish()
                             summary.stopped_because = ending
                             break
                         acquired = self.round()
                     except StoreUnavailableError as error:
-                        self._outlast(error)
+                        self._wait_for_store(error)
                         continue
-                    # A batch that is refused for the first time may be taken in the next round.
+                    # A batch that is refused for the first time may be accepted in the next round.
                     is_refused = len(self._refused) > refused
                     is_idle = summary.records_landed == before and not is_refused
                     idle_rounds = idle_rounds + 1 if is_idle else 0
                     summary.seconds = self._clock.monotonic() - started
-                    summary.stopped_because = self._ordered_to_end() or (
+                    summary.stopped_because = self._reason_to_end() or (
                         self._conditions.reason(
                             started_at=started_at,
                             running_seconds=summary.seconds,
@@ -184,7 +186,7 @@ class Ingestion:
                             or is_refused
                             or len(summary.completed) > completed
                             or self._reading.expects_more,
-                            **self._how_far(),
+                            **self._read_positions(),
                         )
                         or ""
                     )
@@ -197,16 +199,16 @@ class Ingestion:
 
     @property
     def renewables(self) -> tuple[Renewable, ...]:
-        """What has to be renewed all the time while rounds are made."""
+        """What a thread must renew while rounds are made."""
         return self._deliveries, self._balancer
 
     def round(self) -> bool:
-        """Make one round; for whoever does not leave the rounds to `run`.
+        """Make one round; for callers that make the rounds themselves instead of calling `run`.
 
-        What it lands and records is delivered in the next round, or by `finish`.
+        The next round, or `finish`, delivers what this round lands and records.
 
-        :returns: whether there may be more to do than what is at work already.
-        :raises StoreUnavailableError: if the store does not answer.
+        :returns: whether further partitions may become available.
+        :raises StoreUnavailableError: if the store is unavailable.
         """
         self._summary.rounds += 1
         with self._spans.span("round", round=self._summary.rounds) as span:
@@ -216,10 +218,10 @@ class Ingestion:
         summary = self._summary
         landed_before, delivered_before = summary.records_landed, summary.records_delivered
         seconds = dict.fromkeys(("acquire", "land", "record", "deliver"), 0.0)
-        self._partitions.refresh_awaited()
-        self._reading.look_after()
+        self._partitions.refresh_pending()
+        self._reading.refresh_source()
         with self._timed(seconds, "acquire") as acquiring:
-            acquired = not self._ordered_to_end() and self._acquire()
+            acquired = not self._reason_to_end() and self._acquire()
             acquiring.note(partitions=len(self._partitions))
         self._hand_over()
         rows: list[Any] = []
@@ -231,12 +233,12 @@ class Ingestion:
             self._observer("landed")
 
         self._deliver(seconds, beside=land)
-        rows = [row for row in rows if row.partition_key in self._partitions]  # others have ended meanwhile
+        rows = [row for row in rows if row.partition_key in self._partitions]  # without those that ended while landing
         with self._timed(seconds, "record") as recording:
             read = self._reading.record(rows)
             self._partitions.write_records()
             recording.note(records=summary.records_landed - landed_before)
-        reached = dict.fromkeys(self._reading.at_stop, 0)  # of these there is nothing left to read
+        reached = dict.fromkeys(self._reading.at_stop, 0)  # nothing is left to read of these partitions
         self._reporting.note_read({**read.behind_ms, **reached}, self._partitions.read_until)
         self._observer("recorded")
         if seconds["deliver"]:
@@ -269,106 +271,106 @@ class Ingestion:
     def finish(self) -> None:
         """Deliver what the last round recorded, and what an outage of the store left undone.
 
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises StoreUnavailableError: if the store is unavailable.
         """
         before, seconds = self._summary.records_delivered, {"deliver": 0.0}
         self._deliver(seconds)
         self._end_round()
         if delivered := self._summary.records_delivered - before:
-            log.info("the rest is delivered: %d records in %.1f s", delivered, seconds["deliver"])
+            log.info("last batches delivered: %d records in %.1f s", delivered, seconds["deliver"])
         self._counts.note(self._summary, RoundRead())
 
-    # Orders to end
+    # Requests to end
 
-    def _suspended(self) -> str:
-        """Return why the job ends if its source is suspended, as of some seconds ago; empty if it is not.
+    def _suspension_reason(self) -> str:
+        """Return why the job ends if its source is suspended, as of some seconds ago; empty if it is not suspended.
 
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises StoreUnavailableError: if the store is unavailable.
         """
         suspension = self._coordinator.view.suspension()
-        return "" if suspension is None else because_of(suspension)
+        return "" if suspension is None else suspension_reason(suspension)
 
-    def _ordered_to_end(self) -> str:
-        """Return why the job begins nothing more, as far as it knows without asking; empty if it was not told to."""
-        if self._ending:
-            return self._ending
+    def _reason_to_end(self) -> str:
+        """Return why the job should start nothing more, without a request to the store; empty if it may continue."""
+        if self._end_reason:
+            return self._end_reason
         if self._stop.is_set():
             return STOPPED
         suspension = self._coordinator.view.suspensions.known
-        return "" if suspension is None else because_of(suspension)
+        return "" if suspension is None else suspension_reason(suspension)
 
     def _withdraw(self, besides: Collection[str] = ()) -> None:
-        """Once the job is ordered to end, take no further part in sharing, and give back what has nothing landed.
+        """If the job should end, leave the balancing and give back the partitions that have nothing landed.
 
-        So others go on with these partitions while this job delivers the rest. There is no way back from here.
+        So other workers continue with these partitions while this job delivers the rest. This is final.
 
         :param besides: the partitions that are in delivery.
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises StoreUnavailableError: if the store is unavailable.
         """
-        if not (reason := self._ordered_to_end()):
+        if not (reason := self._reason_to_end()):
             return
-        if not self._ending:
+        if not self._end_reason:
             self._balancer.leave()
-            self._ending = reason
+            self._end_reason = reason
         if given_back := self._partitions.give_back_idle(self._reading.last_known, besides):
-            self._given_back += given_back
-            log.info("leases given back before the end: %d, left to deliver: %d", given_back, len(self._partitions))
+            self._leases_given_back += given_back
+            log.info("leases given back before the end: %d, still to deliver: %d", given_back, len(self._partitions))
 
     def _pause(self) -> None:
-        """Wait a little after a round without a record; the job may be ordered to end meanwhile."""
+        """Pause after a round without a record; return early if the job should end."""
         left = self._settings.rounds.idle_duration.total_seconds()
         while left > 0 and not self._stop.wait(min(left, SUSPENSION_POLL_SECONDS)):
             left -= SUSPENSION_POLL_SECONDS
             if left > 0:
-                with suppress(StoreUnavailableError):  # the next round meets it, and knows what to do
+                with suppress(StoreUnavailableError):  # the next round handles the outage
                     self._coordinator.view.suspensions.get()
-                if self._ordered_to_end():
+                if self._reason_to_end():
                     return
 
-    def _how_far(self) -> dict[str, Any]:
-        """Return up to when the partitions at work are read, those left out that wait for others."""
-        going = {
+    def _read_positions(self) -> dict[str, Any]:
+        """Return up to when the partitions at work are read, without those that wait for acknowledgments."""
+        active = {
             key: until for key, until in self._partitions.read_until.items() if not self._partitions.is_paused(key)
         }
-        return {"read_until": list(going.values()), "at_stop": len(going.keys() & set(self._reading.at_stop))}
+        return {"read_until": list(active.values()), "at_stop": len(active.keys() & set(self._reading.at_stop))}
 
     # Acquire
 
     def _acquire(self) -> bool:
-        """Take what this job should have; return whether there is something new, or will be soon."""
+        """Acquire the leases that this job should have; return whether it acquired some, or expects to soon."""
         self._deliveries.end_overdue()
         acquired = self._balancer.rebalance()
-        # Not only what was acquired just now: an earlier answer may have been lost while the store was away.
-        begun: dict[str, Partition] = {}
+        # Not only the leases that were acquired just now: an earlier response may have been lost in a store outage.
+        started_partitions: dict[str, Partition] = {}
         for key, partition in self._coordinator.leases.held.items():
             if key not in self._partitions:
-                with self._beginning(key):
+                with self._starting(key):
                     partition.with_progress(partition.progress)  # raises if what is stored is unreadable
                     progress_of(partition)
-                    if self._reading.may_begin(partition):
-                        begun[key] = partition
-        for key in self._taken_over(begun):
+                    if self._reading.may_start(partition):
+                        started_partitions[key] = partition
+        for key in self._take_over(started_partitions):
             self._partitions.begin(key)
         return bool(acquired) or self._balancer.is_waiting
 
     def _hand_over(self) -> None:
-        """Hand over what other jobs ask for, unless everything is given back in a moment."""
-        if not self._ordered_to_end():
+        """Hand over the leases that other jobs requested, unless the job is about to give back all of them."""
+        if not self._reason_to_end():
             self._partitions.hand_over()
 
-    def _taken_over(self, partitions: Mapping[str, Partition]) -> list[str]:
-        """Remove what former owners of partitions left unfinished; return the keys of those that are at work now."""
+    def _take_over(self, partitions: Mapping[str, Partition]) -> list[str]:
+        """Remove what former owners of partitions left unfinished; return the keys of the partitions taken over."""
         landed = {key: progress_of(partition).landed for key, partition in partitions.items()}
         swept: dict[str, int] = {}
         for key, result in self._files.take_over(landed).items():
-            with self._beginning(key):
+            with self._starting(key):
                 if isinstance(result, Exception):
                     raise result
                 swept[key] = result
         taken: list[str] = []
         for keys, error in by_halves(list(swept), self._sweep, "sweep of what former owners prepared"):
             for key in keys:
-                with self._beginning(key):
+                with self._starting(key):
                     if error is not None:
                         raise error
                     taken.append(key)
@@ -385,8 +387,8 @@ class Ingestion:
         self._delivery.sweep({self._files.folder(key): leases.fencing_token(key) for key in keys})
 
     @contextmanager
-    def _beginning(self, key: str) -> Iterator[None]:
-        """Let a partition that cannot be begun hold no other one."""
+    def _starting(self, key: str) -> Iterator[None]:
+        """Fail only the partition that cannot be started, so that it does not delay the others."""
         try:
             yield
         except LOST as error:
@@ -394,36 +396,36 @@ class Ingestion:
             self._partitions.check_lease(key)
         except StoreUnavailableError:
             raise
-        except Exception as error:  # whatever a partition's files do, that partition alone fails
+        except Exception as error:  # an error of a partition's files fails only that partition
             self._partitions.fail(key, self._reason(error), Failure.of(error))
 
     def _land(self, leave_slot: bool) -> Sequence[Any]:
-        if self._ordered_to_end():
+        if self._reason_to_end():
             return []
         try:
             return self._reading.land(leave_slot=leave_slot)
         except Exception:
-            if self._stop.is_set():  # the landing was cancelled; what it wrote is swept later
-                log.info("landing abandoned: the job was told to stop")
+            if self._stop.is_set():  # the landing was cancelled; the files that it wrote are swept later
+                log.info("landing abandoned: the job was stopped")
                 return []
             raise
 
     # Deliver and acknowledge
 
     def _deliver(self, seconds: dict[str, float], beside: Callable[[bool], None] | None = None) -> None:
-        """Deliver what is recorded, by this job or by a former owner.
+        """Deliver the batches that this job or a former owner recorded.
 
-        :param seconds: the time that it takes is added to `deliver`.
-        :param beside: is done once, while that goes on; called with whether it should leave a slot to it.
-        :raises Exception: what that raises, once what was begun is delivered.
+        :param seconds: receives the duration, added to `deliver`.
+        :param beside: called once, during the delivery, with whether it should leave a slot to the delivery.
+        :raises Exception: what `beside` raises, once the batches in delivery are delivered.
         """
         self._withdraw()
         while batches := {
             key: batch
             for key, progress in self._partitions.all()
-            if (batch := self._deliveries.next_of(progress)) is not None
+            if (batch := self._deliveries.next_batch(progress)) is not None
         }:
-            away: Exception | None = None
+            outage: Exception | None = None
             together, raised = self._deliver_together(batches, seconds, beside)
             beside = None
             for key, delivered in together.items():
@@ -431,15 +433,15 @@ class Ingestion:
                 if isinstance(delivered, LOST):
                     log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, delivered)
                     self._partitions.check_lease(key)
-                elif isinstance(delivered, StoreUnavailableError):  # others may be through, and have to be counted
-                    away = delivered
-                elif isinstance(delivered, SinkAwayError):
+                elif isinstance(delivered, StoreUnavailableError):  # other batches may be delivered: count them first
+                    outage = delivered
+                elif isinstance(delivered, SinkUnavailableError):
                     self._hold(key, batch, delivered)
-                elif isinstance(delivered, Exception):  # whatever a partition's files do, that partition alone fails
+                elif isinstance(delivered, Exception):  # an error of a partition's files fails only that partition
                     self._reject(key, batch, self._reason(delivered), Failure(type(delivered).__name__))
                 else:
                     self._note_delivery(key, batch, delivered)
-            if (error := raised or away) is not None:
+            if (error := raised or outage) is not None:
                 raise error
             self._withdraw()
         if beside is not None:
@@ -450,10 +452,10 @@ class Ingestion:
     def _deliver_together(
         self, batches: Mapping[str, LandedBatch], seconds: dict[str, float], beside: Callable[[bool], None] | None
     ) -> tuple[Mapping[str, Delivered], Exception | None]:
-        """Deliver batches, by partition, on a thread: the job may be ordered to end while it waits for them.
+        """Deliver batches, by partition, on a thread: the job may be stopped while it waits for them.
 
-        :param beside: is done while that goes on.
-        :returns: what became of the batches, and what `beside` raised.
+        :param beside: called during the delivery.
+        :returns: the results of the batches, and the error that `beside` raised.
         """
 
         def deliver() -> Mapping[str, Delivered]:
@@ -467,10 +469,10 @@ class Ingestion:
             try:
                 if beside is not None:
                     beside(self._is_delivery_long)
-            except Exception as error:  # what is delivered has to be noted first
+            except Exception as error:  # the delivered batches must be noted first
                 raised = error
             while wait([delivery], END_POLL_SECONDS).not_done:
-                with suppress(StoreUnavailableError):  # the delivery finds out as well
+                with suppress(StoreUnavailableError):  # the delivery notices the outage as well
                     self._withdraw(besides=batches)
             return delivery.result(), raised
 
@@ -490,28 +492,28 @@ class Ingestion:
         self._partitions.delete_delivered(key)
 
     def _reject(self, key: str, batch: LandedBatch, reason: str, failure: Failure) -> None:
-        if not self._coordinator.leases.holds(key):  # handed over as it stood; its next owner swept the files
+        if not self._coordinator.leases.holds(key):  # handed over undelivered; its next owner swept the files
             log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, reason)
             return
         self._refused.add(batch.batch_id)
         reason = self._redaction.text(reason)
         with suppress(*LOST):
             if self._deliveries.reject(key, batch, reason):
-                self._partitions.put_down(key, reason, failure)
+                self._partitions.stop_work(key, reason, failure)
                 return
         self._partitions.fail(key, reason, failure)
 
-    def _hold(self, key: str, batch: LandedBatch, error: SinkAwayError) -> None:
-        """Give back a partition whose batch waits for a sink; the other sinks have it, and do not get it again."""
+    def _hold(self, key: str, batch: LandedBatch, error: SinkUnavailableError) -> None:
+        """Give back a partition whose batch waits for a sink; the other sinks have the batch already."""
         held = self._summary.held_by_sink
         held[error.sink] = held.get(error.sink, 0) + 1
         self._refused.add(batch.batch_id)
         self._reporting.note_held(error.sink, batch, error.reason)
-        self._deliveries.leave(batch)
+        self._deliveries.leave_to_next_owner(batch)
         self._partitions.fail(key, self._reason(error), Failure.of(error))
 
     def _reason(self, error: Exception) -> str:
-        """Return what a partition failed by; the log has where, if nothing of ours raised it."""
+        """Return why a partition failed; for errors of other code, the debug log has the traceback."""
         if isinstance(error, CoordinationError | OSError):
             return str(error)
         log.debug("raised here:", exc_info=error)
@@ -519,51 +521,51 @@ class Ingestion:
 
     # The store, and the end
 
-    def _outlast(self, error: StoreUnavailableError) -> None:
-        """Wait until the store answers again, and find out which leases are left.
+    def _wait_for_store(self, error: StoreUnavailableError) -> None:
+        """Wait until the store is available again, then read which leases the job still has.
 
-        A job that is told to stop asks once more and waits no longer: what it has recorded is to be delivered.
+        A stopped job tries once more and then waits no longer, so that it can deliver what it has recorded.
         """
-        log.warning("the store is away; the job waits for it: %s", error)
+        log.warning("the store is unavailable; the job waits for it: %s", error)
         since = self._clock.monotonic()
         while True:
             is_stopped = self._stop.wait(STORE_POLL_SECONDS)
             try:
                 self._coordinator.leases.recover()
-            except StoreUnavailableError as away:
-                error = away
-                if is_stopped or self._clock.monotonic() - since > STORE_PATIENCE_SECONDS:
+            except StoreUnavailableError as outage:
+                error = outage
+                if is_stopped or self._clock.monotonic() - since > STORE_WAIT_SECONDS:
                     break
             else:
                 self._partitions.notice_gone()
                 log.info(
-                    "the store is back after %.0f s: leases=%d lost=%d",
+                    "the store is available again after %.0f s: leases=%d lost=%d",
                     self._clock.monotonic() - since, len(self._coordinator.leases.held), len(self._summary.lost),
                 )  # fmt: skip
                 return
         raise error
 
     def give_back(self) -> None:
-        """Give every lease back, or leave it to wait for acknowledgments."""
+        """Give back every lease; leases of partitions that wait for acknowledgments are kept for that."""
         try:
-            if not self._ending:
+            if not self._end_reason:
                 self._balancer.leave()
         except CoordinationError as error:
-            log.warning("others count this job as a worker until its registration runs out: %s", error)
+            log.warning("other workers count this job until its registration expires: %s", error)
         try:
-            self._partitions.refresh_awaited()
+            self._partitions.refresh_pending()
             paused = sum(map(self._partitions.is_paused, self._partitions.read_until))
-            self._given_back += self._partitions.give_back_idle(self._reading.last_known)
-            awaiting = self._partitions.leave_awaiting()
+            self._leases_given_back += self._partitions.give_back_idle(self._reading.last_known)
+            pending = self._partitions.leave_pending()
             self._partitions.notice_gone()
-            self._given_back += len(self._coordinator.leases.give_up_all())
-            log.info("leases given back: %d, waiting for acknowledgments: %d", self._given_back, awaiting)
+            self._leases_given_back += len(self._coordinator.leases.give_up_all())
+            log.info("leases given back: %d, waiting for acknowledgments: %d", self._leases_given_back, pending)
             if paused:
-                log.warning("%d partitions go on only once others acknowledge what is delivered", paused)
+                log.warning("%d partitions continue only once their delivered batches are acknowledged", paused)
             self._deliveries.purge()
             self._summary.note_resting(self._coordinator.view.partitions(PartitionStatus.CLOSED))
         except CoordinationError as error:
-            log.warning("leases could not be given back and will run out: %s", error)
+            log.warning("leases could not be given back; they expire on their own: %s", error)
         self._files.clear()
 
     @contextmanager

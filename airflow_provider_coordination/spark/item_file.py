@@ -1,4 +1,4 @@
-"""The landed file of a batch of items: row groups as records come, as far as reading may go on after them."""
+"""The landed file of a batch of items, which is written in row groups while records arrive."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ if TYPE_CHECKING:
 
 
 class ItemRoom:
-    """The memory that the partitions of a slot share: each has enough for a row group and for what its reader has on
-    the way. One at a time goes on reading with more.
+    """The memory that the partitions of a slot share.
 
-    :param limit: how many bytes there are.
+    Each partition has a share for a row group and its reader's buffers. One partition at a time may exceed its share.
+
+    :param limit: the number of bytes.
     """
 
     def __init__(self, limit: int) -> None:
         self.memory = SlotMemory(limit)
         self.beyond = threading.Lock()
-        """Had by who reads on with more than its share."""
+        """Held by the partition that exceeds its share."""
 
     def enter(self, timeout: float | None) -> bool:
-        """Take a share, once there is one.
+        """Take a share, once one is free.
 
-        :param timeout: how many seconds to wait at most; None for as long as it takes.
-        :returns: whether it came in time.
+        :param timeout: the maximum number of seconds to wait; None for no limit.
+        :returns: whether a share was free in time.
         """
         return self.memory.hold(READING_BYTES, timeout)
 
@@ -49,7 +50,7 @@ class ItemRoom:
 class NotWrittenError(Exception):
     """Records cannot be written.
 
-    :param cause: why.
+    :param cause: the error of the write.
     """
 
     def __init__(self, cause: Exception) -> None:
@@ -58,15 +59,15 @@ class NotWrittenError(Exception):
 
 
 class ItemFile:
-    """The file of a batch, as a context manager: left by an error, there is none.
+    """The file of a batch, as a context manager: after an error, the file is deleted.
 
-    A row group that is written cannot be taken back. So what was read after the last position at which reading may go
-    on is kept in memory, and apart.
+    A row group that is written cannot be removed. So records after the last position at which reading can continue are
+    kept in memory, separately.
 
-    :param plan: what is read.
-    :param options: what holds for every partition.
-    :param room: of the slot; this partition has its share of it.
-    :param row_group_bytes: how much is held until it is written.
+    :param plan: the plan of the partition.
+    :param options: the options of the round.
+    :param room: the memory of the slot; this partition has taken its share.
+    :param row_group_bytes: how many bytes to hold before a row group is written.
     """
 
     def __init__(
@@ -74,9 +75,9 @@ class ItemFile:
     ) -> None:
         self.batch_id = new_batch_id(plan.kind)
         self.records = 0
-        """How many records are written."""
+        """The number of records that are written."""
         self.bytes = 0
-        """How many bytes their columns had in memory."""
+        """The size of their columns in memory, in bytes."""
         self._room = room
         self._row_group_bytes = row_group_bytes
         self._uri = plan.new_file(options.root)
@@ -94,17 +95,17 @@ class ItemFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the memory back; a file that is not closed goes."""
+        """Release the memory; a file that is not closed is deleted."""
         self._hold(0)
         self._stack.__exit__(kind, error, trace)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is kept."""
+        """Whether no records are kept."""
         return not self._held.are_kept
 
     def add(self, records: pa.Table) -> None:
-        """Add records of the item in hand.
+        """Add records of the present item.
 
         :raises pa.ArrowException: see `Records.add`.
         """
@@ -112,30 +113,30 @@ class ItemFile:
         self._hold(self._held.bytes)
 
     def wait_for_room(self) -> None:
-        """Wait until there may be more, if it is more than a share already: others that have as much are done first."""
+        """If this partition already exceeds its share, wait until no other partition exceeds its own."""
         if self._beyond and not self._is_alone:
             self._room.beyond.acquire()
             self._is_alone = True
 
     def keep(self, *, write: bool) -> None:
-        """Keep what was added.
+        """Keep the records that were added.
 
-        :param write: whether what is worth a row group may be written.
-        :raises NotWrittenError: if it cannot be.
+        :param write: whether a full row group may be written.
+        :raises NotWrittenError: if it cannot be written.
         """
         self._held.keep()
         if write and self._held.bytes >= self._row_group_bytes:
             self._write_out()
 
     def drop(self) -> None:
-        """Drop what was added since it was kept."""
+        """Drop the records that were added since the last `keep`."""
         self._held.drop()
         self._hold(self._held.bytes)
 
     def close(self) -> tuple[str, int]:
-        """Make what is kept durable; return where it is, and its size. Without records there is no file.
+        """Write the kept records durably; return the file's URI and size. Without records there is no file.
 
-        :raises NotWrittenError: if it cannot be written.
+        :raises NotWrittenError: if they cannot be written.
         """
         self.drop()
         self._write_out()
@@ -161,7 +162,7 @@ class ItemFile:
         self._hold(self._held.bytes)
 
     def _hold(self, size: int) -> None:
-        """Hold what is more than a share, and nothing of it that is there no more."""
+        """Hold the memory for the bytes beyond the share; release what is no longer needed."""
         beyond = max(0, size - self._row_group_bytes)
         self._room.memory.let_go(self._beyond, for_those=beyond)
         self._beyond = beyond

@@ -1,8 +1,8 @@
-"""Landing items, on executors: slots read them and write Parquet files themselves.
+"""Landing items on executors: slots read them and write Parquet files themselves.
 
-A slot reads many partitions at the same time, and each partition's items one after the other; small items share a file,
-a large one is cut into several batches where its reader says that it may go on. An item that cannot be read never stops
-the others.
+A slot reads many partitions at the same time, and the items of each partition one after the other. Small items share a
+file; a large item is cut into several batches at positions from which its reader can continue. An item that cannot be
+read never stops the others.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from airflow_provider_coordination.spark.item_file import ItemFile, ItemRoom, No
 from airflow_provider_coordination.spark.landed_identity import landed_file
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
 from airflow_provider_coordination.spark.records import with_origin
-from airflow_provider_coordination.spark.shared_locations import SharedPlaces
+from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
-from airflow_provider_coordination.spark.slots import dealt, land_in_slots
+from airflow_provider_coordination.spark.slots import distribute, land_in_slots
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.spark.job_spark import JobSpark
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READS_AT_ONCE_OF_SLOT = 32
-"""How many partitions a slot reads at the same time at most: more threads of one process gain nothing."""
+"""The maximum number of partitions that a slot reads at the same time: more threads in one process gain nothing."""
 PARTITIONS_OF_SLOT = 4
-"""How many partitions a slot should have: it also waits for its source, and decodes one at a time."""
+"""How many partitions a slot should have: it decodes one at a time, and waits for its source in between."""
 GONE_NAMED = 20
 MAX_FAILED_ITEMS = 50
-"""How many items of a partition may be put aside; more, and it is taken to be unreadable as a whole."""
+"""How many items of a partition may be set aside; with more, the whole partition counts as unreadable."""
 REASON_BYTES = 200
-"""How much of the reason why an item cannot be read is kept, as JSON."""
+"""How many bytes, as JSON, are kept of the reason why an item cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +65,9 @@ class ItemPlan:
     :param source_identifier: the partition's item family.
     :param partition_key: the partition.
     :param kind: the kind of source.
-    :param fencing_token: of its lease.
+    :param fencing_token: the fencing token of its lease.
     :param items: all its items.
-    :param start: the position to go on at.
+    :param start: the position to continue from.
     """
 
     source_identifier: str
@@ -84,26 +84,26 @@ class ItemPlan:
 
     @property
     def size(self) -> int:
-        """How large what is left of it is, for sharing it out: bytes, where its items have a `size`."""
+        """The size of the items that are left, for distributing partitions: in bytes, if the items have a `size`."""
         sizes = (item.get("size") for item in self.left)
         return sum(size for size in sizes if type(size) is int and size > 0) + len(self.left)
 
     def new_file(self, root: str) -> str:
-        """Return a new URI for the landed file of the batch that begins here."""
+        """Return a new URI for the landed file of the batch that starts at `start`."""
         first = str(ItemPosition.parse(self.start).item)
         return landed_file(root, self.source_identifier, self.partition_key, first, self.fencing_token)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ItemLandingOptions:
-    """What holds for every partition of a round.
+    """The options for every partition of a round.
 
-    :param root: where landed files go.
-    :param access: how that place is reached.
-    :param seconds: begin no partition, and go on with none that may be cut here, later than this.
-    :param max_bytes: cut a batch once it has this many bytes, where that may be done.
-    :param slot_memory_bytes: how much of what it reads a slot holds at most.
-    :param leave_slot: whether a slot is left to a delivery that goes on meanwhile.
+    :param root: the folder for landed files.
+    :param access: the credentials for the folder.
+    :param seconds: after this time, start no partition, and end a batch at the next position to continue from.
+    :param max_bytes: end a batch at the next position to continue from once it has this size.
+    :param slot_memory_bytes: the maximum number of bytes that a slot holds of what it reads.
+    :param leave_slot: whether to leave one slot to a delivery that runs at the same time.
     """
 
     root: str
@@ -116,12 +116,12 @@ class ItemLandingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LandedItems(LandedRow):
-    """What was read of a partition of items, or why not.
+    """What was read of a partition of items, or why it could not be read.
 
     :param failed: the items that could not be read.
-    :param gone: the first items that were not there any more.
-    :param gone_count: how many these were.
-    :param memory_bytes: how much the slot held at most, of all its partitions.
+    :param gone: the first items that no longer existed.
+    :param gone_count: the number of items that no longer existed.
+    :param memory_bytes: the largest number of bytes that the slot held for all its partitions.
     """
 
     failed: tuple[FailedItem, ...] = ()
@@ -131,7 +131,7 @@ class LandedItems(LandedRow):
 
     @property
     def items(self) -> int:
-        """How many items were read to their end, or turned out to be gone or unreadable."""
+        """The number of items that were read to their end, or were gone or unreadable."""
         return ItemPosition.parse(self.end).item - ItemPosition.parse(self.start).item
 
 
@@ -140,14 +140,14 @@ def land_items(
     plans: Sequence[ItemPlan],
     reader: ItemReader,
     options: ItemLandingOptions,
-    places: SharedPlaces | None = None,
+    locations: SharedLocations | None = None,
 ) -> list[LandedItems]:
-    """Read the partitions of `plans` on the executors; return one row for each.
+    """Read the partitions of `plans` on the executors; return one row for each partition.
 
-    :param places: `options.root` and others, if executors are to be asked whether they share them.
-    :raises ConfigurationError: if they do not.
-    :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
-        lost.
+    :param locations: `options.root` and others, if executors should be checked for sharing them.
+    :raises ConfigurationError: if an executor does not share the locations.
+    :raises Exception: what Spark raises once a task has failed as often as it may; nothing is recorded then, so nothing
+        is lost.
     """
     needed = math.ceil(len(plans) / PARTITIONS_OF_SLOT)
     slots, most = spark.slots.of_round(needed, leave_slot=options.leave_slot), reads_at_once(reader)
@@ -156,7 +156,7 @@ def land_items(
         slots = min(slots, most)
         at_once = min(at_once, most // slots)
     land = partial(_land_slot, reader, options, at_once)
-    return land_in_slots(spark.context, dealt(plans, slots, lambda plan: plan.size), land, LandedItems, places)
+    return land_in_slots(spark.context, distribute(plans, slots, lambda plan: plan.size), land, LandedItems, locations)
 
 
 def _land_slot(
@@ -179,19 +179,19 @@ def land_partition(
     row_group_bytes: int = ROW_GROUP_BYTES,
     clock: Clock | None = None,
 ) -> LandedItems:
-    """Read one partition for a while and write what it gave to one file.
+    """Read one partition for a limited time and write its records to one file.
 
     An error becomes part of the row: one partition never stops the others.
 
-    :param until: when to begin or go on no more, by the clock's monotonic time.
-    :param room: of the slot; by default it has one of its own.
-    :param row_group_bytes: how much of the partition is held until it is written.
-    :param clock: measures how long to read.
+    :param until: when to stop starting and continuing, in the clock's monotonic time.
+    :param room: the memory of the slot; by default the partition has memory of its own.
+    :param row_group_bytes: how many bytes to hold before a row group is written.
+    :param clock: measures the time.
     """
     timer = clock or SystemClock()
     room = room or ItemRoom(options.slot_memory_bytes)
-    begun = timer.monotonic()
-    if begun >= until or not room.enter(None if until == float("inf") else until - begun):
+    started = timer.monotonic()
+    if started >= until or not room.enter(None if until == float("inf") else until - started):
         return LandedItems(partition_key=plan.partition_key, start=plan.start, end=plan.start)
     try:
         with ItemFile(plan, options, room, row_group_bytes) as file, _reading(reader, plan.left) as opened:
@@ -200,19 +200,19 @@ def land_partition(
         return _refused(plan, options, error.cause if isinstance(error, NotWrittenError) else error)
     finally:
         room.leave()
-    return replace(row, seconds=timer.monotonic() - begun)
+    return replace(row, seconds=timer.monotonic() - started)
 
 
 def _refused(plan: ItemPlan, options: ItemLandingOptions, error: Exception) -> LandedItems:
-    """Return the row of a partition of which nothing is landed."""
-    failure, passing = Failure.of(error), isinstance(error, OSError | SourceUnavailableError)
+    """Return the row of a partition of which nothing is landed because of an error."""
+    failure, is_temporary = Failure.of(error), isinstance(error, OSError | SourceUnavailableError)
     if isinstance(error, OSError):
         reason = not_written(options.root, error)
     elif isinstance(error, _UnreadableError | SourceUnavailableError):
         reason = str(error)
-    else:  # of what cannot be stored, or of a reader's `origin`
+    else:  # for example records that cannot be stored, or an error of a reader's `origin`
         reason = f"it cannot be landed: {_text_of(error)}"
-    return LandedItems(partition_key=plan.partition_key, error=reason, passing=passing, failure=failure)
+    return LandedItems(partition_key=plan.partition_key, error=reason, is_temporary=is_temporary, failure=failure)
 
 
 def _reading(reader: ItemReader, items: Sequence[Item]) -> AbstractContextManager[ItemReader]:
@@ -224,10 +224,9 @@ class _CutError(Exception):
 
 
 class _Landing:
-    """One partition on its way into a file.
+    """The landing of one partition in a file.
 
-    What does not belong to the batch is dropped: the part of an item after the last position at which reading may go
-    on.
+    Records after the last position from which reading can continue do not belong to the batch, and are dropped.
     """
 
     def __init__(
@@ -247,15 +246,15 @@ class _Landing:
         self._bytes = 0
         self._rows: dict[str, int] = {}
         self._failed: list[FailedItem] = []
-        self._first_reason = ""  # why the first of them failed, whole
+        self._first_reason = ""  # why the first of them failed, unshortened
         self._gone: list[str] = []
 
     def land(self) -> LandedItems:
-        """Read until the partition ends or the batch is full, and write what was read.
+        """Read until the partition ends or the batch is full, and write the records.
 
         :raises _UnreadableError: if the partition cannot be read.
-        :raises SourceUnavailableError: if the source does not answer, and nothing was read.
-        :raises NotWrittenError: if what was read cannot be written.
+        :raises SourceUnavailableError: if the source is unavailable, and nothing was read.
+        :raises NotWrittenError: if the records cannot be written.
         """
         items = self._plan.items
         try:
@@ -266,9 +265,9 @@ class _Landing:
         except SourceUnavailableError as error:
             if not self._has_moved:
                 raise
-            # An executor's log hides no secrets, and an error may hold some: its text is for the driver's alone.
+            # An executor's log is not redacted, and an error may contain secrets: only the driver logs its text.
             log.warning(
-                "partition %s: what was read is landed, and the rest left to the next round: %s",
+                "partition %s: the records read so far are landed, and the next round reads the rest: %s",
                 self._plan.partition_key, type(error).__name__,
             )  # fmt: skip
         if self._failed and len(self._failed) == len(items):
@@ -293,10 +292,10 @@ class _Landing:
         except (_CutError, SourceUnavailableError, NotWrittenError):
             raise
         except ItemGoneError:
-            log.warning("partition %s: gone is %s", self._plan.partition_key, self._reader.origin(item))
+            log.warning("partition %s: item %s is gone", self._plan.partition_key, self._reader.origin(item))
             self._gone.append(self._reader.origin(item))
-        except Exception as error:  # whatever a reader raises, the other items can be read
-            if is_passing(error):
+        except Exception as error:  # an error of a reader does not stop the other items
+            if is_temporary(error):
                 raise SourceUnavailableError(f"{self._reader.origin(item)}: {_text_of(error)}") from error
             self._set_aside(item, _text_of(error))
         self._file.drop()
@@ -312,16 +311,16 @@ class _Landing:
                 if self._is_full and self._has_moved:
                     raise _CutError
             elif self._bytes >= self._options.max_bytes and not self._file.is_empty and self._has_moved:
-                raise _CutError  # before this item, which the next batch begins with
+                raise _CutError  # before this item, with which the next batch starts
             else:
                 self._file.wait_for_room()
         self._file.keep(write=self._has_moved)
 
     def _add(self, records: pa.Table, origin: str) -> None:
-        """Add records of the item in hand.
+        """Add records of the present item.
 
-        :raises _CutError: if they have columns that do not go together with what is kept: a file has one schema.
-        :raises ItemUnreadableError: if they do not go together with those before them in the item.
+        :raises _CutError: if their columns are not compatible with the kept records: a file has one schema.
+        :raises ItemUnreadableError: if their columns are not compatible with earlier records of the item.
         """
         first = self._rows.get(origin, 0)
         try:
@@ -330,7 +329,7 @@ class _Landing:
             if self._has_moved:
                 raise _CutError from None
             raise ItemUnreadableError(
-                f"its records have columns that do not go together: {error}; let its reader give a position before "
+                f"its records have columns that are not compatible: {error}; let its reader return a position before "
                 "they change, or the same columns throughout"
             ) from None
         self._rows[origin] = first + records.num_rows
@@ -341,8 +340,8 @@ class _Landing:
         reason = error if error.startswith(origin) else f"{origin}: {error}"
         self._first_reason = self._first_reason or reason
         if len(self._plan.items) == 1:
-            if self._has_moved:  # what was read is landed; the next round meets the error again
-                log.warning("what was read is landed, the rest cannot be read: %s", origin)
+            if self._has_moved:  # the records read so far are landed; the next round gets the error again
+                log.warning("the records read so far are landed, the rest cannot be read: %s", origin)
                 raise _CutError
             raise _UnreadableError(reason)
         log.error("partition %s: an item cannot be read: %s", self._plan.partition_key, origin)
@@ -376,11 +375,11 @@ class _UnreadableError(Exception):
     """The partition cannot be read."""
 
 
-def is_passing(error: Exception) -> bool:
-    """Return whether an error that a reader did not translate is the source's trouble rather than the item's fault.
+def is_temporary(error: Exception) -> bool:
+    """Return whether an error that a reader did not translate is caused by the source rather than by the item.
 
-    Connections and devices fail by an `OSError` with a number of the system's. Damaged data does not: pyarrow and gzip
-    raise one without.
+    Failing connections and devices raise an `OSError` with an errno of the system. Damaged data does not: pyarrow and
+    gzip raise an `OSError` without one.
     """
     if isinstance(error, ConnectionError | TimeoutError):
         return True
@@ -393,20 +392,20 @@ def _text_of(error: Exception) -> str:
 
 
 def _checked(position: str) -> str:
-    """Return the position that a page gives.
+    """Return the position of a page.
 
-    :raises ItemUnreadableError: if it is too long to be kept.
+    :raises ItemUnreadableError: if it is too long to be stored.
     """
     if (size := len(json.dumps(position))) > MAX_WITHIN_BYTES:
         raise ItemUnreadableError(
-            f"its reader gives a position of {size} bytes, which may have {MAX_WITHIN_BYTES}: {position[:40]!r}...; "
-            "let it give a shorter one, or none"
+            f"its reader returned a position of {size} bytes, above the limit of {MAX_WITHIN_BYTES}: "
+            f"{position[:40]!r}...; let it return a shorter one, or none"
         )
     return position
 
 
 def _shortened(reason: str) -> str:
-    """Return the beginning of a text that takes few bytes as JSON."""
+    """Return the start of a text that takes at most `REASON_BYTES` bytes as JSON."""
     while len(json.dumps(reason)) > REASON_BYTES:
         reason = reason[: min(len(reason) - 1, REASON_BYTES)]
     return reason

@@ -1,4 +1,4 @@
-"""Reading partitions of items in rounds: all that a job holds are read in one Spark action, each to its own batches."""
+"""Reading partitions of items in rounds: one Spark action reads all partitions of a job, each to batches of its own."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.shared_locations import SharedPlaces
-from airflow_provider_coordination.spark.slots import check_shared
+from airflow_provider_coordination.spark.shared_locations import SharedLocations
+from airflow_provider_coordination.spark.slots import check_locations
 from airflow_provider_coordination.spark.summary import Summary
 
 log = logging.getLogger(__name__)
 
 
 class ItemReading:
-    """How a job reads partitions of items; a `Reading`.
+    """Reads partitions of items; a `Reading`.
 
-    :param spark: the job's.
-    :param kind: the kind of source; partitions of others are refused.
+    :param spark: the job's Spark.
+    :param kind: the kind of source; partitions of other kinds are refused.
     :param reader: reads the items.
-    :param settings: the job's.
-    :param coordinator: of the source, for the job's owner.
-    :param partitions: what the job works on.
-    :param summary: the job's report.
+    :param settings: the job's settings.
+    :param coordinator: the source's coordinator, for the job's owner.
+    :param partitions: the partitions that the job works on.
+    :param summary: the job's summary.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class ItemReading:
             max_bytes=settings.rounds.max_batch_bytes,
             slot_memory_bytes=settings.rounds.slot_memory_bytes,
         )
-        self._places = SharedPlaces(settings.worker_roots, settings.access)
+        self._locations = SharedLocations(settings.worker_roots, settings.access)
         self._item_partitions = KindPartitions(partitions, coordinator.leases, PartitionProgress)
 
     @property
     def at_stop(self) -> set[str]:
-        """See `Reading.at_stop`: what is read is finished, so nothing ever waits there."""
+        """See `Reading.at_stop`: partitions of items end, so none ever waits there."""
         return set()
 
     @property
@@ -83,17 +83,17 @@ class ItemReading:
         """See `Reading.expects_more`."""
         return False
 
-    def look_after(self) -> None:
-        """See `Reading.look_after`."""
+    def refresh_source(self) -> None:
+        """See `Reading.refresh_source`."""
         self._item_partitions.forget_ended()
 
-    def may_begin(self, partition: Partition) -> bool:
-        """See `Reading.may_begin`: a partition may have to wait for a condition of its source."""
+    def may_start(self, partition: Partition) -> bool:
+        """See `Reading.may_start`: a partition may have to wait for a condition of its source."""
         progress = PartitionProgress.from_mapping(partition.progress)
         if progress.kind != self._kind:
             raise SourceError(
                 f"partition {partition.partition_key!r} is of kind {progress.kind!r}, and this job reads "
-                f"{self._kind!r}: give each its own source"
+                f"{self._kind!r}: use a source of its own for each kind"
             )
         if progress.landed or progress.checkpoint or not isinstance(self._reader, Conditional):
             return True
@@ -102,12 +102,12 @@ class ItemReading:
             wait = self._reader.waits_for(progress.items)
         except SourceError:
             raise
-        except Exception as error:  # a reader may be anybody's
-            raise SourceError(f"partition {key!r}: whether it has to wait is not known: {error!r}") from error
+        except Exception as error:  # a user's reader may raise anything
+            raise SourceError(f"partition {key!r}: the reader's condition could not be checked: {error!r}") from error
         if wait is None or progress.waited >= wait.max_retries:
             return True
         log.info(
-            "partition %s waits, for the time %d of at most %d: %s",
+            "partition %s waits for its condition, wait %d of at most %d: %s",
             key, progress.waited + 1, wait.max_retries, wait.reason,
         )  # fmt: skip
         with suppress(*LOST):
@@ -123,9 +123,9 @@ class ItemReading:
             return []
         options = replace(self._options, leave_slot=leave_slot)
         if isinstance(self._reader, FrameReader):
-            check_shared(self._spark.context, self._places)
+            check_locations(self._spark.context, self._locations)
             return land_frames(self._spark.session, plans, self._reader, options)
-        return land_items(self._spark, plans, self._reader, options, self._places)
+        return land_items(self._spark, plans, self._reader, options, self._locations)
 
     def _plan(self, key: str, progress: PartitionProgress, fencing_token: int) -> ItemPlan:
         return ItemPlan(
@@ -154,7 +154,7 @@ class ItemReading:
         )
 
     def _without_secrets(self, row: LandedItems) -> LandedItems:
-        """Return a row as it may be shown and kept: what a reader raises may hold what it was given."""
+        """Return a row without secrets: a reader's error may contain its credentials."""
         if row.error is None and not row.failed:
             return row
         hide = self._redaction.text
@@ -183,7 +183,7 @@ class ItemReading:
         )
 
     def _note(self, row: LandedItems) -> None:
-        """Note the items that were passed over in what is recorded."""
+        """Note the items of a recorded batch that were skipped."""
         self._summary.gone += row.gone_count
         self._summary.set_aside += len(row.failed)
         if row.gone_count:
@@ -194,7 +194,7 @@ class ItemReading:
             )  # fmt: skip
         for failed in row.failed:
             log.error(
-                "partition %s: item %d cannot be read, and becomes a partition of its own once the others are "
+                "partition %s: item %d cannot be read; it becomes a partition of its own once the other items are "
                 "delivered: %s",
                 row.partition_key, failed.item, failed.reason,
             )  # fmt: skip
@@ -202,21 +202,24 @@ class ItemReading:
     def _cannot_read(self, row: LandedItems) -> None:
         key, reason = row.partition_key, str(row.error)
         exhausted = self._item_partitions.count_unreadable(key)
-        if row.passing and not exhausted:
-            log.warning("partition %s cannot be read, trying again next round: %s", key, reason)
+        if row.is_temporary and not exhausted:
+            log.warning("partition %s cannot be read; the next round tries again: %s", key, reason)
         else:
             self._partitions.fail(key, reason, row.failure)
 
     def completed(self, partition: Partition) -> None:
-        """See `Reading.completed`: the reader does what it has to, but not with what was set aside."""
+        """See `Reading.completed`: the reader finishes the items that were read, without those that were set aside."""
         if isinstance(self._reader, Finishing):
             try:
                 self._reader.delivered(PartitionProgress.from_mapping(partition.progress).items_read)
-            except Exception as error:  # a reader may be anybody's, and the data is delivered
-                log.warning("partition %s: left to the next supplier run: %s", partition.partition_key, error)
+            except Exception as error:  # a user's reader may raise anything, and the data is delivered
+                log.warning(
+                    "partition %s: the reader could not finish its items; the next supplier run does: %s",
+                    partition.partition_key, error,
+                )  # fmt: skip
 
     def end_round(self) -> None:
         """See `Reading.end_round`."""
 
     def last_known(self, key: str) -> None:
-        """See `Reading.last_known`: what is stored says everything."""
+        """See `Reading.last_known`: the stored progress is complete."""

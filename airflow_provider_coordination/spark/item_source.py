@@ -1,4 +1,4 @@
-"""A source that is cut into items, as what a job reads."""
+"""The `JobSource` of sources that are divided into items."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayou
 from airflow_provider_coordination.spark.reading import MakeReading
 
 DEFAULT_LEASES = 64
-"""How many partitions of items a job holds at a time, where it is given no number: what one round reads."""
+"""The default number of partitions of items that a job holds at a time: what one round reads."""
 
 
 class ItemSource:
@@ -43,7 +43,7 @@ class ItemSource:
     def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:
         """See `JobSource.opened`: the reader is made."""
         kind, reader = self._reads.kind, reader_of(self._reads)
-        reads_at_once(reader)  # what is wrong with it is refused before any lease is taken
+        reads_at_once(reader)  # raises for an invalid reader, before any lease is acquired
 
         def make(spark: JobSpark) -> MakeReading:
             if isinstance(reader, Checking):

@@ -18,11 +18,11 @@ JAVA_REMEDY = f"install Java {OLDEST_JAVA} or newer, and name its folder in JAVA
 
 @dataclass(frozen=True)
 class Java:
-    """A Java.
+    """An installed Java.
 
     :param path: its program.
     :param version: such as `17.0.15`.
-    :param machine: what its virtual machine calls itself.
+    :param machine: the name of its virtual machine.
     """
 
     path: Path
@@ -45,7 +45,7 @@ def java_path(environment: Mapping[str, str]) -> Path:
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """Return the Java that jobs run with that are started with these environment variables; it is asked its version.
+    """Return the Java of jobs that are started with these environment variables; it is run for its version.
 
     :raises ConfigurationError: if there is none, or Spark 4 cannot run with it; the caller adds `JAVA_REMEDY`.
     """
@@ -56,13 +56,15 @@ def find_java(environment: Mapping[str, str]) -> Java:
         )
     except (OSError, subprocess.TimeoutExpired) as failure:
         raise ConfigurationError(f"{path} does not run: {type(failure).__name__}") from None
-    said = done.stderr + done.stdout
-    version = re.search(r'version "((\d+)[^"]*)"', said)
+    output = done.stderr + done.stdout
+    version = re.search(r'version "((\d+)[^"]*)"', output)
     if done.returncode != 0 or version is None:
-        raise ConfigurationError(f"{path} does not say its version")
+        raise ConfigurationError(f"{path} does not print its version")
     if int(version[2]) < OLDEST_JAVA:
         raise ConfigurationError(f"Java {version[1]} in {path} is too old for Spark 4")
-    return Java(path, version[1], next((line for line in said.splitlines() if " VM " in line or "OpenJ9" in line), ""))
+    return Java(
+        path, version[1], next((line for line in output.splitlines() if " VM " in line or "OpenJ9" in line), "")
+    )
 
 
 def runtime_version(environment: Mapping[str, str]) -> str | None:

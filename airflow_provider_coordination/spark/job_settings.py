@@ -1,6 +1,6 @@
-"""What a task says of its job, by topic. Each object travels whole from the operator to the job.
+"""The settings objects that a task passes to its job, by topic. Each object travels unchanged from operator to job.
 
-Their values are of the types that the fields name once templates are rendered; see `operators.templated.resolved`.
+Once templates are rendered, values have the types of the fields; see `operators.templated.resolved`.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ from airflow_provider_coordination.coordination.partition import format_instant
 
 MAX_SAVED_PARSE_EXCEPTIONS = 100
 LEAST_SLOT_MEMORY_BYTES = 32 * 2**20
-"""What a page of 10 MiB takes between the socket and its columns, in the forms that it has on its way."""
+"""The memory for a page of 10 MiB from the socket to its columns, with all intermediate forms."""
 BY_JOB = "job"
-"""The job's sinks are all that acknowledges."""
+"""Only the job's sinks acknowledge."""
 DOWNSTREAM = "downstream"
-"""The handle of those who acknowledge after the job, where no other is named."""
+"""The default handle of tasks that acknowledge after the job."""
 
 
 @dataclass(kw_only=True)
 class RoundSettings:
-    """How a job makes its rounds, and after which one it ends.
+    """How a job makes its rounds, and when it ends.
 
-    :param round_duration: how long a partition is read in one round; one of items goes on to where its reader says that
-        it may be cut; timedelta or seconds. (templated)
+    :param round_duration: how long a partition is read in one round; timedelta or seconds. A partition of items is read
+        on to the next position at which its reader allows a cut. (templated)
     :param idle_duration: the pause after a round without a record; timedelta or seconds. (templated)
-    :param max_batch_bytes: about how many bytes are read of one partition in one round; more where an item's reader
-        says nowhere that it may be cut. (templated)
-    :param slot_memory_bytes: how many bytes one Spark task holds at most of what it reads, at least 32 MiB; it reads as
-        many of its partitions at the same time as that lets it. Of an item whose reader says nowhere that it may be
-        cut, it holds all. (templated)
-    :param until_caught_up: stop when everything that was in the source at the start is delivered; of partitions that
-        come to an end, when none is left. (templated)
-    :param max_duration: start no round later than this after the job's start; timedelta or seconds; None for any time.
+    :param max_batch_bytes: about how many bytes are read of one partition in one round; more if an item's reader allows
+        no cut. (templated)
+    :param slot_memory_bytes: the maximum number of bytes that one Spark task holds of what it reads, at least 32 MiB.
+        The task reads as many of its partitions at the same time as this allows. An item whose reader allows no cut is
+        held whole. (templated)
+    :param until_caught_up: stop once everything that was in the source at the start is delivered; if partitions come to
+        an end, stop once none is left. (templated)
+    :param max_duration: start no round later than this after the job's start; timedelta or seconds; None for no limit.
         (templated)
-    :param max_idle_rounds: stop after this number of rounds in a row without a record; None for any number. (templated)
+    :param max_idle_rounds: stop after this number of consecutive rounds without a record; None for no limit.
+        (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = (
@@ -70,7 +71,7 @@ class RoundSettings:
         if self.slot_memory_bytes < LEAST_SLOT_MEMORY_BYTES:
             raise ConfigurationError(
                 "RoundSettings: field 'slot_memory_bytes' must be at least "
-                f"{LEAST_SLOT_MEMORY_BYTES}, which one page of 10 MiB takes; got {self.slot_memory_bytes}"
+                f"{LEAST_SLOT_MEMORY_BYTES}, which one page of 10 MiB needs; got {self.slot_memory_bytes}"
             )
         if self.idle_duration < timedelta(0):
             raise ConfigurationError(
@@ -80,14 +81,14 @@ class RoundSettings:
 
 @dataclass(kw_only=True)
 class AcknowledgmentSettings:
-    """Who says that a batch is delivered, and how long that may take.
+    """Who acknowledges a batch, and how long that may take.
 
-    :param by: `"job"`, whose batches are delivered once its sinks have them; `"downstream"` for somebody after the job,
-        such as an `AcknowledgeOperator`; or a list of the names of those who do. (templated)
-    :param timeout: how long a batch may wait for an acknowledgment without progress, before it is delivered again;
+    :param by: `"job"` if a batch is delivered once the job's sinks have it; `"downstream"` if a later task such as an
+        `AcknowledgeOperator` acknowledges it as well; or a list of the names of such handles. (templated)
+    :param timeout: how long a batch may wait for an acknowledgment without progress before it is delivered again;
         timedelta or seconds. (templated)
-    :param max_pending_batches: how many batches of one partition may be landed and not acknowledged; beyond that it is
-        not read further. (templated)
+    :param max_pending_batches: how many batches of one partition may be landed and not acknowledged; a partition with
+        more is not read further. (templated)
     """
 
     template_fields: ClassVar[Sequence[str]] = ("by", "timeout", "max_pending_batches")
@@ -98,7 +99,7 @@ class AcknowledgmentSettings:
 
     @property
     def handles(self) -> tuple[str, ...]:
-        """The handles that others release before a batch counts as delivered; none if the job's sinks are all."""
+        """The handles that later tasks release before a batch is delivered; empty if only the job acknowledges."""
         if isinstance(self.by, str):
             return () if self.by == BY_JOB else (self.by,)
         return self.by
@@ -118,7 +119,7 @@ class AcknowledgmentSettings:
         for n, handle in enumerate(self.handles):
             if not handle or not handle.isprintable() or len(handle) > MAX_NAME_CHARACTERS:
                 raise ConfigurationError(
-                    f"AcknowledgmentSettings: field 'by': {handle!r} is not usable; give 1 to {MAX_NAME_CHARACTERS} "
+                    f"AcknowledgmentSettings: field 'by': {handle!r} is invalid; use 1 to {MAX_NAME_CHARACTERS} "
                     "printable characters"
                 )
             if handle in self.handles[:n]:
@@ -129,13 +130,13 @@ class AcknowledgmentSettings:
 
 @dataclass(kw_only=True)
 class BadRecordSettings:
-    """What becomes of records that cannot be parsed or transformed.
+    """What happens to records that cannot be parsed or transformed.
 
-    :param dead_letter_path: where they go, with what is wrong with them: a path or URI that every worker reaches;
+    :param dead_letter_path: the folder for bad records and their errors: a path or URI that every worker reaches;
         without it, a bad record fails its batch. (templated)
-    :param max_parse_exceptions: most bad records in one run of the job; None for any number. (templated)
-    :param max_saved_parse_exceptions: how many bad records, the latest ones, the job's summary lists, and its reports
-        while it runs. (templated)
+    :param max_parse_exceptions: the maximum number of bad records in one run of the job; None for no limit. (templated)
+    :param max_saved_parse_exceptions: how many of the latest bad records the job's summary and reports list.
+        (templated)
     :param keeps_rejected: whether records that `RejectionSettings` reject go to `dead_letter_path` too. (templated)
     """
 
@@ -171,7 +172,7 @@ class BadRecordSettings:
         if self.keeps_rejected and self.dead_letter_path is None:
             raise ConfigurationError(
                 "BadRecordSettings: field 'keeps_rejected' is true, and 'dead_letter_path' is missing: give the path "
-                "to which rejected records are to go"
+                "for rejected records"
             )
 
 
@@ -179,11 +180,11 @@ class BadRecordSettings:
 class RejectionSettings:
     """Which records are late or early, and therefore left out.
 
-    The bounds are recorded with each batch when it is landed: whoever delivers it leaves the same records out, also
-    another job with other bounds. A record whose event time is null is neither late nor early.
+    The bounds are recorded with each batch when it is landed. So every job that delivers it leaves the same records
+    out, even a job with other bounds. A record whose event time is null is neither late nor early.
 
-    :param event_time: the column of `schema` that says when something happened: a TIMESTAMP, a TIMESTAMP_NTZ in UTC, or
-        a BIGINT of milliseconds since 1970; None rejects nothing. (templated)
+    :param event_time: the column of `schema` with the time of the event: a TIMESTAMP, a TIMESTAMP_NTZ in UTC, or a
+        BIGINT of milliseconds since 1970; None rejects no records. (templated)
     :param earliest: records before this instant (aware) are late; None for no such bound. (templated)
     :param latest: records after this instant (aware) are early; None for no such bound. (templated)
     """

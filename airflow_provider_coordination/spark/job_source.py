@@ -1,4 +1,4 @@
-"""The seam between a Spark job and the kind of source that it reads: what is asked of it before there is a session."""
+"""The interface between a Spark job and its kind of source, as far as it is used before Spark starts."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from datetime import datetime
 from typing import Protocol
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.kinds import ReadsSettings, imported
+from airflow_provider_coordination.sources.kinds import ReadsSettings, import_attribute
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.reading import MakeReading
 
 
 class JobSource(Protocol):
-    """What one job reads. Its class is made of `ReadsSettings`; `SourceKind.reading` names it."""
+    """The source of one job. The class is constructed with `ReadsSettings`; `SourceKind.reading` names it."""
 
     @property
     def name(self) -> str:
-        """What the log calls it, such as `streams clicks`."""
+        """The name of the source in the log, such as `streams clicks`."""
         ...
 
     @property
     def layout(self) -> RecordLayout:
-        """The columns of its landed records."""
+        """The columns of the landed records."""
         ...
 
     @property
     def default_leases(self) -> int | None:
-        """How many leases a job has at most, where the user gives no number; None for no limit."""
+        """The maximum number of leases of a job if the user gives none; None for no limit."""
         ...
 
     @property
@@ -38,29 +38,31 @@ class JobSource(Protocol):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the job ends once no partition is left to it, as every partition comes to an end."""
+        """Whether every partition comes to an end, so that the job ends once no partition is left for it."""
         ...
 
     @property
     def worker_imports(self) -> Sequence[str]:
-        """The modules that its landing needs in Python workers."""
+        """The modules that landing needs in Python workers."""
         ...
 
     def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:
-        """Check what is to be read, before Spark is started; return what makes the reading of it with Spark.
+        """Check the source before Spark starts; return a function that makes its reading with Spark.
 
-        :param coordinator: of the source.
+        :param coordinator: the source's coordinator.
         :raises ConfigurationError: if a setting cannot work.
-        :raises CoordinationError: if the source does not answer.
+        :raises CoordinationError: if the source is unavailable.
         """
         ...
 
 
 def job_source(reads: ReadsSettings) -> JobSource:
-    """Return what a job reads.
+    """Return the source that a job reads.
 
-    :raises ConfigurationError: if its kind is not known, cannot be imported, or has no reading.
+    :raises ConfigurationError: if its kind is unknown, cannot be imported, or has no reading.
     """
-    kind = reads.found()
-    make: Callable[[ReadsSettings], JobSource] = imported(kind.reading, f"kind of source {reads.kind!r}: its reading")
+    kind = reads.source_kind()
+    make: Callable[[ReadsSettings], JobSource] = import_attribute(
+        kind.reading, f"kind of source {reads.kind!r}: its reading"
+    )
     return make(reads)

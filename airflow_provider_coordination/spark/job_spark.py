@@ -1,6 +1,6 @@
-"""Spark as a job uses it: its context from the start, and a session from the moment in which something needs one.
+"""A job's Spark: the context from the start, and a session once something needs one.
 
-A session takes longer than the context, and landing does without: its tasks are those of an RDD.
+A session takes longer to start than the context, and landing does not need one: its tasks run on an RDD.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SPARK_CONF = {
-    "spark.log.level": "WARN",  # from the start: Spark's own lines would bury the job's
+    "spark.log.level": "WARN",  # from the start: Spark's own log lines would hide the job's
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",  # otherwise a task for each of many landed files
-    "spark.speculation": "false",  # a second copy of a slot would read the same twice and be thrown away
+    "spark.speculation": "false",  # a second copy of a slot would read the same again and be discarded
     "spark.python.unix.domain.socket.enabled": "true",  # saves about 40 ms a Python task
-    # By default they are INT96, which most readers take for nanoseconds: those know the years from 1677 to 2262 alone.
+    # The default is INT96, which most readers read as nanoseconds: these cover only the years from 1677 to 2262.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Spark 4.2.0 hangs for ever on a Python UDF over Parquet otherwise (SPARK-58241, fixed in 4.2.1).
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
@@ -39,16 +39,16 @@ DAEMON = "spark.python.daemon.module"
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
 LOCAL = re.compile(r"local($|\[)")
 ARCHIVES = (".zip", ".egg", ".jar")
-"""Of `--py-files`, what Spark puts on the path of modules itself."""
+"""Files of `--py-files` that Spark itself adds to the module search path."""
 
 
 class JobSpark:
-    """This process' Spark, with the settings that jobs need.
+    """This process's Spark, with the settings that jobs need.
 
-    :param name: what Spark calls the application, if there is none yet.
-    :param worker_imports: the modules that its Python workers need, for `worker_daemon` to import once. Spark also
-        starts that process where nothing of a job is on its path: to look up data sources in Python. So this is for
-        jobs that ask nothing of Spark but to land; empty for others.
+    :param name: the name of the Spark application, if there is none yet.
+    :param worker_imports: the modules that the Python workers need, for `worker_daemon` to import once. Spark also
+        starts that process without the job's modules on its path, to look up Python data sources. So this is only for
+        jobs that use Spark only to land; empty for others.
     """
 
     def __init__(self, name: str, *, worker_imports: Sequence[str] = ()) -> None:
@@ -73,7 +73,7 @@ class JobSpark:
 
     @property
     def session(self) -> SparkSession:
-        """The session, which is made at the first use."""
+        """The session, which is created at the first use."""
         from pyspark.sql import SparkSession
 
         if self._session is None:
@@ -84,7 +84,7 @@ class JobSpark:
         return self._session
 
     def stop(self) -> None:
-        """End it; a JVM that is gone already, killed from outside, is logged."""
+        """Stop Spark; if the JVM is gone already, because it was killed, that is logged."""
         try:
             (self._session or self.context).stop()
         except Exception as error:
@@ -92,12 +92,12 @@ class JobSpark:
 
 
 def worker_archives(master: str, py_files: str, package: Path) -> list[str]:
-    """Return the names of the archives of modules that a job came with; none where its workers would not find them.
+    """Return the names of a job's module archives; none if its workers would not find them.
 
-    That is where they run on other machines, or where this package is not in one of the archives.
+    They would not if they run on other machines, or if this package is not in one of the archives.
 
-    :param master: where the job runs.
-    :param py_files: the files that it came with, split by commas.
+    :param master: the Spark master of the job.
+    :param py_files: the job's files, separated by commas.
     :param package: this package's folder, which may be inside an archive.
     """
     if not LOCAL.match(master):
@@ -107,7 +107,7 @@ def worker_archives(master: str, py_files: str, package: Path) -> list[str]:
 
 
 def _give_path(context: SparkContext, archives: list[str]) -> None:
-    """Let the process that workers are forked from find modules where each of them does, in the same order."""
+    """Give the process that forks workers the same module search path as the workers, in the same order."""
     from pyspark import SparkFiles
 
     folder = SparkFiles.getRootDirectory()

@@ -1,4 +1,4 @@
-"""The partitions of one kind that a job works on: which its reading may land, and how what it landed is recorded."""
+"""The partitions of one kind that a job works on: which of them may be landed, and how landed batches are recorded."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ P = TypeVar("P", bound=LandedProgress)
 
 
 class KindPartitions(Generic[P]):
-    """The partitions at work whose progress is of one class.
+    """The partitions at work whose progress has one class.
 
-    :param partitions: what the job works on.
-    :param leases: the job's.
+    :param partitions: the partitions that the job works on.
+    :param leases: the job's leases.
     :param progress: the class of their progress; partitions of other kinds are left out.
     """
 
@@ -29,21 +29,21 @@ class KindPartitions(Generic[P]):
         self._unreadable: dict[str, int] = {}
 
     def all(self) -> Iterator[tuple[str, P]]:
-        """Yield those whose lease is held, with their progress."""
+        """Yield the partitions whose lease is held, with their progress."""
         for key, progress in self._partitions.all():
             if isinstance(progress, self._class):
                 yield key, progress
 
     def to_land(self, besides: Collection[str] = ()) -> Iterator[tuple[str, P, int]]:
-        """Yield those that may be read further, with their progress and the fencing token of their lease.
+        """Yield the partitions that may be read further, with their progress and the fencing token of their lease.
 
-        :param besides: those that are not read at present.
+        :param besides: the partitions that are not to be read at present.
         """
         for key, progress in self.all():
             if key not in besides and self._partitions.may_land(key, progress):
                 try:
                     token = self._leases.fencing_token(key)
-                except LOST:  # what is lost in this moment is not read
+                except LOST:  # a lease that was lost just now is not read
                     continue
                 yield key, progress, token
 
@@ -60,26 +60,26 @@ class KindPartitions(Generic[P]):
         landing: Callable[[P, LandedBatch], P],
         recorded: Callable[[], object] = lambda: None,
     ) -> None:
-        """Have a landed batch recorded; see `PartitionsToRead.record`.
+        """Record a landed batch; see `PartitionsToRead.record`.
 
-        :param landing: returns a progress with the batch in it.
-        :param recorded: called once it is written.
+        :param landing: returns the progress with the batch in it.
+        :param recorded: called once the batch is written.
         """
         key, batch = row.partition_key, row.batch(self._leases.fencing_token(row.partition_key))
         self._partitions.record(key, batch, lambda bounded: landing(self.progress(key), bounded), recorded)
 
-    # What cannot be read
+    # Unreadable partitions
 
     def count_unreadable(self, key: str) -> bool:
-        """Count a round in which a partition could not be read; return whether there were `UNREADABLE_ROUNDS`."""
+        """Count a round in which a partition could not be read; return whether `UNREADABLE_ROUNDS` is reached."""
         self._unreadable[key] = self._unreadable.get(key, 0) + 1
         return self._unreadable[key] >= UNREADABLE_ROUNDS
 
     def note_readable(self, key: str) -> None:
-        """Forget the rounds in which a partition could not be read: it was."""
+        """Reset the count of rounds in which a partition could not be read."""
         self._unreadable.pop(key, None)
 
     def forget_ended(self) -> None:
-        """Forget what is known of partitions that are not at work any more."""
+        """Forget the partitions that the job no longer works on."""
         for key in self._unreadable.keys() - self._partitions.read_until.keys():
             del self._unreadable[key]

@@ -1,4 +1,4 @@
-"""A manifest row: what an executor reports of one partition, and the landed batch that the driver records of it."""
+"""A manifest row: what an executor reports about one partition, and the landed batch that the driver records."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from airflow_provider_coordination.sources.landed import LandedBatch
 
 @dataclass(frozen=True)
 class Failure:
-    """What sort of error a partition failed by.
+    """The kind of error by which a partition failed.
 
-    :param error_class: the class of the error, by its name.
-    :param is_of_source: whether the source did not answer, refused, or is gone.
+    :param error_class: the name of the error's class.
+    :param is_of_source: whether the source was unavailable, refused access, or is gone.
     """
 
     error_class: str = "PartitionFailed"
@@ -24,37 +24,38 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Return that of an error."""
+        """Return the failure of an error."""
         return cls(type(error).__name__, isinstance(error, SourceError))
 
 
 def not_written(root: str, error: OSError) -> str:
-    """Return why this host cannot write what it read, and what to do if its disk is full.
+    """Return why this host cannot write landed files, and what to do if its disk is full.
 
-    :param root: where landed files go.
+    :param root: the folder for landed files.
     """
-    remedy = "; make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    remedy = "; free space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     return f"landing in {root} failed on {socket.gethostname()}: {error}{remedy}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LandedRow:
-    """What was read of a partition, or why not; a kind of source adds what it needs.
+    """What was read of a partition, or why it could not be read; kinds of sources add fields.
 
+    :param partition_key: the partition.
     :param batch_id: see `LandedBatch`.
     :param start: the position before the batch.
-    :param end: the position at its end; the same where nothing was read.
+    :param end: the position at its end; equal to `start` if nothing was read.
     :param file: the landed file; empty if there was no record.
-    :param file_bytes: its size.
-    :param records: how many records are in it.
-    :param bytes: how many bytes of user data.
-    :param is_last: whether everything is read.
+    :param file_bytes: the size of the file.
+    :param records: the number of records in the file.
+    :param bytes: the number of bytes of user data.
+    :param is_last: whether the partition is read to its end.
     :param read_until: everything that arrived before this instant (aware) is read; None if unknown.
-    :param last_arrival: when the last record in the file arrived (aware); None where the source does not say.
-    :param seconds: how long it was read.
-    :param error: why the partition could not be read; none of the batch's fields holds then.
-    :param passing: whether trying again may help.
-    :param failure: what sort of error it is.
+    :param last_arrival: when the last record in the file arrived (aware); None if the source does not report it.
+    :param seconds: how long the partition was read.
+    :param error: why the partition could not be read; the fields of the batch are then meaningless.
+    :param is_temporary: whether a retry may help.
+    :param failure: the kind of error.
     """
 
     partition_key: str
@@ -70,7 +71,7 @@ class LandedRow:
     last_arrival: datetime | None = None
     seconds: float = 0.0
     error: str | None = None
-    passing: bool = False
+    is_temporary: bool = False
     failure: Failure = Failure()
 
     @property
@@ -81,7 +82,7 @@ class LandedRow:
     def batch(self, fencing_token: int) -> LandedBatch:
         """Return the landed batch to record.
 
-        :param fencing_token: of the lease under which it is recorded.
+        :param fencing_token: the fencing token of the lease under which it is recorded.
         """
         return LandedBatch(
             batch_id=self.batch_id,

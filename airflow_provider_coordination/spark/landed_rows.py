@@ -1,7 +1,7 @@
-"""Landed files as the rows of a table: each as it is, or small ones merged, without Spark and without a transform.
+"""Landed files as rows of a table: unchanged, or with small files merged, without Spark and without a transform.
 
-A landed file stays where it is until its batch is acknowledged. The table gets a second name of it, or a copy where the
-two are on different filesystems.
+A landed file stays in its place until its batch is acknowledged. The table gets a second name of the file, or a copy if
+the two are on different filesystems.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from functools import partial
 import pyarrow as pa
 
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.concurrency import raised, side_by_side
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, by_halves, each_by_itself
+from airflow_provider_coordination.spark.concurrency import result_or_raise, side_by_side
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, by_halves, each_separately
 from airflow_provider_coordination.spark.landed_files import check_all_of_it, landed_schema
-from airflow_provider_coordination.spark.outages import calling
+from airflow_provider_coordination.spark.outages import translating_outages
 from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
 from airflow_provider_coordination.spark.storage import (
     TableWriter,
@@ -26,11 +26,11 @@ from airflow_provider_coordination.spark.storage import (
 )
 
 SMALL_FILE_BYTES = 128 * 1024
-"""Landed files that are smaller, and hold less user data, are merged: that costs no more than to name each of them."""
+"""Landed files that are smaller, and hold less user data, are merged: that costs no more than naming each of them."""
 MERGED_FILE_BYTES = 128 * 1024 * 1024
-"""How large a file becomes that small ones are merged to, about."""
+"""The approximate size of merged files."""
 ROW_GROUP_BYTES = 32 * 1024 * 1024
-"""How much of it is in memory at a time."""
+"""How much of a merged file is in memory at a time."""
 
 
 class LandedRows:
@@ -38,7 +38,7 @@ class LandedRows:
 
     :param attempts: the deliveries of the batches.
     :param schema: the columns of all their files.
-    :param access: how landed files, and the table, are reached.
+    :param access: the credentials for landed files and the table.
     """
 
     def __init__(self, attempts: Iterable[Attempt], schema: pa.Schema, access: Access = DEFAULT_ACCESS) -> None:
@@ -62,7 +62,7 @@ class LandedRows:
                 files = [attempt.file for attempt in group]
                 read = partial(read_small, access=self._access)
                 for _, rows in side_by_side(files, read, calls_at_once(folder, self._access)):
-                    merged.add(raised(rows))
+                    merged.add(result_or_raise(rows))
             written[merged.uri] = merged.size
         others = {attempt.file: attempt.batch.file_bytes for attempt in wanted if attempt not in small}
         linked = link_files(sorted(others), folder, self._access)
@@ -70,11 +70,11 @@ class LandedRows:
 
 
 class MergedFile:
-    """A file that is made of what small landed files hold, in their order; see `TableWriter`.
+    """A file that contains the rows of small landed files, in their order; see `TableWriter`.
 
     :param uri: the file.
     :param schema: its columns.
-    :param access: how it is reached.
+    :param access: the credentials for the file.
     """
 
     def __init__(self, uri: str, schema: pa.Schema, access: Access = DEFAULT_ACCESS) -> None:
@@ -86,7 +86,7 @@ class MergedFile:
 
     @property
     def size(self) -> int:
-        """Its size in bytes, once it is closed."""
+        """The size of the file in bytes, once it is closed."""
         return self._writer.size
 
     def __enter__(self) -> MergedFile:
@@ -94,7 +94,7 @@ class MergedFile:
         return self
 
     def add(self, rows: pa.Table) -> None:
-        """Add what a landed file holds."""
+        """Add the rows of a landed file."""
         self._waiting.append(rows.cast(self._schema))
         self._bytes += rows.nbytes
         if self._bytes >= ROW_GROUP_BYTES:
@@ -105,7 +105,7 @@ class MergedFile:
         self._waiting, self._bytes = [], 0
 
     def __exit__(self, kind: object, *error: object) -> None:
-        """Close it; nothing is left of it after an error."""
+        """Close the file; after an error, delete it."""
         if kind is not None or not self._waiting:
             self._writer.__exit__(kind, *error)
             return
@@ -114,7 +114,7 @@ class MergedFile:
 
 
 def _groups(attempts: Iterable[Attempt]) -> Iterator[list[Attempt]]:
-    """Yield landed files, as many at a time as one file is made of."""
+    """Yield landed files in groups, one group for each merged file."""
     group: list[Attempt] = []
     size = 0
     for attempt in attempts:
@@ -127,11 +127,11 @@ def _groups(attempts: Iterable[Attempt]) -> Iterator[list[Attempt]]:
         yield group
 
 
-class DeliverLanded:
+class LandedDelivery:
     """Delivers batches to one table as they were landed; see `Delivery`.
 
     :param sink: the table.
-    :param access: how landed files, and the table, are reached.
+    :param access: the credentials for landed files and the table.
     """
 
     def __init__(self, sink: Sink, access: Access = DEFAULT_ACCESS) -> None:
@@ -149,7 +149,7 @@ class DeliverLanded:
         alike: dict[pa.Schema, list[Attempt]] = {}
         wanted = owed(self._sink, attempts)
         at_once = calls_at_once(wanted[0].file, self._access) if wanted else 1
-        for attempt, found in each_by_itself(wanted, self._columns, at_once):
+        for attempt, found in each_separately(wanted, self._columns, at_once):
             if isinstance(found, Exception):
                 prepared[attempt.batch_id] = found
             else:
@@ -164,17 +164,17 @@ class DeliverLanded:
         return prepared
 
     def _prepare(self, rows: Rows, attempts: Sequence[Attempt]) -> None:
-        with calling(self._sink.name):
+        with translating_outages(self._sink.name):
             self._sink.prepare(attempts, rows)
 
     def _columns(self, attempt: Attempt) -> pa.Schema:
         """Return the columns of a landed file.
 
-        :raises DeliveryError: if it is not there, whole, or not all of it is to be delivered.
+        :raises DeliveryError: if the file is missing or incomplete, or some of its records are to be left out.
         """
         check_all_of_it(attempt)
         try:
-            with calling(self._sink.name):
+            with translating_outages(self._sink.name):
                 return landed_schema(attempt, [self._sink], self._access).remove_metadata()
         except pa.ArrowInvalid as error:
             raise DeliveryError(

@@ -1,7 +1,7 @@
-"""What a landed file looks like to those who look into its records: what tells a record from the others of its batch.
+"""The columns of landed records, and which of them identify a record within its batch.
 
-Records of a stream have columns that are always the same. Those of items have the columns of their source, which may
-differ from file to file, and the provider's.
+Records of a stream always have the same columns. Records of items have the columns of their source, which may differ
+from file to file, and the provider's own columns.
 """
 
 from __future__ import annotations
@@ -13,51 +13,50 @@ from typing import Any
 import pyarrow as pa
 
 ORIGIN = "_origin"
-"""The column that says what item a record came from."""
+"""The column that names the item of a record."""
 ROW = "_row"
-"""The column that counts the records of an origin within a batch."""
+"""The column with the record's number among the records of its origin within a batch."""
 BATCH_ID = "_batch_id"
 PAYLOAD = "data"
-"""The column that holds a record's payload, where it has one."""
+"""The column that holds a record's payload, if it has one."""
 RECORD = "record"
 """The column of the dead letters that holds the source's other columns, as JSON."""
 
 WHAT_FAILED = (pa.field("error", pa.string()), pa.field("source", pa.string()))
-"""The columns with which a dead letter begins."""
+"""The first columns of a dead letter."""
 WHEN_IT_FAILED = (
     pa.field("stage", pa.string()),
     pa.field(BATCH_ID, pa.string()),
     pa.field("failed_at", pa.timestamp("us", tz="UTC")),
 )
-"""The columns with which a dead letter ends."""
+"""The last columns of a dead letter."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordLayout:
     """The columns of landed records.
 
-    :param position: the two columns, a string and a 64-bit number, that together tell a record from the others of its
-        batch.
+    :param position: the two columns, a string and a 64-bit number, that together identify a record within its batch.
     :param names: the columns that every record has.
-    :param ddl: the columns as Spark reads them; None where each file has its own.
+    :param ddl: the columns as Spark reads them; None if each file has its own.
     :param dead_letter: the columns of the dead-letter sink; `docs/sinks.md` describes them.
-    :param sampled: those that a job's summary tells of a bad record, by the names under which it does.
-    :param place: where a record is, for people: a format string of columns.
+    :param sample_fields: the columns that a job's summary shows of a bad record, by their names in the summary.
+    :param location_format: describes where a record is, for messages: a format string over columns.
     """
 
     position: tuple[str, str]
     names: tuple[str, ...]
     ddl: str | None
     dead_letter: pa.Schema
-    sampled: Mapping[str, str]
-    place: str
+    sample_fields: Mapping[str, str]
+    location_format: str
 
-    def place_of(self, letter: Mapping[str, Any]) -> str:
-        """Return where a bad record is, for people.
+    def location_of(self, letter: Mapping[str, Any]) -> str:
+        """Return a description of where a bad record is, for messages.
 
         :param letter: a row of the dead letters.
         """
-        return self.place.format_map(letter)
+        return self.location_format.format_map(letter)
 
 
 ITEM_RECORDS = RecordLayout(
@@ -74,7 +73,7 @@ ITEM_RECORDS = RecordLayout(
             *WHEN_IT_FAILED,
         ]
     ),
-    sampled={"origin": ORIGIN, "row": ROW},
-    place="{_origin}, row {_row}",
+    sample_fields={"origin": ORIGIN, "row": ROW},
+    location_format="{_origin}, row {_row}",
 )
 """Records of items."""

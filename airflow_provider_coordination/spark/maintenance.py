@@ -1,8 +1,8 @@
-"""Maintenance of a table, beside jobs that deliver into it.
+"""Maintenance of a table, while jobs deliver to it.
 
-No file is removed that a commit may still name. Files are kept that are younger than the retention, and those that a
-manifest names. Between looking for manifests and removing files, maintenance makes a commit of its own: whoever looked
-at the table before looks again, and commits only what a manifest still names.
+A file that a commit may still add is never removed: files that are younger than the retention, or named by a manifest,
+are kept. Between reading the manifests and removing files, maintenance makes a commit of its own. So a job that read
+the table earlier must read it again, and commits only files that a manifest still names.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ SHORTEST_RETENTION = timedelta(hours=1)
 
 @dataclass(frozen=True, kw_only=True)
 class Maintenance:
-    """What is to be done.
+    """The maintenance to do.
 
-    :param compact: whether small files are put together.
-    :param retention: how old the versions, or snapshots, are that are kept at the least, and how old files become that
-        none names; above the longest delivery.
-    :param target_file_bytes: how large files become that are put together, about.
-    :param is_dry_run: whether it is only looked at.
+    :param compact: whether to compact small files.
+    :param retention: the minimum age of versions or snapshots that are removed, and of unreferenced files; above the
+        longest delivery.
+    :param target_file_bytes: the approximate size of compacted files.
+    :param is_dry_run: whether to report only, and change nothing.
     """
 
     compact: bool = True
@@ -47,13 +47,13 @@ class Maintenance:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Maintained:
-    """What was done, or would be.
+class MaintenanceResult:
+    """What was done, or would be done.
 
-    :param files_compacted: how many files were put together.
-    :param snapshots_expired: how many snapshots were expired.
-    :param files_removed: how many files were removed that nothing names.
-    :param bytes_removed: their size.
+    :param files_compacted: the number of files that were compacted.
+    :param snapshots_expired: the number of snapshots that were expired.
+    :param files_removed: the number of unreferenced files that were removed.
+    :param bytes_removed: their size in bytes.
     """
 
     files_compacted: int = 0
@@ -66,10 +66,10 @@ class Maintained:
 class Maintains(Protocol):
     """A sink whose table can be maintained."""
 
-    def maintain(self, wanted: Maintenance) -> Maintained:
-        """Maintain the table, beside whoever else works on it.
+    def maintain(self, wanted: Maintenance) -> MaintenanceResult:
+        """Maintain the table, while other writers may use it.
 
         :raises ConfigurationError: if there is no such table.
-        :raises CoordinationError: if others changed it again and again.
+        :raises CoordinationError: if other writers changed it repeatedly.
         """
         ...

@@ -1,4 +1,4 @@
-"""Rows that replace those of a table that have the same key: what a key must be, and which row of several stays."""
+"""Rows that replace the rows of a table with the same key: which keys are valid, and which of several rows is kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AT, _RANK, _KNOWN, _ORDER, _LAST = (f"_coordination_{name}" for name in ("at", 
 class Merging:
     """How rows are merged into a table.
 
-    :param on: the columns that identify a row; empty where every row is added.
+    :param on: the columns that identify a row; empty if every row is added.
     :param order_by: the column whose greatest value decides between rows of one delivery with the same key.
     """
 
@@ -31,32 +31,33 @@ class Merging:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that it looks at."""
+        """The columns that merging reads."""
         return list(dict.fromkeys([*self.on, *([self.order_by] if self.order_by else []), BATCH_ID]))
 
-    def check_columns(self, columns: Sequence[str], place: str) -> None:
+    def check_columns(self, columns: Sequence[str], table: str) -> None:
         """Check that rows have the columns.
 
-        :param place: the table, for errors.
-        :raises DeliveryError: naming those that are missing.
+        :param table: the table, for error messages.
+        :raises DeliveryError: naming the missing columns.
         """
         if self and (missing := [name for name in self.columns if name not in columns]):
             raise DeliveryError(
-                f"{place} is merged on {', '.join(map(repr, self.on))}, and the records do not have the column "
+                f"{table} is merged on {', '.join(map(repr, self.on))}, and the records do not have the column "
                 f"{', '.join(map(repr, missing))}; let the transform add it"
             )
 
-    def check_rows(self, rows: pa.Table, place: str) -> None:
-        """Check the keys of batches: none is null, and without an order each is at most once in a batch.
+    def check_rows(self, rows: pa.Table, table: str) -> None:
+        """Check the keys of batches: no key is null, and without an order each key is at most once in a batch.
 
         :param rows: at least `columns` of all rows of the batches.
-        :raises DeliveryError: naming column, value and batch.
+        :param table: the table, for error messages.
+        :raises DeliveryError: naming the column, the value and the batch.
         """
         for name in self.on:
             if rows.column(name).null_count:
                 batch = rows.filter(pc.is_null(rows.column(name))).column(BATCH_ID)[0].as_py()
                 raise DeliveryError(
-                    f"batch {batch}: column {name!r}, on which {place} is merged, is null; give each row a key in the "
+                    f"batch {batch}: column {name!r}, on which {table} is merged, is null; give each row a key in the "
                     "transform, or mark the row as bad"
                 )
         if self.order_by is not None:
@@ -67,16 +68,16 @@ class Merging:
             [first] = repeated.slice(0, 1).to_pylist()
             key = ", ".join(f"{name!r} = {first[name]!r}" for name in self.on)
             raise DeliveryError(
-                f"batch {first[BATCH_ID]}: {first['count_all']} rows have {key}, on which {place} is merged; set "
+                f"batch {first[BATCH_ID]}: {first['count_all']} rows have {key}, on which {table} is merged; set "
                 "'order_by' to the column that decides between them, or keep one in the transform"
             )
 
     def kept(self, rows: pa.Table, batch_ids: Sequence[str]) -> pa.Array:
-        """Return the places of the rows that stay: of each key the last one.
+        """Return the indices of the rows to keep: the last row of each key.
 
         :param rows: at least `columns` of rows.
-        :param batch_ids: those of the commit, in the order in which they count as far as `order_by` does not decide;
-            rows of others are left out.
+        :param batch_ids: the batches of the commit, in the order that decides if `order_by` does not; rows of other
+            batches are left out.
         """
         marked = rows.select(list(self.on)).append_column(_AT, _numbers(rows))
         marked = marked.append_column(
@@ -93,10 +94,10 @@ class Merging:
         return ordered.column(_AT).take(last.column(f"{_LAST}_max")).combine_chunks().sort()
 
     def matching(self, rows: pa.Table, keys: pa.Table) -> pa.ChunkedArray:
-        """Return the places of rows whose key is one of some keys.
+        """Return the indices of the rows whose key is in a set of keys.
 
         :param rows: at least the columns `on`.
-        :param keys: the columns `on`, of rows that are kept.
+        :param keys: the columns `on` of the rows to keep.
         """
         known = rows.select(list(self.on)).append_column(_AT, _numbers(rows))
         wanted = pa.table({name: keys.column(name).cast(rows.schema.field(name).type) for name in self.on})

@@ -1,6 +1,7 @@
-"""What a job counts: kept as totals for its end, and sent to an OpenTelemetry collector where one is named.
+"""A job's metrics: kept as totals for its end, and sent to an OpenTelemetry collector if one is configured.
 
-See `otlp` for where the collector is. One that is away costs no round anything, and the end of the job a few seconds.
+See `otlp` for how the collector is configured. An unavailable collector does not delay rounds, and delays the end of
+the job by a few seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.coordination.metrics import Metrics, MetricTotals
-from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, resource_of, sending
+from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, make_sender, resource_of
 from airflow_provider_coordination.spark.reading import RoundRead
 from airflow_provider_coordination.spark.summary import Summary
 
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class IngestionMetric(StrEnum):
-    """What a job notes of each round, with the tags `source` and `store`."""
+    """The metrics of each round, with the tags `source` and `store`."""
 
     RECORDS_LANDED = "coordination.records_landed"
     RECORDS_DELIVERED = "coordination.records_delivered"
@@ -35,25 +36,25 @@ class IngestionMetric(StrEnum):
     SINK_RECORDS = "coordination.sink_records"
     """With the tag `sink` as well; the dead letters are the sink `dead_letter`."""
     SINK_BATCHES_HELD = "coordination.sink_batches_held"
-    """Batches that wait for a sink that took nothing, with the tag `sink` as well."""
+    """Batches that wait for an unavailable sink, with the tag `sink` as well."""
     RECORDS_FILTERED = "coordination.records_filtered"
     """User records of an aggregate that were left out because they belong to another shard."""
     READS_THROTTLED = "coordination.reads_throttled"
-    """Reads that were refused because others read the shard as well."""
+    """Reads that were refused because other consumers read the shard as well."""
     ITEMS_READ = "coordination.items_read"
-    """Items, such as objects or ranges, that were done with; of sources that have some."""
+    """Items, such as objects or ranges, that were processed; only for sources of items."""
     ITEMS_GONE = "coordination.items_gone"
-    """Those that were not there any more when they were to be read."""
+    """Items that no longer existed when they were to be read."""
     ITEMS_SET_ASIDE = "coordination.items_set_aside"
-    """Those that could not be read, and become partitions of their own."""
+    """Items that could not be read, and become partitions of their own."""
     MILLIS_BEHIND_LATEST = "coordination.millis_behind_latest"
-    """A gauge: how far the job's reading is behind the source's end; of the partition that is furthest behind."""
+    """A gauge: how far the job is behind the end of the source, for the partition that is furthest behind."""
 
 
 class RoundCounts:
-    """Counts what a job did from one round to the next.
+    """Counts what a job did in each round.
 
-    :param metrics: where the counts go.
+    :param metrics: receives the counts.
     :param tags: `source` and `store`.
     """
 
@@ -65,8 +66,8 @@ class RoundCounts:
     def note(self, summary: Summary, read: RoundRead) -> None:
         """Count what was done since the last call.
 
-        :param summary: what the job did up to now.
-        :param read: what it read since then.
+        :param summary: what the job did so far.
+        :param read: what the round read.
         """
         self._count(IngestionMetric.RECORDS_LANDED, summary.records_landed)
         self._count(IngestionMetric.RECORDS_DELIVERED, summary.records_delivered)
@@ -95,9 +96,9 @@ class RoundCounts:
 
 
 class JobMetrics:
-    """Where the counts of one job go; an implementation of `Metrics`. Close it when the job ends, however it ends.
+    """The metrics of one job; an implementation of `Metrics`. Close it when the job ends, however it ends.
 
-    :param owner: who the job is; tells its series from those of other jobs.
+    :param owner: the job's owner, which distinguishes its series from those of other jobs.
     """
 
     def __init__(self, owner: str) -> None:
@@ -105,20 +106,20 @@ class JobMetrics:
         self._otlp = otlp_metrics(owner)
 
     def count(self, name: str, tags: Mapping[str, str], by: int = 1) -> None:
-        """Count that something happened so many times."""
+        """Add to a counter."""
         self._totals.count(name, tags, by)
         if self._otlp is not None:
             self._otlp.count(name, tags, by)
 
     def gauge(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Note how much of something there is now."""
+        """Set a gauge."""
         self._totals.gauge(name, value, tags)
         if self._otlp is not None:
             self._otlp.gauge(name, value, tags)
 
     @property
     def totals(self) -> dict[str, float]:
-        """What was counted and noted so far and is not zero, by name, sorted."""
+        """The totals so far that are not zero, by name, sorted."""
         return {str(name): value for name, value in self._totals.totals.items() if value}
 
     def close(self) -> None:
@@ -130,9 +131,9 @@ class JobMetrics:
 
 
 class OtlpMetrics:
-    """Sends counts to an OpenTelemetry collector, from a thread of OpenTelemetry's own.
+    """Sends metrics to an OpenTelemetry collector, from a thread of OpenTelemetry.
 
-    :param provider: makes the instruments; this becomes its owner.
+    :param provider: makes the instruments; `close` shuts it down.
     """
 
     def __init__(self, provider: MeterProvider) -> None:
@@ -142,15 +143,15 @@ class OtlpMetrics:
         self._lock = threading.Lock()
 
     def count(self, name: str, tags: Mapping[str, str], by: int = 1) -> None:
-        """Count that something happened so many times."""
+        """Add to a counter."""
         self._instrument(name, self._meter.create_counter).add(by, dict(tags))
 
     def gauge(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Note how much of something there is now."""
+        """Set a gauge."""
         self._instrument(name, self._meter.create_gauge).set(value, dict(tags))
 
     def close(self) -> None:
-        """Send what was not sent yet, waiting a few seconds at most."""
+        """Send the remaining metrics; wait a few seconds at most."""
         try:
             self._provider.shutdown(timeout_millis=FLUSH_SECONDS * 1000)
         except Exception as error:
@@ -164,15 +165,15 @@ class OtlpMetrics:
 
 
 def otlp_metrics(owner: str) -> OtlpMetrics | None:
-    """Return what sends to the collector that the environment names; None if it names none, or it cannot work.
+    """Return the sender to the collector that the environment configures; None if there is none, or it cannot work.
 
-    :param owner: who the job is; becomes `service.instance.id`.
+    :param owner: the job's owner; becomes `service.instance.id`.
     """
-    return sending(METRICS, lambda exporter: OtlpMetrics(_provider(owner, exporter)))
+    return make_sender(METRICS, lambda exporter: OtlpMetrics(_provider(owner, exporter)))
 
 
 def _provider(owner: str, exporter: Any) -> MeterProvider:
-    """Return a provider of this job's own: a transform that uses OpenTelemetry's global one is not disturbed."""
+    """Return a provider for this job only: a transform that uses OpenTelemetry's global provider is not affected."""
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 

@@ -1,7 +1,7 @@
-"""OpenTelemetry in a job: where the environment of the driver says that metrics and spans go.
+"""OpenTelemetry in a job: metrics and spans go to the collector that the driver's environment configures.
 
-The collector is named as OpenTelemetry's specification says, for one signal or for all of them. Its packages are
-imported only then. What cannot work is told in one warning: telemetry never fails a job.
+The variables are those of OpenTelemetry's specification, for one signal or for all. Its packages are imported only if a
+collector is configured. A problem is reported in one warning: telemetry never fails a job.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 3.0
-"""How long the end of a job waits, at most, for a collector to take what is left of a signal."""
+"""How long the end of a job waits, at most, for a collector to accept the remaining metrics or spans."""
 SERVICE_NAME = "coordination-ingest"
 PROTOCOLS = {
     "http/protobuf": "opentelemetry.exporter.otlp.proto.http",
@@ -33,28 +33,28 @@ T = TypeVar("T")
 class Signal:
     """One kind of telemetry.
 
-    :param name: as the environment's variables spell it.
-    :param called: what it is called in messages.
-    :param exporter: `module:class` of what sends it, below the package of a protocol.
+    :param name: its name in environment variables.
+    :param label: its name in messages.
+    :param exporter: `module:class` of its exporter, below the package of a protocol.
     """
 
     name: str
-    called: str
+    label: str
     exporter: str
 
     @property
     def endpoints(self) -> tuple[str, str]:
-        """The variables that name its collector; the first wins."""
+        """The variables that name its collector; the first one that is set wins."""
         return f"OTEL_EXPORTER_OTLP_{self.name}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 
     @property
     def protocols(self) -> tuple[str, str]:
-        """The variables that name the protocol; the first wins."""
+        """The variables that name the protocol; the first one that is set wins."""
         return f"OTEL_EXPORTER_OTLP_{self.name}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
 
     @property
     def switch(self) -> str:
-        """The variable that turns it off, by the value `none`."""
+        """The variable that disables it, with the value `none`."""
         return f"OTEL_{self.name}_EXPORTER"
 
 
@@ -62,10 +62,10 @@ METRICS = Signal("METRICS", "metrics", "metric_exporter:OTLPMetricExporter")
 TRACES = Signal("TRACES", "spans", "trace_exporter:OTLPSpanExporter")
 
 
-def sending(signal: Signal, make: Callable[[Any], T]) -> T | None:
-    """Return what sends a signal to the collector that the environment names; None if it names none, or cannot work.
+def make_sender(signal: Signal, make: Callable[[Any], T]) -> T | None:
+    """Return the sender of a signal to its collector; None if the environment configures none, or it cannot work.
 
-    :param make: makes it of OpenTelemetry's exporter.
+    :param make: makes the sender from OpenTelemetry's exporter.
     """
     endpoint = next((name for name in signal.endpoints if os.environ.get(name)), None)
     if endpoint is None or os.environ.get(signal.switch, "otlp").strip() == "none":
@@ -74,7 +74,7 @@ def sending(signal: Signal, make: Callable[[Any], T]) -> T | None:
     if protocol not in PROTOCOLS:
         log.warning(
             "%s are not exported: protocol %r of OpenTelemetry is not supported; set %s to one of %s",
-            signal.called, protocol, signal.protocols[-1], ", ".join(PROTOCOLS),
+            signal.label, protocol, signal.protocols[-1], ", ".join(PROTOCOLS),
         )  # fmt: skip
         return None
     module, _, name = signal.exporter.partition(":")
@@ -84,21 +84,19 @@ def sending(signal: Signal, make: Callable[[Any], T]) -> T | None:
         log.warning(
             "%s are not exported: %s is set, but OpenTelemetry is not installed (%s); install "
             "airflow-provider-coordination[otlp] where the Spark driver runs, or unset it",
-            signal.called, endpoint, error,
+            signal.label, endpoint, error,
         )  # fmt: skip
     except Exception as error:
-        log.warning(
-            "%s are not exported: %s: %s; check the OTEL_ variables", signal.called, type(error).__name__, error
-        )
+        log.warning("%s are not exported: %s: %s; check the OTEL_ variables", signal.label, type(error).__name__, error)
     return None
 
 
 def resource_of(owner: str) -> Resource:
-    """Return who sends: the service, and as its instance the job.
+    """Return the OpenTelemetry resource: the service, with the job as its instance.
 
-    :param owner: who the job is.
+    :param owner: the job's owner.
     """
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
     ours = Resource.create({"service.name": SERVICE_NAME, "service.instance.id": owner})
-    return ours.merge(OTELResourceDetector().detect())  # what the environment says wins
+    return ours.merge(OTELResourceDetector().detect())  # the environment's values win

@@ -1,8 +1,8 @@
-"""Outages of sinks: which errors say that a sink takes nothing, whatever batch it is given.
+"""Outages of sinks: which errors mean that a sink is unavailable, whatever the batch.
 
-A database or a catalog that does not answer says so by a `SinkAwayError`. What filesystems and object stores raise is
-judged here: connections that fail, answers that time out, 403 and 5xx, a disk that is full or read-only. Tasks judge
-what they meet themselves, since only the text of an error reaches the driver.
+Sinks on databases and catalogs raise `SinkUnavailableError` themselves. Errors of filesystems and object stores are
+classified here: failing connections, timeouts, 403 and 5xx, a disk that is full or read-only. Tasks classify their own
+errors, since only the text of an error reaches the driver.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.spark.delivery import SinkAwayError
+from airflow_provider_coordination.spark.delivery import SinkUnavailableError
 from airflow_provider_coordination.spark.error_texts import error_text
 
 ERRNOS = frozenset(
@@ -36,64 +36,64 @@ ERRNOS = frozenset(
     }
 )
 REFUSED = re.compile(r"access ?_?denied|forbidden|http status(:| code)? 403|status code:? 403", re.IGNORECASE)
-SAID = re.compile(
+OUTAGE_TEXT = re.compile(
     r"connection (refused|reset|timed out)|could not connect|couldn't connect|error sending request|timed? ?out\b"
     r"|slow ?_?down|service ?_?unavailable|internal ?_?(failure|server ?error)"
     r"|network_connection|http status(:| code)? 5\d\d|status code:? 5\d\d",
     re.IGNORECASE,
 )
-"""What libraries say of such errors that have no class or number for them."""
+"""Texts of outages in libraries that have no class or number for them."""
 
 QUOTED = re.compile(r"'[^']*'|\w+://\S+")
-"""What such texts quote: paths, which may have any of these words in them."""
+"""Quoted parts of such texts: paths, which may contain any of these words."""
 
 OF_DATA = (CoordinationError, FileNotFoundError, ValueError, TypeError, LookupError, ArithmeticError)
-"""Errors that speak of batches, files, columns and values: their texts may quote what a record says."""
+"""Errors about batches, files, columns and values: their texts may quote the content of a record."""
 OF_SPARK = ("py4j", "pyspark")
-"""The modules of errors of which the same holds."""
-MARK = secrets.token_hex(8)
-"""How a task begins what it says of an outage: nobody knows the word who writes a record."""
+"""The modules of Spark's errors, whose texts may quote the content of a record as well."""
+OUTAGE_MARK = secrets.token_hex(8)
+"""The prefix with which a task reports an outage: a random text, which a record cannot contain."""
 
 
 @contextmanager
-def calling(sink: str) -> Iterator[None]:
-    """Say of an outage which sink it is of.
+def translating_outages(sink: str) -> Iterator[None]:
+    """Raise every outage within the block as one of a sink.
 
-    :param sink: its name.
-    :raises SinkAwayError: in place of what says that the sink takes nothing at present.
+    :param sink: the sink's name.
+    :raises SinkUnavailableError: in place of an error that means an outage.
     """
     try:
         yield
     except Exception as error:
-        if not is_outage(error) or (isinstance(error, SinkAwayError) and error.sink):
+        if not is_outage(error) or (isinstance(error, SinkUnavailableError) and error.sink):
             raise
         reason = str(error) if isinstance(error, CoordinationError) else _said_by_task(error) or error_text(error)
-        raise SinkAwayError(reason, sink=sink) from error
+        raise SinkUnavailableError(reason, sink=sink) from error
 
 
 def is_outage(error: BaseException) -> bool:
-    """Return whether an error, or what it was raised from, is a sink's own, and no batch's."""
+    """Return whether an error, or its cause, is an outage of a sink, which no batch caused."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, SinkAwayError) or _says_so(cause):
+        if isinstance(cause, SinkUnavailableError) or _says_so(cause):
             return True
         cause = cause.__cause__
     return False
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether an error says that something may not be done, which waiting alone does not change."""
+    """Return whether an error means that access is denied, which does not change by waiting."""
     if isinstance(error, OF_DATA) or _is_of_spark(error):
         return False
     return isinstance(error, PermissionError) or REFUSED.search(_unquoted(error)) is not None
 
 
 def error_of_task(error: Exception, what: str, mark: str) -> OSError:
-    """Return what a task raises where it cannot read or write a file, which no record is to blame for.
+    """Return the error that a task raises if it cannot read or write a file, which is no record's fault.
 
-    :param error: what was raised there.
-    :param what: what cannot be done.
-    :param mark: the driver's `MARK`.
+    :param error: the original error.
+    :param what: what failed.
+    :param mark: the driver's `OUTAGE_MARK`.
     """
     of = f"{type(error).__name__}: {error}"
     if is_outage(error):
@@ -102,10 +102,10 @@ def error_of_task(error: Exception, what: str, mark: str) -> OSError:
 
 
 def _said_by_task(error: BaseException) -> str | None:
-    """Return what a task says of an outage; None if that is not what Spark failed by."""
+    """Return the reason of an outage that a task reported; None if Spark failed for another reason."""
     if not _is_of_spark(error):
         return None
-    said, is_marked, what = error_text(error).partition(f"OSError: {MARK} ")
+    said, is_marked, what = error_text(error).partition(f"OSError: {OUTAGE_MARK} ")
     return what if is_marked and not said else None
 
 
@@ -120,7 +120,7 @@ def _says_so(error: BaseException) -> bool:
         return _said_by_task(error) is not None
     if isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None) in ERRNOS:
         return True
-    return is_refusal(error) or SAID.search(_unquoted(error)) is not None
+    return is_refusal(error) or OUTAGE_TEXT.search(_unquoted(error)) is not None
 
 
 def _unquoted(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""How a job ended, as it leaves it in the store for whoever comes back, and the record in which it does."""
+"""A job's outcome, which the job stores for the task that follows it, and the record that holds it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_coordination.coordination.compression import packed, unpacked
+from airflow_provider_coordination.coordination.compression import compress, decompress
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.job_reports import JobReport
@@ -25,17 +25,18 @@ log = logging.getLogger(__name__)
 
 MAX_ERROR_CHARACTERS = 2000
 MAX_SUMMARY_CHARACTERS = 36_000
-"""A stored progress has 64 KB; a summary that names a thousand acknowledgment sets is larger, and is compressed."""
+"""A stored progress holds 64 KB; a summary that names a thousand acknowledgment sets is larger, and is compressed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended.
+    """The outcome of a job.
 
-    :param exit_code: the driver's, or that of the spark-submit above it; negative for a signal; None if it vanished.
+    :param exit_code: the exit code of the driver or of its spark-submit; negative for a signal; None if the job
+        vanished.
     :param error: the job's own last error; None if it has none.
-    :param tail: the last lines of its output, where it could not say itself how it ended.
-    :param summary: its summary; empty if it made none.
+    :param tail: the last lines of its output, if the job could not record its outcome itself.
+    :param summary: the job's summary; empty if it made none.
     """
 
     exit_code: int | None
@@ -53,21 +54,21 @@ class Outcome:
         }
 
     @classmethod
-    def from_mapping(cls, said: Mapping[str, Any]) -> Outcome:
-        """Return the outcome that `to_mapping` made; what it says in another form is passed over."""
-        code, error, tail = said.get("exit_code"), said.get("error"), said.get("tail")
+    def from_mapping(cls, stored: Mapping[str, Any]) -> Outcome:
+        """Return the outcome that `to_mapping` made; fields of another type are ignored."""
+        code, error, tail = stored.get("exit_code"), stored.get("error"), stored.get("tail")
         return cls(
             exit_code=code if isinstance(code, int) else None,
             error=error if isinstance(error, str) else None,
             tail=tail if isinstance(tail, str) else "",
-            summary=_summary_of(said.get("summary")),
+            summary=_summary_of(stored.get("summary")),
         )
 
 
-class Followed:
-    """A job's side of being followed: what it tells of itself, and that it is told to stop.
+class FollowedJob:
+    """The record of a followed job, as the job sees it: it reports there, and receives requests to stop.
 
-    :param record: the job's item; None where nobody follows it, and nothing is told.
+    :param record: the job's item in the store; None if the job is not followed, so that nothing is recorded.
     """
 
     def __init__(self, record: JobRecord | None = None) -> None:
@@ -76,63 +77,63 @@ class Followed:
         self._reporting: Callable[[], JobReport] | None = None
         self.is_stopped = False
 
-    def began(self, application_id: str, ui_url: str | None) -> None:
-        """Tell where the job's Spark application is."""
+    def note_application(self, application_id: str, ui_url: str | None) -> None:
+        """Record the id of the job's Spark application and the URL of its UI."""
         if self._record is not None:
             self._record.note(application_id=application_id, ui_url=ui_url)
 
-    def reads(self, reporting: Callable[[], JobReport]) -> None:
-        """Note that the job takes leases from now on, and have its report written by the thread that keeps the record.
+    def note_reading(self, reporting: Callable[[], JobReport]) -> None:
+        """Record that the job acquires leases from now on; the thread that keeps the record then writes its report.
 
-        Whoever hands over to this job ends the other one because of that: not before it can read.
+        A supervisor that hands over to this job waits for this before it ends the former job.
 
         :param reporting: returns the report as of now.
         """
         self._reporting = reporting
         if self._record is not None:
-            self._record.reads()
+            self._record.note_reading()
 
     def report(self) -> JobReport | None:
-        """Return what the job reports of itself; None if it has not begun."""
+        """Return the job report; None if the job has not started to read."""
         return None if self._reporting is None else self._reporting()
 
-    def ended(self, outcome: Outcome) -> None:
-        """Leave the outcome in the store; whoever waits for it learns otherwise only that the job vanished."""
+    def record_outcome(self, outcome: Outcome) -> None:
+        """Store the outcome; without it, the task that waits for the job only sees that the job vanished."""
         if self._record is not None:
             try:
                 self._record.end(outcome.to_mapping())
             except CoordinationError as error:
-                log.warning("the outcome could not be left in the store: %s", error)
+                log.warning("the job's outcome could not be stored: %s", error)
 
-    def when_stopped(self, stop: Callable[[], None]) -> None:
-        """Have something called when the job is told to stop, or at once if it was."""
+    def on_stop(self, stop: Callable[[], None]) -> None:
+        """Call a function when the job is requested to stop, or now if it was already."""
         self._stop = stop
         if self.is_stopped:
             stop()
 
     def note_stop(self, why: str) -> None:
-        """Note that the job is told to stop. Called from the thread that finds out."""
+        """Note a request to stop the job. Called from the thread that reads it."""
         self.is_stopped = True
         if self._stop is not None:
             self._stop()
 
 
 @contextmanager
-def following(settings: IngestSettings, reference: SettingsReference) -> Iterator[Followed]:
-    """Begin a job's record and keep it alive while the block runs, where the job is followed.
+def followed_job(settings: IngestSettings, reference: SettingsReference) -> Iterator[FollowedJob]:
+    """Create the record of a followed job, and keep it alive while the block runs.
 
-    The settings are deleted, which nobody needs any more and no task waits to delete.
+    The job's settings are deleted: they are no longer needed, and no task waits to delete them.
 
-    :raises SettingsTakenError: if they have served another driver.
-    :raises CoordinationError: if the store does not answer.
+    :raises SettingsTakenError: if the settings were used by another driver.
+    :raises CoordinationError: if the store is unavailable.
     """
     if not settings.is_followed:
-        yield Followed()
+        yield FollowedJob()
         return
     reference.delete()
     coordinator = coordinator_of(settings, settings.owner)
     with closing(coordinator.store):
-        followed = Followed()
+        followed = FollowedJob()
         record = JobRecord(coordinator, followed.note_stop, followed.report)
         followed._record = record
         record.begin()
@@ -143,9 +144,9 @@ def following(settings: IngestSettings, reference: SettingsReference) -> Iterato
 def coordinator_of(settings: IngestSettings, owner: str, metrics: Metrics | None = None) -> SourceCoordinator:
     """Open a job's store; return an initialized coordinator of its source.
 
-    :param owner: who acts.
-    :param metrics: where counts go.
-    :raises CoordinationError: if the store does not answer.
+    :param owner: the owner for which the coordinator acts.
+    :param metrics: receives the counts.
+    :raises CoordinationError: if the store is unavailable.
     """
     coordinator = SourceCoordinator(
         open_store(settings.store),
@@ -162,12 +163,12 @@ def coordinator_of(settings: IngestSettings, owner: str, metrics: Metrics | None
 
 
 def _bounded(summary: Mapping[str, Any]) -> Any:
-    """Return a summary as JSON of bounded size: as it is, compressed, or with its longest lists cut short."""
+    """Return a summary as JSON of bounded size: unchanged, compressed, or with its longest lists shortened."""
     shortened = dict(summary)
     while True:
         if len(json.dumps(shortened)) <= MAX_SUMMARY_CHARACTERS:
             return shortened
-        text = packed(shortened)
+        text = compress(shortened)
         if len(text) <= MAX_SUMMARY_CHARACTERS:
             return text
         name = max(shortened, key=lambda name: len(json.dumps(shortened[name])))
@@ -180,10 +181,10 @@ def _bounded(summary: Mapping[str, Any]) -> Any:
             shortened[name] = str(value)[: MAX_ERROR_CHARACTERS // 2]
 
 
-def _summary_of(said: object) -> Mapping[str, Any]:
-    if isinstance(said, str):
+def _summary_of(stored: object) -> Mapping[str, Any]:
+    if isinstance(stored, str):
         try:
-            said = unpacked(said)
+            stored = decompress(stored)
         except ValueError:
-            said = None
-    return said if isinstance(said, Mapping) else {}
+            stored = None
+    return stored if isinstance(stored, Mapping) else {}

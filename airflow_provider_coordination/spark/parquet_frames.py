@@ -1,7 +1,7 @@
-"""DataFrames of Parquet files, and Parquet files of DataFrames: pyarrow reads and writes them, in the workers.
+"""DataFrames from Parquet files, and Parquet files from DataFrames: pyarrow reads and writes them, in the workers.
 
-Spark itself opens no file. So a bucket is reached as the job's sinks reach it, and needs no jars. What the access holds
-travels within the tasks alone: Spark's configuration, plans, events and pages have none of it.
+Spark itself opens no file. So a bucket is accessed with the sinks' credentials, and needs no jars. Credentials travel
+only within the tasks: Spark's configuration, plans, events and pages do not contain them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.concurrency import raised, side_by_side
+from airflow_provider_coordination.spark.concurrency import result_or_raise, side_by_side
 from airflow_provider_coordination.spark.filesystems import open_files
-from airflow_provider_coordination.spark.outages import MARK, error_of_task
-from airflow_provider_coordination.spark.slots import MANIFEST, collected, manifest
+from airflow_provider_coordination.spark.outages import OUTAGE_MARK, error_of_task
+from airflow_provider_coordination.spark.slots import MANIFEST, collect_rows, manifest
 from airflow_provider_coordination.spark.storage import (
     SMALL_BYTES,
     TableWriter,
@@ -43,23 +43,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024
-"""How much is held of what Spark hands over in small batches, until it is worth a row group."""
+"""How many bytes of Spark's small batches are collected for a row group."""
 BATCH_BYTES = 4 * 1024 * 1024
-"""How much Spark gets at a time."""
+"""How many bytes Spark gets in one batch."""
 BATCH_ROWS = 10_000
-"""How many rows it gets at most."""
+"""How many rows Spark gets in one batch, at most."""
 OPENING_BYTES = 4 * 1024 * 1024
-"""How much could be read in the time that it takes to open a file; as Spark reckons."""
+"""How many bytes could be read in the time that it takes to open a file; Spark's own estimate."""
 TASK_BYTES = 128 * 1024 * 1024
-"""How much one task reads at most, as far as row groups allow it; as Spark reckons."""
+"""How many bytes one task reads at most, as far as row groups allow it; Spark's own limit."""
 AHEAD_BYTES = 32 * 1024 * 1024
-"""How much of the small files that come next a task holds at most."""
-TASKS_PATIENCE_SECONDS = 30.0
-"""How long the tasks of a write that failed are waited for."""
+"""How many bytes of the next small files a task holds at most."""
+TASKS_WAIT_SECONDS = 30.0
+"""How long to wait for the tasks of a failed write."""
 TASKS_POLL_SECONDS = 0.05
 ZONE = "UTC"
 MOST_DIGITS = 38
-"""How many a decimal has at most."""
+"""The maximum precision of a decimal."""
 SPARK_TYPES = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -71,46 +71,46 @@ SPARK_TYPES = {
     pa.large_string(): pa.string(),
     pa.large_binary(): pa.binary(),
 }
-"""What Spark takes the types of files for that it does not have."""
+"""Spark's types for types of files that Spark does not have."""
 FILE_TYPES = {pa.time64("ns"): pa.time64("us"), pa.duration("us"): pa.int64()}
-"""How files have those of Spark's types that Parquet does not have."""
+"""The types in files for Spark's types that Parquet does not have."""
 
 
 # Reading
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _FilePart:
     """Some row groups of a file: one of `of` parts, as even as they can be."""
 
     file: str
     part: int = 0
     of: int = 1
     small_bytes: int = 0
-    """The size of a file that is read by one request; 0 for one that is not."""
+    """The size of a file that is read in one request; 0 for a larger file."""
 
 
 def read_frame(spark: SparkSession, files: Mapping[str, int], schema: StructType, access: Access) -> DataFrame:
-    """Return what files hold; they are read when Spark needs it.
+    """Return the rows of files as a DataFrame; the files are read when Spark needs them.
 
-    Where Spark fails because of a file, it says so by an `OSError`; `outages` finds those in it that are outages.
+    If Spark fails because of a file, the error is an `OSError`; `outages` recognizes the outages among them.
 
-    :param files: at least one, with its size in bytes.
-    :param schema: the columns that are wanted, as `spark_schema` has them; null where a file does not have them.
-    :param access: how files are reached.
+    :param files: at least one file, with their sizes in bytes.
+    :param schema: the wanted columns, as `spark_schema` returns them; null if a file does not have a column.
+    :param access: the credentials for the files.
     """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
     tasks = _dealt(files, spark.sparkContext.defaultParallelism)
     wanted = _nullable(to_arrow_schema(schema, timezone=ZONE))
-    read = _named("read_parquet", partial(_read, tasks, wanted, access, MARK))
+    read = _named("read_parquet", partial(_read, tasks, wanted, access, OUTAGE_MARK))
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, from_arrow_schema(wanted))
 
 
 def spark_schema(columns: pa.Schema) -> StructType:
-    """Return the columns of a file as Spark has them.
+    """Return the columns of a file with Spark's types.
 
-    :raises pa.ArrowNotImplementedError: if it has no such type.
+    :raises pa.ArrowNotImplementedError: if Spark has no such type.
     """
     from pyspark.errors import PySparkTypeError
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -121,14 +121,14 @@ def spark_schema(columns: pa.Schema) -> StructType:
         raise pa.ArrowNotImplementedError(str(error)) from None
 
 
-def _dealt(files: Mapping[str, int], slots: int) -> list[list[_Piece]]:
-    """Deal files to tasks of about the same work, in their order within each; large ones go to several."""
+def _dealt(files: Mapping[str, int], slots: int) -> list[list[_FilePart]]:
+    """Distribute files over tasks with about the same work, in order within each task; large files go to several."""
     total = sum(files.values()) + OPENING_BYTES * len(files)
     most = max(OPENING_BYTES, min(TASK_BYTES, total / slots))
-    pieces: list[tuple[float, _Piece]] = []
+    pieces: list[tuple[float, _FilePart]] = []
     for file, size in files.items():
         of = max(1, ceil(size / most))
-        piece = _Piece(file, of=of, small_bytes=size if size <= SMALL_BYTES else 0)
+        piece = _FilePart(file, of=of, small_bytes=size if size <= SMALL_BYTES else 0)
         pieces += [(size / of + OPENING_BYTES, replace(piece, part=part)) for part in range(of)]
     tasks: list[list[int]] = [[] for _ in range(max(1, int(total / most)))]
     loads = [(0.0, n) for n in range(len(tasks))]
@@ -140,35 +140,39 @@ def _dealt(files: Mapping[str, int], slots: int) -> list[list[_Piece]]:
 
 
 def _read(
-    tasks: Sequence[Sequence[_Piece]], schema: pa.Schema, access: Access, mark: str, numbers: Iterable[pa.RecordBatch]
+    tasks: Sequence[Sequence[_FilePart]],
+    schema: pa.Schema,
+    access: Access,
+    mark: str,
+    numbers: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             for piece, fetched in side_by_side(tasks[number], partial(_small, access), _at_once(tasks[number], access)):
                 with _as_os_error(f"file {piece.file} cannot be read", mark):
-                    yield from _rows(piece, raised(fetched), schema, access)
+                    yield from _rows(piece, result_or_raise(fetched), schema, access)
 
 
-def _at_once(pieces: Sequence[_Piece], access: Access) -> int:
-    """Return how many small files are fetched at the same time: in a bucket, nearly all of that is waiting."""
+def _at_once(pieces: Sequence[_FilePart], access: Access) -> int:
+    """Return the number of small files to fetch at the same time: in a bucket, fetching mostly waits."""
     largest = max(piece.small_bytes for piece in pieces)
     return min(calls_at_once(pieces[0].file, access), AHEAD_BYTES // max(1, largest))
 
 
-def _small(access: Access, piece: _Piece) -> bytes | None:
-    """Return what a small file holds; None for another one, which is read a row group at a time."""
+def _small(access: Access, piece: _FilePart) -> bytes | None:
+    """Return the content of a small file; None for a larger file, which is read one row group at a time."""
     return read_whole(piece.file, access)[0] if piece.small_bytes else None
 
 
-def _rows(piece: _Piece, fetched: bytes | None, schema: pa.Schema, access: Access) -> Iterator[pa.RecordBatch]:
+def _rows(piece: _FilePart, fetched: bytes | None, schema: pa.Schema, access: Access) -> Iterator[pa.RecordBatch]:
     if fetched is None:
         files, path = open_files(piece.file, access)
         opened = pq.ParquetFile(path, filesystem=files.filesystem, pre_buffer=True)
     else:
         opened = pq.ParquetFile(pa.BufferReader(fetched))
     with opened as file:
-        there = set(file.schema_arrow.names)
-        wanted = [name for name in schema.names if name in there]
+        existing = set(file.schema_arrow.names)
+        wanted = [name for name in schema.names if name in existing]
         for number in range(file.num_row_groups):
             if number * piece.of // file.num_row_groups == piece.part:
                 group = file.metadata.row_group(number)
@@ -195,9 +199,9 @@ def _as_wanted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 class WrittenFile:
     """A file that a task wrote.
 
-    :param file: where it is.
+    :param file: its location.
     :param bytes: its size.
-    :param of: the text by which its rows are kept apart from others; empty if there is none.
+    :param of: the text by which its rows are separated from others; empty if rows are not separated.
     """
 
     file: str
@@ -206,24 +210,25 @@ class WrittenFile:
 
 
 def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = None) -> list[WrittenFile]:
-    """Write rows to new files of a folder, those of each of Spark's partitions to one; return the files.
+    """Write rows to new files in a folder, one file for each Spark partition; return the files.
 
-    What tasks leave that fail, or are not heard of, is not among them: a task whose rows end with an error of Spark's
-    takes that for their end.
+    Files of tasks that failed or were lost are not returned: if Spark's rows end with an error, a task takes that for
+    their end.
 
-    :param by: a column of texts that is not written; rows with different ones go to different files.
-    :returns: at least one; without rows, one that has the columns.
-    :raises Exception: what Spark raises if the rows cannot be made, or written there, by an `OSError` as of reading.
+    :param by: a column of texts that is not written; rows with different texts go to different files.
+    :returns: at least one file; without rows, an empty file that has the columns.
+    :raises Exception: what Spark raises if the rows cannot be made or written; write errors are an `OSError`, as for
+        reading.
     """
     if by is not None:
         rows = rows.sortWithinPartitions(by)  # so that one file is open at a time
-    write = _named("write_parquet", partial(_write, folder, by, access, MARK))
+    write = _named("write_parquet", partial(_write, folder, by, access, OUTAGE_MARK))
     context, group = rows.sparkSession.sparkContext, f"writing {secrets.token_hex(8)}"
     context.setJobGroup(group, "write Parquet files")
     try:
-        written = collected(rows.mapInArrow(write, MANIFEST), WrittenFile)
+        written = collect_rows(rows.mapInArrow(write, MANIFEST), WrittenFile)
     except Exception:
-        _outlive_tasks(context, group)
+        _wait_for_tasks(context, group)
         raise
     if written:
         return written
@@ -234,9 +239,9 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
     return [WrittenFile(file=file, bytes=write_table(columns.empty_table(), file, access))]
 
 
-def _outlive_tasks(context: SparkContext, group: str) -> None:
-    """Wait until no task of a job that failed writes on: its files go with the folder, and none comes afterwards."""
-    tracker, deadline = context.statusTracker(), time.monotonic() + TASKS_PATIENCE_SECONDS
+def _wait_for_tasks(context: SparkContext, group: str) -> None:
+    """Wait until no task of a failed job writes any more, so that no file appears after the folder is deleted."""
+    tracker, deadline = context.statusTracker(), time.monotonic() + TASKS_WAIT_SECONDS
     context.cancelJobGroup(group)
     while time.monotonic() < deadline:
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
@@ -244,11 +249,11 @@ def _outlive_tasks(context: SparkContext, group: str) -> None:
         if not any(stage.numActiveTasks for stage in stages if stage is not None):
             return
         time.sleep(TASKS_POLL_SECONDS)
-    log.warning("tasks of a write that failed do not end; what they write is swept later")
+    log.warning("tasks of a failed write are still running; their files are swept later")
 
 
 def _new_file(folder: str) -> str:
-    """Return a name that no other task has, and no other attempt at the same."""
+    """Return a name that no other task, and no other attempt of the same task, uses."""
     return join(folder, f"part-{secrets.token_hex(8)}.parquet")
 
 
@@ -261,7 +266,7 @@ def _write(
         for of, rows in _runs(portions_of(batches), by):
             with _as_os_error(unwritten, mark):
                 if not written or written[-1][0] != of:
-                    stack.close()  # what was open is whole
+                    stack.close()  # the open file is complete
                     written.append((of, stack.enter_context(TableWriter(_new_file(folder), access))))
                 written[-1][1].write(rows.cast(_in_files(rows.schema)))
         with _as_os_error(unwritten, mark):
@@ -270,7 +275,7 @@ def _write(
 
 
 def portions_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield what Spark hands over in small batches as tables that are worth a row group each."""
+    """Collect Spark's small batches, and yield tables of one row group each."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -285,7 +290,7 @@ def portions_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _runs(portions: Iterable[pa.Table], by: str | None) -> Iterator[tuple[str, pa.Table]]:
-    """Yield rows with their text in a column, which is dropped; those that follow each other with the same at once."""
+    """Yield runs of rows that have the same text in a column, each with the text; the column is dropped."""
     for portion in portions:
         if by is None:
             yield "", portion
@@ -301,7 +306,7 @@ def _runs(portions: Iterable[pa.Table], by: str | None) -> Iterator[tuple[str, p
 
 
 def _in_spark(kind: pa.DataType) -> pa.DataType:
-    """Return the type as which Spark has a column that is not nested, where it has another one."""
+    """Return Spark's type for the type of a column that is not nested."""
     types = pa.types
     if types.is_timestamp(kind):
         return pa.timestamp("us", None if kind.tz is None else ZONE)
@@ -315,7 +320,7 @@ def _in_spark(kind: pa.DataType) -> pa.DataType:
 
 
 def _in_files(columns: pa.Schema) -> pa.Schema:
-    """Return the columns as files have them that Spark's rows are written to."""
+    """Return the columns with the types that files have for Spark's rows."""
     return _retyped(columns, lambda kind: FILE_TYPES.get(kind, kind)).remove_metadata()
 
 
@@ -324,9 +329,9 @@ def _nullable(columns: pa.Schema) -> pa.Schema:
 
 
 def _retyped(columns: pa.Schema, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
-    """Return columns of which all may be null, and what they are made of too; as Spark reads and writes files.
+    """Return columns that are all nullable, including nested fields, as Spark reads and writes files.
 
-    :param leaf: what becomes of a type that is not nested.
+    :param leaf: converts a type that is not nested.
     """
 
     def field_of(field: pa.Field) -> pa.Field:
@@ -352,7 +357,7 @@ def _retyped(columns: pa.Schema, leaf: Callable[[pa.DataType], pa.DataType]) -> 
 
 @contextmanager
 def _as_os_error(what: str, mark: str) -> Iterator[None]:
-    """Raise what goes wrong with files as what no record is to blame for; see `bad_records.NOT_OF_A_RECORD`."""
+    """Raise errors of files as an `OSError`, which is no record's fault; see `bad_records.NOT_CAUSED_BY_RECORD`."""
     try:
         yield
     except Exception as error:
@@ -360,6 +365,6 @@ def _as_os_error(what: str, mark: str) -> Iterator[None]:
 
 
 def _named(name: str, function: partial[Iterator[pa.RecordBatch]]) -> partial[Iterator[pa.RecordBatch]]:
-    """Return a function as plans name it."""
+    """Return a function with the name that it has in Spark's plans."""
     function.__name__ = name  # type: ignore[attr-defined]
     return function

@@ -1,4 +1,4 @@
-"""What a record's payload is: JSON of a given schema, parsed into columns beside the raw ones."""
+"""The payload of records: JSON with a schema, parsed into columns beside the raw ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
 ERROR = "_error"
-"""The column by which a transform marks a row as bad."""
+"""The column in which a transform marks a row as bad."""
 CORRUPT = "_coordination_corrupt"
 END = "_coordination_end"
 STRICT = {
@@ -23,18 +23,18 @@ STRICT = {
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
-"""Spark's parser takes more for JSON than JSON is."""
+"""Options that make Spark's parser strict: by default it accepts more than JSON."""
 
 
 class JsonPayload:
-    """Parses payloads that are one JSON object each. Needs a session to be there.
+    """Parses payloads that are one JSON object each. Needs a Spark session.
 
-    A field that is missing is null; one that is declared NOT NULL must be there. Fields that the schema does not name
-    are passed over.
+    A missing field is null; a field that is declared NOT NULL must exist. Fields that the schema does not name are
+    ignored.
 
     :param ddl: the schema, such as `id STRING NOT NULL, amount DOUBLE`.
-    :param layout: of the records.
-    :raises ConfigurationError: if it is no schema, or names a column that records have already.
+    :param layout: the columns of the records.
+    :raises ConfigurationError: if the schema is invalid, or names a column that records have already.
     """
 
     def __init__(self, ddl: str, layout: RecordLayout) -> None:
@@ -43,9 +43,9 @@ class JsonPayload:
         self.types = {field.name: field.dataType.simpleString() for field in self._schema.fields}
 
     def check(self, records: DataFrame) -> None:
-        """Check that records of a file can be parsed, where each file has columns of its own.
+        """Check that the records of a file can be parsed, if each file has columns of its own.
 
-        :raises DeliveryError: if they have no payload, or a column that the schema names.
+        :raises DeliveryError: if they have no payload, or have a column that the schema names.
         """
         from pyspark.sql.types import BinaryType, StringType
 
@@ -53,8 +53,8 @@ class JsonPayload:
         if not isinstance(types.get(PAYLOAD), BinaryType | StringType):
             found = f"it is {types[PAYLOAD].simpleString()}" if PAYLOAD in types else f"there are {', '.join(types)}"
             raise DeliveryError(
-                f"'schema' parses the column {PAYLOAD!r}, which has to be there as text or bytes; {found}: leave "
-                "'schema' out, or read whole payloads"
+                f"'schema' parses the column {PAYLOAD!r}, which must exist as text or bytes; {found}: leave 'schema' "
+                "out, or read whole payloads"
             )
         lowered = {name.lower() for name in types}
         if taken := [name for name in self.names if name.lower() in lowered]:
@@ -64,7 +64,7 @@ class JsonPayload:
             )
 
     def parsed(self, records: DataFrame) -> DataFrame:
-        """Return the records with the columns of the schema; nothing but nulls where the payload does not fit."""
+        """Return the records with the columns of the schema; all columns are null if the payload does not fit."""
         from pyspark.sql import functions
 
         payload = functions.from_json(payload_text(), self._schema, STRICT)
@@ -72,16 +72,16 @@ class JsonPayload:
         return records.select("*", *columns)
 
     def fitting(self, records: DataFrame) -> DataFrame:
-        """Return the records whose payload fits."""
+        """Return the records whose payload fits the schema."""
         return records.where(self.fits())
 
     def fits(self) -> Column:
-        """Return whether the payload of a record fits."""
+        """Return whether the payload of a record fits the schema."""
         from pyspark.sql import functions
         from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 
-        # Spark stops at the end of the first value and does not look at what follows. Within an array that is within an
-        # object, what follows is an error, or a second element, or hides the end.
+        # Spark stops at the end of the first value and ignores what follows. Within an array within an object, anything
+        # that follows is an error, or a second element, or hides the end.
         around = StructType(
             [
                 StructField("records", ArrayType(self._schema)),
@@ -91,11 +91,11 @@ class JsonPayload:
         )
         whole = functions.concat(functions.lit('{"records":['), payload_text(), functions.lit(f'],"{END}":1}}'))
         parsed = functions.from_json(whole, around, STRICT)
-        # As a function of one value: a filter evaluates anew whatever it names twice.
+        # As a function of one value: a filter evaluates an expression again for each mention.
         return functions.is_valid_utf8(payload_text()) & functions.exists(functions.array(parsed), self._is_one)
 
     def _is_one(self, parsed: Column) -> Column:
-        """Return whether what was parsed is one object that has all that it must have."""
+        """Return whether the parsed value is one object that has all required fields."""
         from pyspark.sql import functions
 
         records = parsed.getField("records")
@@ -174,11 +174,11 @@ def _parse(ddl: str, reserved: Collection[str]) -> StructType:
     for name in lowered:
         if name in reserved or name.startswith("_coordination_"):
             raise ConfigurationError(
-                f"schema {ddl!r}: column {name!r} is one that every record has already, or one of ours; leave 'schema' "
-                "out and parse 'data' in the transform under another name"
+                f"schema {ddl!r}: column {name!r} exists in every record already, or is reserved; leave 'schema' out "
+                "and parse 'data' in the transform under another name"
             )
         if lowered.count(name) > 1:
-            raise ConfigurationError(f"schema {ddl!r}: column {name!r} is there twice; name each column once")
+            raise ConfigurationError(f"schema {ddl!r}: column {name!r} is named twice; name each column once")
     return schema
 
 

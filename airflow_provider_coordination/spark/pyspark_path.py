@@ -1,8 +1,8 @@
-"""Which of the copies of PySpark that a process finds it imports: one that Python compiled, as soon as there is one.
+"""Selects the copy of PySpark that a process imports: a compiled one, if there is one.
 
-Spark puts `python/lib/pyspark.zip` before everything else, which holds sources alone: each process compiles 200 modules
-of it before it does anything, which takes longer than all other imports of a job. The installed package beside it is
-the same, and compiled.
+Spark puts `python/lib/pyspark.zip` first on the module search path. It contains only sources: each process compiles 200
+of its modules at its start, which takes longer than all other imports of a job. The installed package beside it is the
+same, and compiled.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ ARCHIVE = Path("python", "lib", "pyspark.zip")
 
 
 def import_compiled_pyspark() -> None:
-    """Let this process import the PySpark of `SPARK_HOME` as an installed package, if it is one there.
+    """Let this process import the PySpark of `SPARK_HOME` as an installed package, if it is installed there.
 
-    Nothing changes where PySpark was imported already, or where another one would be found.
+    Nothing changes if PySpark was imported already, or if another PySpark would be found.
     """
     spark_home = os.environ.get("SPARK_HOME")
     if spark_home and "pyspark" not in sys.modules:
@@ -27,11 +27,11 @@ def import_compiled_pyspark() -> None:
 
 
 def compiled_path(path: Sequence[str], spark_home: Path) -> list[str]:
-    """Return a module search path on which the archive of a Spark is replaced by the same modules as files.
+    """Return a module search path on which Spark's archive of PySpark is replaced by the same modules as files.
 
-    :param path: where modules are searched.
-    :param spark_home: a Spark installed by pip, which is the package itself, or one that was unpacked, which has it in
-        its folder `python`.
+    :param path: the module search path.
+    :param spark_home: a Spark that pip installed, which is the package itself, or an unpacked Spark, which has the
+        package in its folder `python`.
     """
     archive, unpacked = str(spark_home / ARCHIVE), spark_home / "python"
     if (unpacked / "pyspark" / "__init__.py").is_file():

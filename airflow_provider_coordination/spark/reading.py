@@ -1,4 +1,4 @@
-"""The seam between a job's rounds and the kind of source that it reads."""
+"""The interface between a job's rounds and the kind of source that it reads."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
 
 UNREADABLE_ROUNDS = 5
-"""How many rounds in a row a source that does not answer is asked for a partition, before that counts as a failure."""
+"""After how many consecutive rounds with an unavailable source a partition counts as failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRead:
     """What one round read, for the log and the metrics.
 
-    :param partitions: of how many partitions something was landed.
-    :param bytes: payload bytes of what was landed.
-    :param items: how many items were done with; None where the source has none.
-    :param gone: how many of these were not there any more.
-    :param set_aside: how many of these could not be read.
-    :param behind_ms: how far each partition is behind its source, by its key, in milliseconds; None where nobody says.
-    :param filtered: records that were left out because they belong to another partition.
-    :param throttled: reads that the source refused because there were too many.
+    :param partitions: the number of partitions that landed something.
+    :param bytes: the payload bytes that were landed.
+    :param items: the number of items that were processed; None if the source has no items.
+    :param gone: the number of these items that no longer existed.
+    :param set_aside: the number of these items that could not be read.
+    :param behind_ms: the lag of each partition, by its key, in milliseconds; None if it is not known.
+    :param filtered: the number of records that were left out because they belong to another partition.
+    :param throttled: the number of reads that the source refused because there were too many.
     """
 
     partitions: int = 0
@@ -44,18 +44,18 @@ class RoundRead:
 
     @property
     def text(self) -> str:
-        """Its text in the log beside bytes and records; how far it is behind only where somebody knows."""
+        """The text for the log, beside bytes and records; lags only if they are known."""
         items = "" if self.items is None else f" items={self.items} gone={self.gone} set_aside={self.set_aside}"
         lags = " ".join(f"{name}={behind}" for name, behind in self.behind_ms.items() if behind is not None)
         return f"partitions={self.partitions}{items}{f' lag_ms=[{lags}]' if lags else ''}"
 
 
 class PartitionsToRead(Protocol):
-    """The partitions that a job works on, as far as a reading has to do with them."""
+    """The partitions that a job works on, as a reading uses them."""
 
     @property
     def read_until(self) -> Mapping[str, datetime | None]:
-        """The partitions at work: up to which arrival time each is read; None where that is not known."""
+        """The partitions at work, each with the arrival time up to which it is read; None if that is not known."""
         ...
 
     def all(self) -> Iterator[tuple[str, LandedProgress]]:
@@ -63,16 +63,19 @@ class PartitionsToRead(Protocol):
         ...
 
     def may_land(self, key: str, progress: LandedProgress) -> bool:
-        """Return whether a partition may be read further: it is not to be handed over, at most one batch is in
-        delivery, and not too much is pending."""
+        """Return whether a partition may be read further.
+
+        That is so while it is not to be handed over, at most one batch is in delivery, and the pending batches are
+        below their limits.
+        """
         ...
 
     def note_read(self, key: str, until: datetime | None) -> None:
-        """Note up to when a partition is read in which nothing was found."""
+        """Note up to when a partition is read in which no record was found."""
         ...
 
     def recording(self, key: str) -> AbstractContextManager[None]:
-        """Let a partition whose landed batch cannot be recorded end no round: it is dropped, or the partition fails."""
+        """Contain errors of recording a partition's landed batch: the batch is dropped, or the partition fails."""
         ...
 
     def record(
@@ -82,76 +85,76 @@ class PartitionsToRead(Protocol):
         landing: Callable[[LandedBatch], LandedProgress],
         recorded: Callable[[], object] = ...,
     ) -> None:
-        """Have a landed batch recorded, which fixes it, with the bounds outside which its records are late or early.
+        """Record a landed batch, which fixes it, with the event-time bounds outside which its records are left out.
 
-        It is written with those of the other partitions, once `Reading.record` returns.
+        The batch is written with those of the other partitions, once `Reading.record` returns.
 
-        :param landing: makes the partition's progress with a batch in it out of its present progress; called again
-            where somebody acknowledged an earlier batch during that time.
-        :param recorded: called once it is written.
+        :param landing: returns the partition's present progress with a batch added; called again if an earlier batch is
+            acknowledged during that time.
+        :param recorded: called once the batch is written.
         """
         ...
 
     def park(self, key: str, reason: str, progress: dict[str, Any], failure: Failure) -> None:
-        """Put a partition aside for a person to decide about: trying again cannot help."""
+        """Park a partition until a user reopens it: a retry cannot help."""
         ...
 
     def fail(self, key: str, reason: str, failure: Failure) -> None:
-        """Give a partition back, with its landed batches; the retry policy decides when it is tried again."""
+        """Give back a partition, with its landed batches; the retry policy decides when it is retried."""
         ...
 
 
 class Reading(Protocol):
-    """What a job's rounds leave to the kind of source: which partitions may be read, and landing them."""
+    """The part of a job's rounds that depends on the kind of source: which partitions may be read, and landing them."""
 
     @property
     def at_stop(self) -> Collection[str]:
-        """The partitions of which everything up to the job's `stop_at` is landed."""
+        """The partitions whose records up to the job's `stop_at` are all landed."""
         ...
 
     @property
     def expects_more(self) -> bool:
-        """Whether there will soon be something to acquire, though nothing is there now."""
+        """Whether there will soon be partitions to acquire, although there are none now."""
         ...
 
-    def look_after(self) -> None:
-        """Look after the source, before leases are acquired; forget what is not at work any more."""
+    def refresh_source(self) -> None:
+        """Check the source before leases are acquired, and forget partitions that the job no longer works on."""
         ...
 
-    def may_begin(self, partition: Partition) -> bool:
-        """Return whether a partition that was acquired can be worked on; otherwise it has been given back.
+    def may_start(self, partition: Partition) -> bool:
+        """Return whether the job can work on an acquired partition; if not, the partition has been given back.
 
-        :raises SourceError: if it cannot, and that is an error.
+        :raises SourceError: if it cannot because of an error.
         """
         ...
 
     def land(self, *, leave_slot: bool) -> Sequence[Any]:
-        """Read what may be read of the partitions at work, and land it; return a row for each.
+        """Read the partitions at work as far as they may be read, and land the records; return a row for each.
 
-        :param leave_slot: whether a delivery goes on meanwhile that a slot is to be left to.
+        :param leave_slot: whether to leave one slot to a delivery that runs at the same time.
         """
         ...
 
     def record(self, rows: Sequence[Any]) -> RoundRead:
-        """Have recorded what was landed, or give back what could not be read."""
+        """Record the landed batches, and give back the partitions that could not be read."""
         ...
 
     def completed(self, partition: Partition) -> None:
-        """Do what is left to do once a partition is delivered to its end."""
+        """Finish a partition that is delivered to its end."""
         ...
 
     def end_round(self) -> None:
-        """Do what has to wait until everything that is landed is delivered."""
+        """Do what must wait until all landed batches are delivered."""
         ...
 
     def last_known(self, key: str) -> LandedProgress | None:
-        """Return the progress with which a partition at work is given back that has nothing left to deliver; None if
-        what is stored says everything.
+        """Return the progress with which to give back a partition that has nothing left to deliver.
 
+        :returns: None if the stored progress is complete.
         :raises PartitionNotOwnedError: if its lease is lost.
         """
         ...
 
 
 MakeReading = Callable[[IngestSettings, SourceCoordinator, PartitionsToRead, Summary], Reading]
-"""Makes the reading of a job, of its settings, its coordinator, what it works on and its report."""
+"""Makes the reading of a job from its settings, its coordinator, its partitions and its summary."""

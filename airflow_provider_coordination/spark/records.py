@@ -1,4 +1,4 @@
-"""Records of items on their way into a file: where each comes from, and all with the columns of all of them."""
+"""Records of items before they are written to a file: with their origin, and all with the same columns."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from airflow_provider_coordination.sources.items import ItemUnreadableError
 from airflow_provider_coordination.spark.layout import BATCH_ID, ORIGIN, ROW
 
 SMALL_TABLES = 64
-"""As many tables become one: a table of a few rows takes several times the memory of its columns."""
+"""How many tables are combined into one: a table of a few rows takes several times the memory of its columns."""
 SMALL_BYTES = 16 * 2**20
-"""How large what becomes one is at most."""
+"""The maximum size of tables that are combined into one."""
 
 
 class Records:
-    """Records in the order in which they were read, for a file: all with the columns of all of them.
+    """Records for a file, in the order in which they were read; each has the columns of all records.
 
-    What was added since the last `keep` can be dropped. Once some were taken, the columns stay as they are.
+    Records that were added since the last `keep` can be dropped. Once some were taken, the columns no longer change.
     """
 
     def __init__(self) -> None:
         self.schema = pa.schema([])
         self.bytes = 0
-        """How many bytes their columns take."""
+        """The size of their columns in bytes."""
         self._kept: list[pa.Table] = []
         self._added: list[pa.Table] = []
-        self._before = self.schema, self._kept  # what `drop` returns to
-        self._whole = 0  # how many of the kept tables are put together
+        self._before = self.schema, self._kept  # the state that `drop` restores
+        self._whole = 0  # the number of kept tables that are combined already
         self._is_begun = False
 
     @property
     def are_kept(self) -> bool:
-        """Whether some are kept, taken or not."""
+        """Whether records are kept, including those that were taken."""
         return self._is_begun or bool(self._kept)
 
     def add(self, records: pa.Table) -> None:
         """Add records.
 
-        :raises pa.ArrowException: if their columns do not go together with those that are there without a loss, or are
-            more or wider than those of what was taken.
+        :raises pa.ArrowException: if their columns cannot be combined with the present columns without a loss, or are
+            more or wider than the columns of records that were taken.
         """
         if not records.schema.equals(self.schema):
             unified = pa.unify_schemas([self.schema, records.schema], promote_options="permissive")
@@ -57,13 +57,13 @@ class Records:
 
     def _widen(self, schema: pa.Schema) -> None:
         if self._is_begun:
-            raise pa.ArrowInvalid("the file is begun without them")
+            raise pa.ArrowInvalid("the file was started without them")
         kept, added = ([_widened(tables, schema)] if tables else [] for tables in (self._kept, self._added))
         self.schema, self._kept, self._added, self._whole = schema, kept, added, len(kept)
         self._count()
 
     def keep(self) -> None:
-        """Keep what was added."""
+        """Keep the records that were added."""
         self._kept += self._added
         self._added = []
         if len(few := self._kept[self._whole :]) >= SMALL_TABLES:
@@ -73,13 +73,13 @@ class Records:
         self._before = self.schema, self._kept
 
     def drop(self) -> None:
-        """Drop what was added since the last `keep`, with the columns that it alone has."""
+        """Drop the records that were added since the last `keep`, with the columns that only they have."""
         self.schema, self._kept = self._before
         self._added = []
         self._count()
 
     def take(self) -> pa.Table | None:
-        """Return what is kept, which is here no more; None if it is nothing. Nothing may be added to it."""
+        """Return the kept records and remove them here; None if there are none. All added records must be kept."""
         if not self._kept:
             return None
         taken = pa.concat_tables(self._kept)
@@ -93,23 +93,23 @@ class Records:
 
 
 def _widened(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Return tables as one with the columns of a schema that each of them goes with."""
+    """Return tables as one table with the columns of a schema that is compatible with each of them."""
     return pa.concat_tables([schema.empty_table(), *tables], promote_options="permissive")
 
 
 def _check_case(columns: Sequence[str]) -> None:
-    """Check that Spark can tell columns apart.
+    """Check that Spark can distinguish the columns.
 
     :raises pa.ArrowInvalid: if it cannot.
     """
     by_lower: dict[str, str] = {}
     for name in columns:
         if (other := by_lower.setdefault(name.lower(), name)) != name:
-            raise pa.ArrowInvalid(f"columns {other!r} and {name!r} differ by case alone, and Spark takes them for one")
+            raise pa.ArrowInvalid(f"columns {other!r} and {name!r} differ only by case, and Spark treats them as one")
 
 
 def _loses(before: pa.DataType, after: pa.DataType) -> bool:
-    """Return whether a wider type holds less of the values than the narrower one: the only one that Arrow lets pass."""
+    """Return whether a wider type loses precision of the narrower one: Arrow permits only decimals as floats."""
     if pa.types.is_decimal(before):
         return bool(pa.types.is_floating(after))
     if pa.types.is_struct(before):
@@ -120,22 +120,22 @@ def _loses(before: pa.DataType, after: pa.DataType) -> bool:
 
 
 def with_origin(records: pa.Table, origin: str, first_row: int) -> pa.Table:
-    """Return records with the columns that say where each comes from.
+    """Return records with the columns of their origin and row number.
 
-    :param first_row: the number of the first of them among those of its origin.
-    :raises ItemUnreadableError: if one of their columns has the name of one of ours.
+    :param first_row: the number of the first record among the records of its origin.
+    :raises ItemUnreadableError: if one of their columns has the name of a provider's column.
     """
     check_names(records.column_names)
-    counted = pc.indices_nonzero(pa.repeat(True, records.num_rows))  # a range of Python's takes a hundred times as long
+    counted = pc.indices_nonzero(pa.repeat(True, records.num_rows))  # a Python range takes a hundred times as long
     rows = pc.add(counted.cast(pa.int64()), first_row)
     origins = pa.repeat(pa.scalar(origin, pa.string()), records.num_rows)
     return records.append_column(ORIGIN, origins).append_column(ROW, rows)
 
 
 def check_names(columns: Sequence[str]) -> None:
-    """Check that no column has the name of one that landing adds.
+    """Check that no column has the name of a column that landing adds.
 
-    :raises ItemUnreadableError: if one has.
+    :raises ItemUnreadableError: if a column has such a name.
     """
     if taken := [name for name in columns if name.lower() in (ORIGIN, ROW, BATCH_ID)]:
-        raise ItemUnreadableError(f"it has a column {taken[0]!r}, which is the provider's; rename it")
+        raise ItemUnreadableError(f"it has a column {taken[0]!r}, whose name is reserved; rename it")

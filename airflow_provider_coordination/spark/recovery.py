@@ -1,8 +1,8 @@
-"""What becomes of a source whose store is lost, by what the commits of its tables say of the batches that they brought.
+"""Rebuilds a source whose store is lost, from the batches that the commits of its tables record.
 
-A job gives a table the batches of a partition in their order: one is delivered once those before it are in every sink.
-So a partition is delivered up to the latest batch that all tables have. A batch beyond that is in some of them and not
-in others. It is fixed, as it was: the job that goes on delivers its landed file, and those that have it pass it over.
+A job delivers the batches of a partition in their order: a batch is delivered once those before it are in every sink.
+So a partition is delivered up to the latest batch that all tables have. A later batch is in some tables and not in
+others. It is still fixed: the next job delivers its landed file, and the tables that have the batch skip it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ FindLanded = Callable[[DeliveredBatch], "LandedFile | None"]
 
 @dataclass(frozen=True)
 class LandedFile:
-    """A landed file that is still there.
+    """A landed file that still exists.
 
-    :param uri: where.
+    :param uri: its URI.
     :param bytes: its size.
     """
 
@@ -37,14 +37,14 @@ class LandedFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recovered:
-    """What becomes of one partition.
+class RecoveredPartition:
+    """One partition, rebuilt from the tables.
 
     :param partition_key: its key.
-    :param progress: its progress; None if it cannot be made anew.
-    :param problem: why it cannot be made anew exactly; empty if it can.
-    :param fencing_token: the latest under which a table has a batch of it: the tables refuse what comes under an older
-        one.
+    :param progress: its progress; None if it cannot be rebuilt.
+    :param problem: why it cannot be rebuilt exactly; empty if it can.
+    :param fencing_token: the latest fencing token with which a table has one of its batches: tables refuse commits with
+        an older token.
     """
 
     partition_key: str
@@ -55,22 +55,22 @@ class Recovered:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """What becomes of a source.
+    """A source, rebuilt from the tables.
 
     :param partitions: its partitions.
-    :param claims: the names that are claimed, by the partition for which.
-    :param state: what its supplier is to remember; empty for nothing.
-    :param warnings: what is not known, each in a sentence.
+    :param claims: the claimed names of each partition, by its key.
+    :param state: the state of its supplier; empty for none.
+    :param warnings: what could not be determined, one sentence each.
     """
 
-    partitions: tuple[Recovered, ...]
+    partitions: tuple[RecoveredPartition, ...]
     claims: Mapping[str, Sequence[str]] = field(default_factory=dict)
     state: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 
-def landed_below(root: str | None, access: Access = DEFAULT_ACCESS) -> FindLanded:
-    """Return what finds the landed file of a batch.
+def landed_file_finder(root: str | None, access: Access = DEFAULT_ACCESS) -> FindLanded:
+    """Return a function that finds the landed file of a batch.
 
     :param root: the landing path; None if it is not known.
     """
@@ -86,31 +86,31 @@ def landed_below(root: str | None, access: Access = DEFAULT_ACCESS) -> FindLande
 
 
 def recovery_of(source: str, tables: Sequence[TableHistory], find: FindLanded) -> Recovery:
-    """Return what becomes of a source.
+    """Return a source, rebuilt from its tables.
 
     :param source: its identifier.
-    :param tables: all the tables that it is delivered into.
+    :param tables: all tables to which it is delivered.
     :param find: finds the landed files of batches that are not in all tables.
-    :raises ConfigurationError: if a table has nothing of the source.
+    :raises ConfigurationError: if a table has no batch of the source.
     """
     known = [_Table.of(table, source) for table in tables]
     keys = sorted({key for table in known for key in table.partitions})
     results = {key: _recovered(key, known, find) for key in keys}
     made = {key: each.progress for key, each in results.items() if each.progress is not None}
-    partitions: list[Recovered] = [each for each in results.values() if each.progress is None]
+    partitions: list[RecoveredPartition] = [each for each in results.values() if each.progress is None]
     claims: dict[str, Sequence[str]] = {}
     state: Mapping[str, Any] = {}
     for key, progress in made.items():
         kind = kind_of(progress.to_mapping())
-        assert kind is not None  # it says its kind
-        if names := kind.claimed_by(progress):
+        assert kind is not None  # the progress names its kind
+        if names := kind.claims_of(progress):
             claims[key] = names
-        for name, each in kind.remade(key, progress, made).items():
-            known_of = results[key] if name == key else Recovered(partition_key=name)
+        for name, each in kind.rebuilt(key, progress, made).items():
+            known_of = results[key] if name == key else RecoveredPartition(partition_key=name)
             partitions.append(replace(known_of, progress=each))
         if not state:
             starts = {b.start for table in known for found in table.partitions.values() for b in found.values()}
-            state = kind.remade_state(made, starts)
+            state = kind.rebuilt_state(made, starts)
     return Recovery(
         partitions=tuple(sorted(partitions, key=lambda each: each.partition_key)),
         claims=claims,
@@ -121,13 +121,12 @@ def recovery_of(source: str, tables: Sequence[TableHistory], find: FindLanded) -
 
 @dataclass(frozen=True)
 class _Table:
-    """What one table says of a source.
+    """The batches of a source in one table.
 
     :param location: the table.
-    :param began: when the source was first delivered into it, as far as it knows (aware).
-    :param partitions: by partition the batches that are in, by ordinal: a batch that was replaced as it was brought
-        last.
-    :param brought: when each batch was brought first (aware).
+    :param began: when the source was first delivered to the table, as far as its commits show (aware).
+    :param partitions: the batches in the table, by partition and ordinal; for a replaced batch, its last commit.
+    :param brought: when each batch was first committed (aware).
     """
 
     location: str
@@ -147,9 +146,9 @@ class _Table:
                     partitions.setdefault(batch.partition, {})[batch.ordinal] = batch
                     brought.setdefault(batch.batch, commit.at)
         if not partitions:
-            there = ", ".join(map(repr, sorted(sources))) or "none"
+            found = ", ".join(map(repr, sorted(sources))) or "none"
             raise ConfigurationError(
-                f"table {history.location} names no batch of {source!r}; its commits name batches of {there}"
+                f"table {history.location} names no batch of {source!r}; its commits name batches of {found}"
             )
         return cls(history.location, min(brought.values()), partitions, brought)
 
@@ -158,15 +157,15 @@ class _Table:
         return max(self.partitions.get(key, {0: None}))
 
 
-def _recovered(key: str, tables: Sequence[_Table], find: FindLanded) -> Recovered:
+def _recovered(key: str, tables: Sequence[_Table], find: FindLanded) -> RecoveredPartition:
     batches = {n: batch for table in tables for n, batch in table.partitions.get(key, {}).items()}
     latest = batches[max(batches)]
     if not latest.progress:
-        return Recovered(partition_key=key, problem="its commits do not say what it is made of")
+        return RecoveredPartition(partition_key=key, problem="its commits do not record its progress")
     here = [table for table in tables if key in table.partitions]
     absent = [table for table in tables if key not in table.partitions]
     first = min(table.brought[batch.batch] for table in here for batch in table.partitions[key].values())
-    if len(batches) > 1:  # the first one would be in a table that was there when it was delivered
+    if len(batches) > 1:  # a table that existed then would have the first batch
         absent = []
     done = min(table.latest(key) for table in here)
     landed: list[LandedBatch] = []
@@ -179,11 +178,11 @@ def _recovered(key: str, tables: Sequence[_Table], find: FindLanded) -> Recovere
         if file is not None:
             landed.append(_as_landed(batches[n], file))
         elif all(table in absent and table.began > first for table in lacking):
-            done = max(done, n)  # these tables came later
+            done = max(done, n)  # these tables were added later
         else:
             problem = (
-                f"batch {batches[n].batch} is not in table {lacking[0].location}, and its landed file is gone: read it "
-                "from a backup of the landing path, or bring it there by hand"
+                f"batch {batches[n].batch} is not in table {lacking[0].location}, and its landed file is gone: restore "
+                "the file from a backup of the landing path, or add the batch to the table manually"
             )
             done = max(done, n)
     before = [batch for n, batch in batches.items() if n <= done and not any(b.ordinal == n for b in landed)]
@@ -192,9 +191,9 @@ def _recovered(key: str, tables: Sequence[_Table], find: FindLanded) -> Recovere
     try:
         progress = _progress(latest, checkpoint, landed, until)
     except SourceError as error:
-        return Recovered(partition_key=key, problem=str(error))
+        return RecoveredPartition(partition_key=key, problem=str(error))
     token = max(batch.fencing_token for table in here for batch in table.partitions[key].values())
-    return Recovered(partition_key=key, fencing_token=token, progress=progress, problem=problem)
+    return RecoveredPartition(partition_key=key, fencing_token=token, progress=progress, problem=problem)
 
 
 def _progress(
@@ -202,7 +201,7 @@ def _progress(
 ) -> LandedProgress:
     kind = kind_of(latest.progress)
     if kind is None:
-        raise SourceError("its commits do not say of what kind it is")
+        raise SourceError("its commits do not record its kind")
     stored = {
         **latest.progress,
         "checkpoint": checkpoint,
@@ -210,7 +209,7 @@ def _progress(
         "is_ended": latest.is_last,
         "ordinal": latest.ordinal,
     }
-    return kind.progress(stored).remade(until)
+    return kind.progress(stored).rebuilt(until)
 
 
 def _as_landed(batch: DeliveredBatch, file: LandedFile) -> LandedBatch:
@@ -232,15 +231,15 @@ def _as_landed(batch: DeliveredBatch, file: LandedFile) -> LandedBatch:
 
 def _warnings(table: TableHistory) -> list[str]:
     warnings = []
-    if not table.is_whole:
+    if not table.is_complete:
         since = f"{table.commits[0].at:%Y-%m-%dT%H:%M:%SZ}" if table.commits else "now"
         warnings.append(
-            f"the commits of table {table.location} before {since} have expired: partitions whose last batch came "
-            "before are not known, and what they read is read again, unless the DAG reads from then on alone"
+            f"the commits of table {table.location} before {since} have expired: partitions whose last batch is older "
+            "are not known, and their records are read again, unless the DAG reads only from then on"
         )
     if table.unknown:
         warnings.append(
-            f"of {len(table.unknown)} batches of table {table.location} no more is known than their ids, such as "
-            f"{table.unknown[0]}: what they read may be read again"
+            f"only the ids of {len(table.unknown)} batches of table {table.location} are known, such as "
+            f"{table.unknown[0]}: their records may be read again"
         )
     return warnings

@@ -1,7 +1,7 @@
-"""What a job says, without secrets: its output, its log, its summary and its errors reach the store and Airflow.
+"""Hides secrets in a job's output, log, summary and errors, which reach the store and Airflow.
 
-The errors of drivers, of services and of users' own code may hold anything that they were given, and spark-submit may
-print its whole configuration.
+Errors of database drivers, services and users' code may contain any of their arguments, and spark-submit may print its
+whole configuration.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from urllib.parse import quote, quote_plus
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.stores.redaction import hiding, longest_first, secrets_of, without_likely_secrets
+from airflow_provider_coordination.stores.redaction import longest_first, redact, secrets_of, without_likely_secrets
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 SECRET_NAME = re.compile(r"passw|secret|token|credential|api_?key|private_?key|authorization|signature", re.IGNORECASE)
 FEWEST_CHARACTERS = 6
-"""A shorter secret is left alone: it would be found in the middle of words that tell nothing."""
+"""A shorter secret is not hidden: it would be found inside harmless words."""
 
 
 class Redaction:
-    """Hides secrets wherever they stand in a text: those that are known, and what looks like one.
+    """Hides secrets anywhere in a text: known secrets, and texts that look like a secret.
 
-    :param holders: what holds those that are known: the job's settings, a store's, or JSON values such as an
-        environment, a Spark configuration and a command line.
+    :param holders: the objects that contain the known secrets: the job's settings, store settings, or JSON values such
+        as an environment, a Spark configuration and a command line.
     """
 
     def __init__(self, *holders: object) -> None:
@@ -38,8 +38,8 @@ class Redaction:
         self._secrets = longest_first(secret for secret in spelled if len(secret) >= FEWEST_CHARACTERS)
 
     def text(self, text: str) -> str:
-        """Return a text with the secrets in it replaced."""
-        return without_likely_secrets(hiding(text, self._secrets))
+        """Return a text with its secrets replaced."""
+        return without_likely_secrets(redact(text, self._secrets))
 
     def mapping(self, mapping: Mapping[str, Any]) -> dict[str, Any]:
         """Return a JSON object with the secrets in its texts replaced."""
@@ -53,7 +53,7 @@ class Redaction:
         return self.text(value) if isinstance(value, str) else value
 
     def install(self) -> None:
-        """Hide the secrets in everything that is logged from now on, tracebacks included."""
+        """Hide the secrets in everything that is logged from now on, including tracebacks."""
         for handler in logging.getLogger().handlers:
             handler.setFormatter(_Formatter(self))
 
@@ -76,7 +76,7 @@ def _secrets_in(holder: object) -> Iterator[str]:
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """Yield a secret as it is, as URLs spell it, and as JSON and Python do."""
+    """Yield a secret unchanged, and in the spellings of URLs, JSON and Python."""
     yield secret
     for quoted in (quote(secret, safe=""), quote(secret), quote_plus(secret)):
         yield quoted
@@ -85,7 +85,7 @@ def _spellings(secret: str) -> Iterator[str]:
 
 
 def _named_secrets(value: object, *, is_secret: bool = False) -> Iterator[str]:
-    """Yield the texts of a JSON value whose name, or that of what holds them, says that they are secret.
+    """Yield the texts of a JSON value whose name, or an enclosing name, marks them as secret.
 
     The passwords of URLs are yielded whatever their name is.
     """

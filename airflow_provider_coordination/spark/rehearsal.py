@@ -1,4 +1,4 @@
-"""A short job that loads the classes that jobs load: for the archive of classes, which is made of what it loaded."""
+"""A short job that loads the same classes as ingestion jobs, so that they can be archived; see `class_archive`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 REHEARSED = "coordination-rehearsed"
-"""The line that it prints once it has done everything."""
+"""The line that the job prints once it has done everything."""
 
 
 @dataclass(frozen=True)
 class RehearsedRow:
-    """What a slot returns.
+    """The row that a slot returns.
 
     :param slot: its number.
     """

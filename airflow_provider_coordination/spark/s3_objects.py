@@ -1,8 +1,8 @@
-"""The objects of a bucket of S3, where nothing is renamed: what becomes visible does so by one conditional write.
+"""The objects of an S3 bucket, which has no renames: an object becomes visible by one conditional write.
 
-An object that is published carries the fencing token of its lease and its acknowledgment set. The store decides: a new
-name is given once (`If-None-Match: *`), and an object is replaced only as it was when it was looked at (`If-Match`).
-So a request of a former owner that arrives late changes nothing that a later owner published.
+A published object carries the fencing token of its lease and its acknowledgment set. S3 decides: a new name is given
+once (`If-None-Match: *`), and an object is replaced only if it is unchanged since it was read (`If-Match`). So a late
+request of a former owner changes nothing that a later owner published.
 """
 
 from __future__ import annotations
@@ -19,34 +19,41 @@ from typing import Any
 
 from pyarrow import fs
 
-from airflow_provider_coordination.aws import ACCESS_CODES, answered_at
-from airflow_provider_coordination.spark.files import Claim, Files, FoundFile, MissingFileError, changed, missing
+from airflow_provider_coordination.aws import ACCESS_CODES, response_time
+from airflow_provider_coordination.spark.files import (
+    Claim,
+    Files,
+    FoundFile,
+    MissingFileError,
+    changed_file,
+    missing_file,
+)
 from airflow_provider_coordination.spark.s3_refusals import REFUSED_CODES, refusal
 
 log = logging.getLogger(__name__)
 
 SINGLE_PUT_BYTES = 16 * 2**20
-"""What is larger is copied by the store in parts, and does not pass through memory."""
+"""Larger objects are copied by S3 in parts, and do not pass through memory."""
 PART_BYTES = 64 * 2**20
 REPLACE_TRIES = 5
-"""How often an object is looked at again that others replace at the same time."""
+"""How often to read an object again that others replace at the same time."""
 PAGE_OBJECTS = 1000
-"""S3 lists, and deletes, no more at a time."""
+"""S3 lists, and deletes, at most this number of objects in one request."""
 DEAD_AFTER = timedelta(days=1)
-"""An upload that was begun so long ago is not completed any more."""
+"""An upload that was started longer ago will not be completed."""
 TOKEN, SET = "fencing-token", "acknowledgment-set"
-"""The metadata of a published object."""
+"""The metadata keys of a published object."""
 
 UNKNOWN_CODES = frozenset({"NotImplemented", "MethodNotAllowed", "501", "405"})
-"""What a store answers that does not know a request."""
+"""Error codes of object stores that do not support a request."""
 GONE_CODES = frozenset({"404", "NoSuchKey", "NotFound"})
 LOST_CODES = frozenset({"409", "412", "ConditionalRequestConflict", "PreconditionFailed"})
-"""What the store answers where somebody else's write came first."""
+"""Error codes for a conditional write if another write came first."""
 
 
 @dataclass(frozen=True)
 class _Found:
-    """An object that is there."""
+    """An existing object."""
 
     size: int
     etag: str
@@ -54,16 +61,16 @@ class _Found:
 
     @property
     def token(self) -> int:
-        """The fencing token of the lease under which it was published; -1 if it does not say."""
+        """The fencing token of the lease under which it was published; -1 if it has none."""
         token = self.metadata.get(TOKEN, "")
         return int(token) if token.isdigit() else -1
 
 
 class BucketFiles(Files):
-    """The objects that a client of S3 reaches; a path is the bucket and the key.
+    """The objects that an S3 client reaches; a path is the bucket and the key.
 
-    :param client: of boto3.
-    :param filesystem: returns pyarrow's filesystem of the same, whose credentials hold for a while.
+    :param client: the boto3 client.
+    :param filesystem: returns pyarrow's filesystem for the same bucket, with credentials that are valid for a while.
     """
 
     renames = False
@@ -71,7 +78,7 @@ class BucketFiles(Files):
     def __init__(self, client: Any, filesystem: Callable[[], fs.FileSystem]) -> None:
         self._client = client
         self._present = filesystem
-        self._names_once: bool | None = None
+        self._has_exclusive_names: bool | None = None
         self._deletes_pages = True
 
     @property
@@ -90,12 +97,12 @@ class BucketFiles(Files):
 
     def size(self, path: str) -> int | None:
         """See `Files.size`."""
-        found = self._look(path)
+        found = self._head(path)
         return None if found is None else found.size
 
     def exists(self, path: str) -> bool:
         """See `Files.exists`: there are no folders."""
-        return self._look(path) is not None
+        return self._head(path) is not None
 
     def make_folder(self, path: str) -> None:
         """See `Files.make_folder`: there are none."""
@@ -106,7 +113,7 @@ class BucketFiles(Files):
             return bytes(self._client.get_object(**_named(path))["Body"].read())
 
     def tail(self, path: str, length: int) -> tuple[bytes, int]:
-        """See `Files.tail`: by one request."""
+        """See `Files.tail`: in one request."""
         with _as_os_errors(path):
             answer = self._client.get_object(**_named(path), Range=f"bytes=-{length}")
             content = bytes(answer["Body"].read())
@@ -114,7 +121,7 @@ class BucketFiles(Files):
         return content[-length:], int(size) if size.isdigit() else len(content)
 
     def below(self, path: str, pages: int | None = None) -> list[FoundFile] | None:
-        """See `Files.below`: a request a page."""
+        """See `Files.below`: one request for each page."""
         bucket, _, prefix = path.partition("/")
         found: list[FoundFile] = []
         more: dict[str, str] = {}
@@ -126,7 +133,7 @@ class BucketFiles(Files):
                 found += [
                     FoundFile(path=f"{bucket}/{each['Key']}", bytes=each["Size"], written=each["LastModified"])
                     for each in answer.get("Contents", [])
-                    if not each["Key"].endswith("/")  # stands for a folder, by whoever needs such
+                    if not each["Key"].endswith("/")  # a folder marker of another program
                 ]
                 if not answer.get("IsTruncated"):
                     return found
@@ -141,19 +148,19 @@ class BucketFiles(Files):
             self._client.put_object(**_named(path), Body=content)
 
     def copy(self, path: str, target: str) -> None:
-        """See `Files.copy`: the store copies."""
+        """See `Files.copy`: S3 copies the object."""
         with _as_os_errors(path):
             self._client.copy_object(**_named(target), CopySource=_named(path))
 
     def publish(self, path: str, target: str, *, size: int | None, claim: Claim | None) -> bool:
-        """See `storage.publish`: the file itself stays where it is, unless nobody claims the name."""
+        """See `storage.publish`: the source object stays, unless there is no claim."""
         if claim is None:
             if size is not None:
                 self._checked_size(path, size)
             try:
                 self.copy(path, target)
             except FileNotFoundError:
-                raise missing(path) from None
+                raise missing_file(path) from None
             self.delete(path)
             return True
         if size is None or size > SINGLE_PUT_BYTES:
@@ -164,34 +171,35 @@ class BucketFiles(Files):
                 return True
             if not claim.replaces:
                 return False
-        raise OSError(f"{target} is replaced by others all the time")
+        raise OSError(f"{target} was replaced by other writers {REPLACE_TRIES} times while it was published")
 
     def _checked_size(self, path: str, size: int | None) -> int:
-        found = self._look(path)
+        found = self._head(path)
         if found is None:
-            raise missing(path)
+            raise missing_file(path)
         if size is not None and found.size != size:
-            raise changed(path, found.size, size)
+            raise changed_file(path, found.size, size)
         return found.size
 
     def _condition(self, target: str, claim: Claim) -> dict[str, str] | None:
-        """Return on which condition a name is taken; None if this claim has it already, though it got no answer.
+        """Return the condition for writing a name; None if this claim has the name already, without having seen it.
 
-        :raises MissingFileError: if a later lease has it.
+        :raises MissingFileError: if a later lease has the name.
         """
-        there = self._look(target) if claim.replaces else None
-        if there is None:
+        found = self._head(target) if claim.replaces else None
+        if found is None:
             return {"IfNoneMatch": "*"}
-        if there.token > claim.fencing_token:
+        if found.token > claim.fencing_token:
             raise MissingFileError(
-                f"{target} is published under a later lease, of token {there.token}; this one has {claim.fencing_token}"
+                f"{target} is published under a later lease, with token {found.token}; this lease has token "
+                f"{claim.fencing_token}"
             )
-        if there.token == claim.fencing_token and there.metadata.get(SET) == _digest(claim.set_id):
+        if found.token == claim.fencing_token and found.metadata.get(SET) == _digest(claim.set_id):
             return None
-        return {"IfMatch": there.etag}
+        return {"IfMatch": found.etag}
 
     def _put(self, path: str, size: int, target: str, condition: Mapping[str, str], claim: Claim) -> bool:
-        """Give an object its final name, by one request; return False if somebody else's came first."""
+        """Give an object its final name, in one conditional request; return False if another write came first."""
         metadata = {TOKEN: str(claim.fencing_token), SET: _digest(claim.set_id)}
         put = self._put_whole if size <= SINGLE_PUT_BYTES else self._put_in_parts
         from botocore.exceptions import ClientError
@@ -205,7 +213,7 @@ class BucketFiles(Files):
                     return False
                 if code != "NotImplemented":
                     raise
-                put(path, size, target, metadata, {})  # the store has no conditions: it was looked at before
+                put(path, size, target, metadata, {})  # without support for conditions, the earlier check must do
         return True
 
     def _put_whole(
@@ -214,9 +222,9 @@ class BucketFiles(Files):
         try:
             content = self.read(path)
         except FileNotFoundError:
-            raise missing(path) from None
+            raise missing_file(path) from None
         if len(content) != size:
-            raise changed(path, len(content), size)
+            raise changed_file(path, len(content), size)
         self._client.put_object(**_named(target), Body=content, Metadata=metadata, **condition)
 
     def _put_in_parts(
@@ -233,7 +241,7 @@ class BucketFiles(Files):
                 **_named(target), UploadId=upload, MultipartUpload={"Parts": parts}, **condition
             )
         except BaseException:
-            with suppress(Exception):  # what is left is given up by the next job that starts, or by a lifecycle rule
+            with suppress(Exception):  # the next job that starts, or a lifecycle rule, aborts the upload
                 self._client.abort_multipart_upload(**_named(target), UploadId=upload)
             raise
 
@@ -246,7 +254,7 @@ class BucketFiles(Files):
             )
         except ClientError as error:
             if _code(error) in GONE_CODES:
-                raise missing(path) from None
+                raise missing_file(path) from None
             raise
         return str(answer["CopyPartResult"]["ETag"])
 
@@ -256,7 +264,7 @@ class BucketFiles(Files):
             self._client.delete_object(**_named(path))
 
     def delete_each(self, paths: Sequence[str]) -> None:
-        """See `Files.delete_each`: a page of objects a request, one by one where the store knows no such request."""
+        """See `Files.delete_each`: one page of objects per request, or one object if the store supports no pages."""
         if len(paths) == 1:
             self.delete(paths[0])
             return
@@ -266,7 +274,7 @@ class BucketFiles(Files):
                 self._delete_page(page[0]["Bucket"], [{"Key": each["Key"]} for each in page])
 
     def delete_folder(self, path: str) -> None:
-        """See `Files.delete_folder`: a page of objects a request."""
+        """See `Files.delete_folder`: one page of objects per request."""
         bucket, _, prefix = path.partition("/")
         with _as_os_errors(path):
             for page in self._pages(bucket, f"{prefix}/"):
@@ -285,8 +293,8 @@ class BucketFiles(Files):
             else:
                 if errors := answer.get("Errors"):
                     name = f"{bucket}/{errors[0].get('Key')}"
-                    said = f"{errors[0].get('Code')}: {errors[0].get('Message')}"
-                    raise (PermissionError if errors[0].get("Code") in ACCESS_CODES else OSError)(f"{name}: {said}")
+                    text = f"{errors[0].get('Code')}: {errors[0].get('Message')}"
+                    raise (PermissionError if errors[0].get("Code") in ACCESS_CODES else OSError)(f"{name}: {text}")
                 return
         for each in page:
             self._client.delete_object(Bucket=bucket, **each)
@@ -299,45 +307,45 @@ class BucketFiles(Files):
             if not page or not answer.get("IsTruncated"):
                 return
 
-    def names_once(self, probe: str) -> bool:
-        """See `Files.names_once`: a store is tried once, since some know no conditions, or pass over them."""
-        if self._names_once is None:
+    def has_exclusive_names(self, probe: str) -> bool:
+        """See `Files.has_exclusive_names`: a store is tried once, since some reject or ignore conditions."""
+        if self._has_exclusive_names is None:
             from botocore.exceptions import ClientError
 
             with _as_os_errors(probe):
                 try:
                     self._client.put_object(**_named(probe), Body=b"", IfNoneMatch="*")
                     self._client.put_object(**_named(probe), Body=b"", IfNoneMatch="*")
-                    self._names_once = False
+                    self._has_exclusive_names = False
                 except ClientError as error:
                     if _code(error) not in {*LOST_CODES, "NotImplemented"}:
                         raise
-                    self._names_once = _code(error) in LOST_CODES
-                if self._names_once:
+                    self._has_exclusive_names = _code(error) in LOST_CODES
+                if self._has_exclusive_names:
                     self.read(probe)
                 self._client.delete_object(**_named(probe))
-        return self._names_once
+        return self._has_exclusive_names
 
-    def try_out(self, probe: str) -> None:
-        """See `Files.try_out`: it serves to find out about conditions as well, once."""
-        if self._names_once is None and self.names_once(probe):
+    def check_writable(self, probe: str) -> None:
+        """See `Files.check_writable`: the first check also finds out whether the store supports conditions."""
+        if self._has_exclusive_names is None and self.has_exclusive_names(probe):
             return
-        super().try_out(probe)
+        super().check_writable(probe)
 
     def abort_uploads(self, path: str) -> None:
-        """See `Files.abort_uploads`: one page of them."""
+        """See `Files.abort_uploads`: one page of uploads."""
         bucket, _, prefix = path.partition("/")
         with _as_os_errors(path):
             answer = self._client.list_multipart_uploads(
                 Bucket=bucket, Prefix=f"{prefix}/".lstrip("/"), MaxUploads=PAGE_OBJECTS
             )
-            now = answered_at(answer) or datetime.now(UTC)
+            now = response_time(answer) or datetime.now(UTC)
             for upload in answer.get("Uploads", []):
                 if now - upload["Initiated"] > DEAD_AFTER:
-                    log.info("upload of %s, begun at %s, is given up", upload["Key"], upload["Initiated"])
+                    log.info("aborting the upload of %s, which was started at %s", upload["Key"], upload["Initiated"])
                     self._client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
 
-    def _look(self, path: str) -> _Found | None:
+    def _head(self, path: str) -> _Found | None:
         try:
             with _as_os_errors(path):
                 answer = self._client.head_object(**_named(path))
@@ -352,7 +360,7 @@ def _named(path: str) -> dict[str, str]:
 
 
 def _digest(text: str) -> str:
-    """Return a text as metadata can hold it: ASCII, and short."""
+    """Return a digest of a text for metadata: ASCII, and short."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -362,7 +370,7 @@ def _code(error: Any) -> str:
 
 @contextmanager
 def _as_os_errors(path: str) -> Iterator[None]:
-    """Raise what boto3 raises as filesystems raise it; `outages` judges by the class."""
+    """Raise errors of boto3 as errors of a filesystem; `outages` classifies them by their class."""
     from botocore import exceptions
 
     try:

@@ -1,4 +1,4 @@
-"""Why S3 refuses a request, where a person has to put it right: what to allow, or to set, and where."""
+"""Refusals of S3 that a user must fix: what to allow, or to set, and where."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_provider_coordination.aws import ACCESS_CODES, wrong_clock
+from airflow_provider_coordination.aws import ACCESS_CODES, clock_error
 
 ACTIONS = {
     "AbortMultipartUpload": "s3:AbortMultipartUpload",
@@ -23,9 +23,9 @@ ACTIONS = {
     "UploadPart": "s3:PutObject",
     "UploadPartCopy": "s3:PutObject and s3:GetObject",
 }
-"""What a policy has to allow for each operation."""
+"""The actions that a policy must allow for each operation."""
 OPERATION = re.compile(r"(?:calling the|during) (\w+) operation")
-"""How boto3 and pyarrow name it."""
+"""The operation in error messages of boto3 and pyarrow."""
 KMS_ACTION = re.compile(r"\bkms:\w+")
 KMS_KEY = re.compile(r"arn:aws[\w-]*:kms:[\w:/-]+")
 REGION = re.compile(r"expecting '([a-z0-9-]+)'|bucket is located in '([a-z0-9-]+)'")
@@ -34,14 +34,14 @@ REGION_CODES = frozenset({"301", "AuthorizationHeaderMalformed", "IllegalLocatio
 }
 REFUSED_CODES = ACCESS_CODES | {"403", "AllAccessDisabled", "Forbidden", "InvalidAccessKeyId", "RequestTimeTooSkewed"}
 DENIED = re.compile(r"access_denied|http status 403", re.IGNORECASE)
-"""How pyarrow says it."""
+"""A refusal in error messages of pyarrow."""
 
 
 class RefusedError(PermissionError):
-    """S3 refuses a request, whatever it is about.
+    """S3 refuses a request, whatever the object.
 
-    :param problem: what was said.
-    :param remedy: what a person can do about it.
+    :param problem: the error of S3.
+    :param remedy: what a user can do.
     """
 
     def __init__(self, problem: str, remedy: str) -> None:
@@ -50,46 +50,46 @@ class RefusedError(PermissionError):
         self.remedy = remedy
 
 
-def refusal(path: str, said: str, answer: Mapping[str, Any]) -> RefusedError | None:
-    """Return what an answer of S3 means that a person has to act on; None if it is no such answer.
+def refusal(path: str, text: str, answer: Mapping[str, Any]) -> RefusedError | None:
+    """Return the refusal that an error of S3 means, with its remedy; None if it is no refusal that a user must fix.
 
     :param path: bucket and key.
-    :param said: the text of the error, as boto3 or pyarrow has it.
-    :param answer: as boto3's errors carry it; empty where there is none.
+    :param text: the text of the error of boto3 or pyarrow.
+    :param answer: the response in boto3's error; empty if there is none.
     """
     error = answer.get("Error", {})
     code, bucket = str(error.get("Code", "")), path.partition("/")[0]
-    found = REGION.search(said)
+    found = REGION.search(text)
     if code in REGION_CODES or found is not None:
         region = _region(answer) or (found and (found[1] or found[2]))
         where = f"in region {region!r}" if region else "in another region"
-        wanted = repr(region) if region else "that of the bucket"
+        wanted = repr(region) if region else "the bucket's region"
         return RefusedError(
-            f"bucket {bucket!r} is {where}: {said}", f"set 'region_name' of the connection in 'aws_conn_id' to {wanted}"
+            f"bucket {bucket!r} is {where}: {text}", f"set 'region_name' of the connection in 'aws_conn_id' to {wanted}"
         )
-    if code not in REFUSED_CODES and not code.startswith("KMS.") and (code or not DENIED.search(said)):
+    if code not in REFUSED_CODES and not code.startswith("KMS.") and (code or not DENIED.search(text)):
         return None
-    if (clock := wrong_clock(answer)) is not None:
-        return RefusedError(f"{clock}: {path}: {said}", "let NTP set the clock there")
-    action, key = KMS_ACTION.search(said), KMS_KEY.search(said)
+    if (clock := clock_error(answer)) is not None:
+        return RefusedError(f"{clock}: {path}: {text}", "let NTP set the clock there")
+    action, key = KMS_ACTION.search(text), KMS_KEY.search(text)
     if action is not None or key is not None or code.startswith("KMS."):
         allowed = action[0] if action is not None else "kms:GenerateDataKey and kms:Decrypt"
         of = f"KMS key {key[0]}" if key is not None else f"the KMS key that bucket {bucket!r} encrypts with"
         return RefusedError(
-            f"{path}: {of} is refused: {said}",
-            f"allow {allowed} on it, in the key's policy and in that of the connection's user or role, and see that "
-            "the key is enabled",
+            f"{path}: {of} is refused: {text}",
+            f"allow {allowed} on it, in the key's policy and in the policy of the connection's user or role, and make "
+            "sure that the key is enabled",
         )
-    operation = OPERATION.search(said)
+    operation = OPERATION.search(text)
     if operation is None or operation[1] not in ACTIONS:
         return None
     return RefusedError(
-        f"{path}: {said}", f"allow {ACTIONS[operation[1]]} to the connection's user or role, or correct its keys"
+        f"{path}: {text}", f"allow {ACTIONS[operation[1]]} to the connection's user or role, or correct its keys"
     )
 
 
 def _region(answer: Mapping[str, Any]) -> str | None:
-    """Return the region that S3 names: in a header, in the error, or in the endpoint that it refers to."""
+    """Return the region that S3 names: in a header, in the error, or in the endpoint of a redirect."""
     headers, error = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}), answer.get("Error", {})
     if region := headers.get("x-amz-bucket-region") or error.get("Region"):
         return str(region)

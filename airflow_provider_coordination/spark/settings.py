@@ -1,7 +1,7 @@
-"""What one Spark application is told to do: settings that the operator writes and the application reads at its start.
+"""The settings of one ingestion job: the Airflow operator writes them, and the Spark application reads them.
 
-They hold secrets, so they are never part of a command line, are bound to one job, and expire; `settings_reference` says
-where they lie.
+They contain secrets. So they are never part of a command line, are bound to one job, and expire. See
+`settings_reference` for where they are stored.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ from airflow_provider_coordination.spark.settings_reference import SettingsRefer
 from airflow_provider_coordination.stores import StoreSettings
 
 PARQUET = "parquet"
-"""The kind of the sink that bad records go to."""
+"""The kind of the dead-letter sink."""
 MAIN = "main"
-"""The name of a sink that was given none."""
+"""The default name of a sink."""
 DEAD_LETTER = "dead_letter"
-"""The sink of records that are bad."""
+"""The name of the dead-letter sink, which takes bad records."""
 FOLDERS = re.compile(r"(?![\w+.-]+:)|(s3[an]?|file|hdfs|viewfs|gs|gcs|abfss?)://")
-"""How the location of a sink begins that is a folder."""
+"""Matches the start of a sink's location if the location is a folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkSettings:
     """One sink, and which records go there.
 
-    :param name: its name; letters, digits, `_` and `-`.
+    :param name: the sink's name; letters, digits, `_` and `-`.
     :param kind: the kind of sink, such as `parquet`.
-    :param location: where it is, without any secret: the path or URI of a dataset's folder, which every worker reaches,
-        or what else names a place, such as `postgres://host:5432/database.schema.table`.
+    :param location: the sink's location, without secrets: the path or URI of a dataset's folder, which every worker
+        reaches, or another identifier such as `postgres://host:5432/database.schema.table`.
     :param where: a SQL predicate over the transformed columns; None for every record.
-    :param files: where its files are, if it has some, and its location does not say.
-    :param aws: how its files are reached, where they are on S3; None for the AWS SDK's default chain.
-    :param settings: the kind's own settings, a JSON object; may hold secrets, and is never shown.
-    :param implementation: `module:attribute` of a kind that is not this package's; None for one that is.
+    :param files: the folder of the sink's files, if it has files and `location` is not their folder.
+    :param aws: the AWS settings for files on S3; None for the AWS default credential chain.
+    :param settings: the kind's own settings, a JSON object; it may contain secrets, and is never shown.
+    :param implementation: `module:attribute` of a kind from another package; None for a kind of this package.
     """
 
     name: str
@@ -73,23 +73,23 @@ class SinkSettings:
     implementation: str | None = None
 
     def __str__(self) -> str:
-        """Return it by what the user calls it."""
+        """Return the sink as the user names it."""
         if self.name == DEAD_LETTER:
             return "field 'dead_letter_path' of BadRecordSettings"
         return f"sink {self.name!r} of field 'writes'"
 
     def check(self) -> None:
-        """Check what every kind of sink has.
+        """Check the fields that every kind of sink has.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.name):
             raise ConfigurationError(
-                f"field 'writes': the name {self.name!r} is not usable; give up to 64 letters, digits, '_' and '-'"
+                f"field 'writes': the name {self.name!r} is invalid; use up to 64 letters, digits, '_' and '-'"
             )
         if self.name == DEAD_LETTER:
             raise ConfigurationError(
-                f"field 'writes': the name {self.name!r} is that of the sink of bad records; give another one"
+                f"field 'writes': the name {self.name!r} is reserved for the dead-letter sink; use another name"
             )
         if not self.location:
             raise ConfigurationError(f"{self}: its location must not be empty")
@@ -102,30 +102,30 @@ class IngestSettings:
     """The settings of one ingestion job.
 
     :param source: the source's name.
-    :param owner: who the job is, as made by `new_owner`.
-    :param expires_at: a job started later than this refuses to run (UTC).
-    :param store: where the partitions are.
-    :param reads: what is read.
-    :param prefix: what separates installations that share the store.
-    :param writes: the sinks, in the order in which they are committed; at least one.
-    :param landing_path: where raw batches wait for delivery: a path or URI that every worker reaches. It must be on the
-        filesystem of a dataset that landed files become part of as they are.
+    :param owner: the job's owner, as made by `new_owner`.
+    :param expires_at: a job that starts later than this instant refuses to run (UTC).
+    :param store: the settings of the store that holds the partitions.
+    :param reads: the settings of what the job reads.
+    :param prefix: separates installations that share the store.
+    :param writes: the sinks, in the order of their commits; at least one.
+    :param landing_path: the folder where raw batches wait for delivery: a path or URI that every worker reaches. If a
+        dataset takes landed files unchanged, it must be on that dataset's filesystem.
     :param transform: `module:function`, from DataFrame to DataFrame; None publishes the raw records.
-    :param per_batch: whether the transform gets the records of one batch at a time, though it keeps `_batch_id`.
-    :param schema: what the payload holds, as DDL: it is parsed as JSON before the transform; None leaves it alone.
-    :param bad_records: what becomes of records that cannot be parsed or transformed.
+    :param per_batch: whether the transform gets one batch at a time although it keeps `_batch_id`.
+    :param schema: the payload's columns, as DDL: it is parsed as JSON before the transform; None does not parse it.
+    :param bad_records: what happens to records that cannot be parsed or transformed.
     :param rejection: which records are late or early, and left out.
-    :param acknowledgments: who says that a batch is delivered.
-    :param leases: how many leases the job may have, and how it comes by them.
-    :param rounds: how it makes its rounds, and after which one it ends.
-    :param ownership_timeout: how long a lease runs without renewal.
+    :param acknowledgments: who acknowledges that a batch is delivered.
+    :param leases: how many leases the job may have, and how it acquires them.
+    :param rounds: how the job makes its rounds, and when it ends.
+    :param ownership_timeout: how long a lease lasts without renewal.
     :param safety_margin: how far the clocks of workers may differ.
-    :param retry_policy: what becomes of partitions that fail.
-    :param traceparent: the span, in the form of W3C Trace Context, that the job's own spans belong to; None for none.
-    :param workers: how many jobs are expected to share the source.
+    :param retry_policy: what happens to partitions that fail.
+    :param traceparent: the parent span of the job's spans, in the form of W3C Trace Context; None for none.
+    :param workers: the expected number of jobs that share the source.
     :param run: the Airflow run, as `run_name` names it.
-    :param is_followed: whether the job keeps a record of itself in the store, by which others follow and stop it, and
-        which one driver may begin; it deletes its settings then, once it has read them.
+    :param is_followed: whether the job keeps a record in the store, by which Airflow follows and stops it, and which
+        only one driver may create; the job then deletes its settings once it has read them.
     """
 
     source: str
@@ -175,7 +175,7 @@ class IngestSettings:
         if self.rejection.event_time is not None and self.schema is None:
             raise ConfigurationError(
                 f"RejectionSettings: field 'event_time' is {self.rejection.event_time!r}, and there is no 'schema' "
-                "that parses it out of the payload: give one that has this column"
+                "to parse it from the payload: give a schema that has this column"
             )
         check_sinks(self.writes, self.bad_records, self.acknowledgments, self.landing_path)
         check_lease_times(self.ownership_timeout, self.safety_margin)
@@ -188,12 +188,12 @@ class IngestSettings:
 
     @property
     def access(self) -> Access:
-        """How the job reaches its places on S3; landed files as the sink that they lie with."""
+        """The job's credentials for S3; landed files use those of the sink in the same folder or bucket."""
         return access_of(self.writes)
 
     @property
     def worker_roots(self) -> tuple[str, ...]:
-        """The folders that the job's tasks write to; of two, one within the other, the inner one."""
+        """The folders that the job's tasks write to; if one folder contains another, only the inner one."""
         roots = [self.landing_path]
         for sink in self.all_sinks:
             root = sink.files or ("" if self.publishes_landed else sink.location)
@@ -207,25 +207,25 @@ class IngestSettings:
 
     @property
     def publishes_landed(self) -> bool:
-        """Whether nothing looks into the records, so that a sink can take landed files as they are."""
+        """Whether nothing reads the records during delivery, so that a sink can take landed files unchanged."""
         [first, *others] = self.writes
         return self.transform is None and self.schema is None and first.where is None and not others
 
     def write(self, path: Path) -> None:
-        """Write them to a new file that only its owner can read."""
+        """Write the settings to a new file that only its owner can read."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(write_settings(self), file)
 
     @classmethod
     def read(cls, reference: SettingsReference, owner: str, now: datetime) -> IngestSettings:
-        """Read and check them.
+        """Read and check the settings.
 
-        :param reference: where they are.
-        :param owner: the job that they must be of.
+        :param reference: the location of the settings.
+        :param owner: the job that the settings must belong to.
         :param now: the present instant; settings that expired before it are refused.
-        :raises ConfigurationError: if they are missing, damaged, wrong, expired, or another job's.
-        :raises CoordinationError: if what they lie on does not answer.
+        :raises ConfigurationError: if the settings are missing, damaged, invalid, expired, or another job's.
+        :raises CoordinationError: if their filesystem is unavailable.
         """
         text = reference.read()
         try:
@@ -236,13 +236,13 @@ class IngestSettings:
         settings.check()
         if settings.owner != owner:
             raise ConfigurationError(
-                f"ingest settings {reference.uri}: they are of job {settings.owner!r}, and this is a driver of job "
-                f"{owner!r}; give the application the arguments that were made for it"
+                f"ingest settings {reference.uri}: they belong to job {settings.owner!r}, and this is a driver of job "
+                f"{owner!r}; start the application with the arguments of its own job"
             )
         if settings.expires_at <= now:
             raise ConfigurationError(
-                f"ingest settings {reference.uri}: expired at {settings.expires_at:%Y-%m-%dT%H:%M:%SZ}; they are made "
-                "for one job, so run the task again instead of starting the application with old ones"
+                f"ingest settings {reference.uri}: expired at {settings.expires_at:%Y-%m-%dT%H:%M:%SZ}; they are valid "
+                "for one job only: run the task again instead of starting the application with old settings"
             )
         return settings
 
@@ -253,7 +253,7 @@ def check_sinks(
     acknowledgments: AcknowledgmentSettings,
     landing_path: str,
 ) -> None:
-    """Check that every sink has a name and a place of its own, and that each can be acknowledged.
+    """Check that every sink has a name and a location of its own, and that each sink can be acknowledged.
 
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
@@ -263,7 +263,7 @@ def check_sinks(
             if other.name == sink.name:
                 raise ConfigurationError(
                     f"field 'writes': number {earlier} and number {number} both have the name {sink.name!r}; give each "
-                    "a 'name' of its own"
+                    "sink a 'name' of its own"
                 )
     every = _with_dead_letters(writes, bad_records)
     for sink in every:
@@ -273,8 +273,8 @@ def check_sinks(
     for sink in every:
         if is_seen_by_readers(sink.location, landing_path):
             raise ConfigurationError(
-                f"field 'landing_path' is {landing_path!r}, where readers of {sink} would find it; give a folder "
-                f"beside {sink.location!r}, or below it one whose name begins with '_'"
+                f"field 'landing_path' is {landing_path!r}, where readers of {sink} would find the landed files; give "
+                f"a folder beside {sink.location!r}, or a folder below it whose name begins with '_'"
             )
     if len(every) + len(acknowledgments.handles) > MAX_REFERENCES:
         raise ConfigurationError(
@@ -285,7 +285,7 @@ def check_sinks(
         if handle in (DEAD_LETTER, *(sink.name for sink in writes)):
             raise ConfigurationError(
                 f"AcknowledgmentSettings: field 'by': {handle!r} is the name of a sink, which the job releases itself; "
-                "give another one"
+                "use another name"
             )
 
 
@@ -298,34 +298,36 @@ def _with_dead_letters(writes: Sequence[SinkSettings], bad_records: BadRecordSet
 
 
 def access_of(sinks: Sequence[SinkSettings]) -> Access:
-    """Return how the files of sinks on S3 are reached."""
-    places = ((sink.files or sink.location, sink.aws) for sink in sinks)
-    return Access(tuple((place, aws) for place, aws in places if aws is not None or is_s3(place)))
+    """Return the credentials for the files of sinks on S3."""
+    locations = ((sink.files or sink.location, sink.aws) for sink in sinks)
+    return Access(tuple((location, aws) for location, aws in locations if aws is not None or is_s3(location)))
 
 
 def _check_apart(other: SinkSettings, sink: SinkSettings) -> None:
-    """Check that who reads one sink does not find another one there."""
-    if place_of(sink.location) == place_of(other.location):
+    """Check that readers of one sink do not find another sink's records."""
+    if normalized_location(sink.location) == normalized_location(other.location):
         raise ConfigurationError(
-            f"{sink} and {other} are in one place, {sink.location!r}, where readers would find the records of both; "
-            "give each a place of its own"
+            f"{sink} and {other} have the same location, {sink.location!r}, where readers would find the records of "
+            "both; give each sink a location of its own"
         )
     if is_seen_by_readers(other.location, sink.location):
         raise ConfigurationError(
-            f"{sink} is in {sink.location!r}, where readers of {other} would find it; give it a folder beside "
-            f"{other.location!r}, or below it one whose name begins with '_'"
+            f"{sink} is in {sink.location!r}, where readers of {other} would find its records; give it a folder beside "
+            f"{other.location!r}, or a folder below it whose name begins with '_'"
         )
 
 
 def is_seen_by_readers(dataset: str, path: str) -> bool:
-    """Return whether who reads a dataset finds what is in a path: it is the same folder, or one below it that is not
-    passed over."""
-    above, below = place_of(dataset), place_of(path)
+    """Return whether readers of a dataset find the files of a path.
+
+    They do if it is the dataset's folder, or a folder below it that readers do not skip.
+    """
+    above, below = normalized_location(dataset), normalized_location(path)
     return below == above or (below.startswith(f"{above}/") and not below[len(above) + 1 :].startswith("_"))
 
 
-def place_of(location: str) -> str:
-    """Return a location as it is the same however it is written."""
+def normalized_location(location: str) -> str:
+    """Return a location in a normal form, which is the same for all spellings."""
     scheme, _, path = location.rpartition("://")
     if scheme in ("", "file"):
         return posixpath.normpath(path)

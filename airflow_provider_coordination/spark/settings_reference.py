@@ -1,11 +1,12 @@
-"""Where the settings of a job lie until its driver has read them, once.
+"""Where the settings of a job are stored until its driver reads them, once.
 
-That is a file: in a folder for its owner alone, in the working directory of a driver on YARN, or mounted from a Secret
-of Kubernetes. Elsewhere it is an object in a folder that Airflow and the cluster share. Such a folder keeps what was
-deleted, in versions, copies and backups, and others may read it. So the object is sealed, and its key, made for this
-object alone, travels apart from it, in the arguments of the driver: the folder and the arguments each say nothing, and
-once the object is deleted nothing says anything. The seal is a Fernet token of `cryptography`: who has no key can
-neither read nor change what is in it, which includes the job's owner and the instant in which the settings expire.
+Mostly they are a file: in a folder that only its owner can read, in the working directory of a driver on YARN, or
+mounted from a Kubernetes Secret. Otherwise they are an object in a folder that Airflow and the cluster share. Such a
+folder may keep deleted objects in versions, copies and backups, and others may be able to read it. So the object is
+sealed, and its key, made for this object only, travels separately in the arguments of the driver. Neither the folder
+nor the arguments reveal the settings alone, and the key is useless once the object is deleted. The seal is a Fernet
+token of `cryptography`: without the key, nobody can read or change the content, which includes the job's owner and the
+instant at which the settings expire.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SEALED = re.compile(r"(.+)#([A-Za-z0-9_-]{43}=)", re.DOTALL)
-"""A reference to sealed settings: where they lie, and their key as base64 for URLs."""
+"""A reference to sealed settings: their URI, and their key as URL-safe base64."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsReference:
-    """What a driver finds its settings by.
+    """The reference by which a driver finds its settings.
 
     :param uri: the path of a file; with a key, the path or URI of a sealed object.
-    :param key: the key of the seal; None for a file that is not sealed.
+    :param key: the key of the sealed object; None for a file that is not sealed.
     """
 
     uri: str
@@ -41,7 +42,7 @@ class SettingsReference:
 
     @classmethod
     def parse(cls, text: str) -> SettingsReference:
-        """Return the reference that `to_text` made, or that of a file by its path."""
+        """Return the reference that `to_text` made, or the reference to a file for a path."""
         found = SEALED.fullmatch(text)
         return cls(uri=text) if found is None else cls(uri=found[1], key=found[2])
 
@@ -53,14 +54,14 @@ class SettingsReference:
         return cls(uri=uri, key=Fernet.generate_key().decode())
 
     def to_text(self) -> str:
-        """Return it as an argument of the driver, the key included."""
+        """Return the reference as an argument of the driver, including the key."""
         return self.uri if self.key is None else f"{self.uri}#{self.key}"
 
     def read(self) -> str:
-        """Return what the settings say.
+        """Return the settings as text.
 
-        :raises ConfigurationError: if they are not there, or the seal is broken or of another key.
-        :raises CoordinationError: if what they lie on does not answer.
+        :raises ConfigurationError: if they do not exist, are damaged, or were sealed with another key.
+        :raises CoordinationError: if their filesystem is unavailable.
         """
         if self.key is None:
             try:
@@ -75,14 +76,14 @@ class SettingsReference:
         except InvalidToken:
             raise ConfigurationError(
                 f"ingest settings {self.uri}: they were not sealed with the key that this driver was given, or are "
-                "damaged; give the application the arguments that were made for it"
+                "damaged; start the application with the arguments of its own job"
             ) from None
 
     def write(self, text: str, access: Access = DEFAULT_ACCESS) -> None:
         """Write settings, sealed.
 
-        :param access: how the object is reached.
-        :raises CoordinationError: if it cannot be written.
+        :param access: the credentials for the object.
+        :raises CoordinationError: if the object cannot be written.
         """
         from airflow_provider_coordination.spark.filesystems import open_files
 
@@ -94,9 +95,11 @@ class SettingsReference:
             raise CoordinationError(f"ingest settings {self.uri}: cannot be written: {error}") from None
 
     def delete(self, access: Access = DEFAULT_ACCESS) -> None:
-        """Delete them; who mounted a file that cannot be deleted here removes it, and who wrote an object does so too.
+        """Delete the settings, if that is possible here.
 
-        :param access: how an object is reached.
+        If it is not, the party that mounted the file or wrote the object removes it.
+
+        :param access: the credentials for an object.
         """
         try:
             if self.key is None:
@@ -104,7 +107,7 @@ class SettingsReference:
             else:
                 delete_object(self.uri, access)
         except (OSError, CoordinationError) as error:
-            log.info("the settings in %s are left to who put them there: %s", self.uri, error)
+            log.info("the settings in %s could not be deleted; their writer removes them: %s", self.uri, error)
 
     def _sealed(self) -> bytes:
         from airflow_provider_coordination.spark.filesystems import open_files
@@ -114,12 +117,12 @@ class SettingsReference:
             return files.read(path)
         except FileNotFoundError:
             raise ConfigurationError(
-                f"ingest settings {self.uri}: there are none: they serve one driver, which has read them, or they were "
-                "removed once they had expired; run the task again, which makes others"
+                f"ingest settings {self.uri}: they do not exist: they are for one driver, which has read them, or they "
+                "were removed after they expired; run the task again, which writes new ones"
             ) from None
         except PermissionError as error:
             raise ConfigurationError(
-                f"ingest settings {self.uri}: the driver may not read them: {error}; its role needs to read and delete "
+                f"ingest settings {self.uri}: the driver may not read them: {error}; allow its role to read and delete "
                 "objects in this folder"
             ) from None
         except OSError as error:
@@ -127,10 +130,10 @@ class SettingsReference:
 
 
 def delete_object(uri: str, access: Access) -> None:
-    """Delete a sealed object, if it is there.
+    """Delete a sealed object, if it exists.
 
-    :raises OSError: if that is not possible.
-    :raises ConfigurationError: if nothing reaches it.
+    :raises OSError: if it cannot be deleted.
+    :raises ConfigurationError: if no filesystem supports its URI.
     """
     from airflow_provider_coordination.spark.filesystems import open_files
 
@@ -143,6 +146,7 @@ def _fernet(key: str) -> Fernet:
         from cryptography.fernet import Fernet
     except ImportError:
         raise ConfigurationError(
-            "the Python of the driver has no module 'cryptography', which opens sealed settings: install it there"
+            "the driver's Python has no module 'cryptography', which is needed to open sealed settings: install it "
+            "there"
         ) from None
     return Fernet(key)

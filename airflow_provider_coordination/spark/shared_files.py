@@ -1,11 +1,12 @@
-"""Files that hold the rows of several batches: which batches go together, how their file is called and published.
+"""Shared files, which hold the rows of several batches: which batches share one, its name, and its publication.
 
-A file's name is recorded with each of its batches, in their partitions' progress, before the file can become visible.
-So whoever delivers one of them next knows where to look for it. What is there holds the batch, or not, for good. What
-is not there is first kept from ever being there; then the batch gets a file of its own.
+A shared file's name is recorded with each of its batches, in their partitions' progress, before the file can become
+visible. So the next owner that delivers one of them knows where to find it. If the file exists, it holds the batch or
+does not, and that never changes. If it does not exist, it is first prevented from ever appearing; then the batch gets a
+file of its own.
 
-The name is that of the file's staging folder, under the lease of the first of its batches; its last part names the file
-that readers see. No name is used twice.
+The name is the path of the file's staging folder, under the lease of the first of its batches; its last part names the
+file that readers see. No name is used twice.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from airflow_provider_coordination.spark.staging import MANIFEST, STAGING
 from airflow_provider_coordination.spark.storage import (
     delete_file,
     delete_folder,
+    has_exclusive_names,
     join,
-    names_once,
     publish,
     read_text,
     renames,
@@ -37,31 +38,31 @@ from airflow_provider_coordination.spark.storage import (
 )
 
 PLACEHOLDER = "placeholder.parquet"
-"""The file without rows that takes the name of one that must not appear any more."""
+"""The file without rows that takes the name of a shared file that must never appear."""
 
 
 def may_share(attempt: Attempt) -> bool:
-    """Return whether a batch may be tried in a file with others.
+    """Return whether a batch may be delivered in a shared file.
 
-    That is tried once: what an earlier delivery may have left is a file of its own, which is replaced, or a file that
-    is looked into.
+    Only its first delivery may: an earlier delivery may have left a file of its own, which must be replaced, or a
+    shared file, which must be checked.
     """
     return not attempt.batch.redeliver and attempt.batch.shared_file is None
 
 
-def room_for(attempt: Attempt, sinks: Iterable[Sink]) -> int:
-    """Return how many landed bytes there may be in a file that a batch shares; 0 if it has to have files of its own.
+def max_shared_bytes(attempt: Attempt, sinks: Iterable[Sink]) -> int:
+    """Return the maximum number of landed bytes in a batch's shared file; 0 if the batch must have files of its own.
 
-    :param sinks: those that are to take it.
+    :param sinks: the sinks that are to take the batch.
     """
     rooms = [sink.shared_bytes(attempt) for sink in sinks if isinstance(sink, SharesFiles)]
     return min(rooms, default=0) if may_share(attempt) else 0
 
 
-def sharing(attempts: Sequence[Attempt], room: Callable[[Attempt], int]) -> list[Attempt]:
-    """Return attempts with the names of the files that their batches share, if any; each batch is whole in one file.
+def assign_shared_files(attempts: Sequence[Attempt], room: Callable[[Attempt], int]) -> list[Attempt]:
+    """Return attempts with the names of their batches' shared files, if any; each batch is in one file as a whole.
 
-    :param room: returns how many landed bytes there may be in a file that a batch shares; 0 for none.
+    :param room: returns the maximum number of landed bytes in a batch's shared file; 0 for no shared file.
     """
     files: list[list[Attempt]] = []
     held = 0
@@ -73,27 +74,27 @@ def sharing(attempts: Sequence[Attempt], room: Callable[[Attempt], int]) -> list
         else:
             files.append([attempt])
             held = size if most else 0
-    return [named for file in files for named in (together(file) if len(file) > 1 else file)]
+    return [named for file in files for named in (with_shared_file(file) if len(file) > 1 else file)]
 
 
-def together(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return attempts with a new name for a file that their batches share."""
+def with_shared_file(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return attempts with a new name for the file that their batches share."""
     name = new_shared_file(attempts[0])
     return [replace(attempt, shared_file=name) for attempt in attempts]
 
 
 def new_shared_file(first: Attempt) -> str:
-    """Return a new name for a file that batches share.
+    """Return a new name for a shared file.
 
-    :param first: of the first of them.
+    :param first: the attempt of the first of its batches.
     """
     return f"{first.folder}/{first.fencing_token}/{first.set_id}.{secrets.token_hex(4)}"
 
 
-def sharing_a_file(attempts: Iterable[Attempt], *, earlier: bool = False) -> dict[str, list[Attempt]]:
-    """Return those attempts whose batches are in a file with others, by its name.
+def by_shared_file(attempts: Iterable[Attempt], *, earlier: bool = False) -> dict[str, list[Attempt]]:
+    """Return the attempts whose batches are in a shared file, by its name.
 
-    :param earlier: whether the file is that of an earlier delivery.
+    :param earlier: whether to use the shared file of an earlier delivery.
     """
     found: dict[str, list[Attempt]] = {}
     for attempt in attempts:
@@ -104,15 +105,15 @@ def sharing_a_file(attempts: Iterable[Attempt], *, earlier: bool = False) -> dic
 
 
 def claim_of(attempt: Attempt) -> Claim:
-    """Return who publishes what an attempt prepared."""
+    """Return the claim with which an attempt publishes its files."""
     return Claim(fencing_token=attempt.fencing_token, set_id=attempt.set_id, replaces=attempt.batch.redeliver)
 
 
 class SharedFiles:
-    """Those files of one dataset that batches share.
+    """The shared files of one dataset.
 
     :param root: the dataset's folder.
-    :param access: how it is reached.
+    :param access: the credentials for the folder.
     """
 
     def __init__(self, root: str, access: Access = DEFAULT_ACCESS) -> None:
@@ -120,33 +121,33 @@ class SharedFiles:
         self._access = access
 
     def takes(self, attempt: Attempt) -> bool:
-        """Return whether a batch may be in one of them.
+        """Return whether a batch may be in a shared file.
 
-        Where a former owner's request may still give the batch a file of its own, it has to have that name itself.
+        It may not if a former owner's late request could still give the batch a file of its own.
         """
         is_alone = not attempt.has_former_owners or renames(self._root, self._access)
-        return is_alone and names_once(self._root, self._access)
+        return is_alone and has_exclusive_names(self._root, self._access)
 
     def file(self, name: str) -> str:
-        """Return the file that readers see."""
+        """Return the URI of the file that readers see."""
         return join(self._root, f"{name.rsplit('/', 1)[-1]}.parquet")
 
     def staging(self, name: str) -> str:
-        """Return the folder where it is prepared."""
+        """Return the folder where the file is prepared."""
         return join(self._root, STAGING, name)
 
     def batches(self, name: str) -> set[str] | None:
-        """Return the batches that a file has rows of; None if readers see no such file."""
+        """Return the batches whose rows are in a file; None if readers see no such file."""
         try:
             return set(values_of(self.file(name), BATCH_ID, self._access))
         except FileNotFoundError:
             return None
 
     def seal(self, name: str, rows: Mapping[str, int], attempts: Sequence[Attempt], files: Mapping[str, int]) -> None:
-        """Write down what is prepared, once it is there.
+        """Write the manifest of a prepared file, once the file is complete.
 
-        :param rows: how many rows each batch has.
-        :param files: the file that holds them, with its size in bytes; none where no batch has a row.
+        :param rows: the number of rows of each batch.
+        :param files: the file that holds them, with its size in bytes; empty if no batch has a row.
         """
         manifest = {
             "batches": {attempt.batch_id: [attempt.set_id, rows[attempt.batch_id]] for attempt in attempts},
@@ -155,40 +156,44 @@ class SharedFiles:
         write_text(join(self.staging(name), MANIFEST), json.dumps(manifest), self._access)
 
     def commit(self, name: str, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Make a file visible, unless it is already.
+        """Make a file visible, unless it is visible already.
 
-        :param attempts: of some of its batches. All of them are recorded with its name.
-        :returns: those for whose batches it was not prepared.
-        :raises DeliveryError: if what was prepared is not whole, or another delivery.
-        :raises MissingFileError: if it is gone, or somebody made sure that the file is never there.
+        :param attempts: the attempts of some of its batches. All its batches are recorded with its name.
+        :returns: the attempts for whose batches the file was not prepared.
+        :raises DeliveryError: if the manifest is incomplete, or is another delivery's.
+        :raises MissingFileError: if the prepared file is gone, or another owner made sure that it never appears.
         """
-        # Where its name is given once, who is late is refused.
+        # If names are exclusive, the store refuses a late write.
         is_visible, staging = renames(self._root, self._access) and bool(self.batches(name)), self.staging(name)
         try:
             manifest = json.loads(read_text(join(staging, MANIFEST), self._access))
         except FileNotFoundError:
             if is_visible or self.batches(name):
                 return []
-            raise MissingFileError(f"what was prepared in {staging} is gone: others deliver some of it") from None
+            raise MissingFileError(
+                f"the prepared files in {staging} are gone: another owner delivers some of their batches"
+            ) from None
         except ValueError as error:
-            raise DeliveryError(f"what was prepared in {staging} is not whole: {error}") from None
+            raise DeliveryError(f"the manifest in {staging} is incomplete: {error}") from None
         for attempt in attempts:
             if manifest["batches"].get(attempt.batch_id, [attempt.set_id])[0] != attempt.set_id:
-                raise DeliveryError(f"batch {attempt.batch_id}: {staging} holds another delivery: {manifest}")
+                raise DeliveryError(f"batch {attempt.batch_id}: {staging} contains another delivery: {manifest}")
         for staged in [] if is_visible else manifest["files"]:
             file, size = join(staging, staged["name"]), staged["bytes"]
             is_first = publish(file, self.file(name), size=size, claim=claim_of(attempts[0]), access=self._access)
             if not is_first and not self.batches(name):
-                raise MissingFileError(f"{self.file(name)} is taken by others, who deliver some of it")
+                raise MissingFileError(
+                    f"another owner has taken the name {self.file(name)}, and delivers some of its batches"
+                )
         return [attempt for attempt in attempts if attempt.batch_id not in manifest["batches"]]
 
     def ended(self, name: str, attempt: Attempt, schema: pa.Schema) -> set[str]:
-        """Return the batches that a file has rows of, once that is so for good.
+        """Return the batches whose rows are in a file, once that can no longer change.
 
-        Where it is not there, it is kept from ever being there: a file that is renamed is taken away before, and where
-        a request may come late, the name is taken by a file without rows.
+        If the file does not exist, it is prevented from ever appearing: its prepared file is deleted, so that it cannot
+        be renamed; and if a late request is possible, a file without rows takes its name.
 
-        :param attempt: of one of its batches, by somebody who did not prepare it.
+        :param attempt: the attempt of one of its batches, by an owner that did not prepare the file.
         :param schema: the columns that readers expect in the dataset.
         """
         if (found := self.batches(name)) is not None:

@@ -1,7 +1,7 @@
-"""Whether the places that a job's tasks write to are shared by the driver and every executor, and their clocks agree.
+"""Checks that the driver and every executor share the locations that tasks write to, and that their clocks agree.
 
-Each executor answers once, whenever it joins: in the first slot that it runs, before that lands. So no task of Spark is
-begun for the answer alone, and nothing is recorded that only some of the machines can see.
+Each executor is checked once, whenever it joins: in the first slot that it runs, before that slot lands anything. So no
+Spark task starts only for the check, and nothing is recorded that only some of the machines can see.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.concurrency import raised, side_by_side
-from airflow_provider_coordination.spark.delivery import SinkAwayError
+from airflow_provider_coordination.spark.concurrency import result_or_raise, side_by_side
+from airflow_provider_coordination.spark.delivery import SinkUnavailableError
 from airflow_provider_coordination.spark.outages import is_outage, is_refusal
 from airflow_provider_coordination.spark.storage import (
     PROBES,
     calls_at_once,
     delete_files,
     join,
-    probe_in,
+    new_probe,
     read_text,
     remove_if_empty,
     write_text,
 )
 
 MAX_CLOCK_DIFFERENCE = timedelta(minutes=5)
-"""How far an executor's clock may be from the driver's: AWS refuses requests that are signed further away."""
+"""How far an executor's clock may differ from the driver's: AWS refuses requests with a larger difference."""
 LOCAL_FOLDERS = "SPARK_LOCAL_DIRS"
-"""The variable that Spark gives to the Python of an executor: folders that no other executor has."""
+"""The environment variable that Spark sets for an executor's Python: folders that no other executor has."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What an executor says of the places.
+class LocationCheckResult:
+    """The result of a location check on one executor.
 
-    :param executor: which one it is.
-    :param host: its name.
-    :param at: the time there, in seconds since 1970; None where it was not asked.
-    :param files: what it left, for the driver to find.
-    :param problem: why it cannot work there; empty if it can.
-    :param is_passing: whether that may pass by itself.
+    :param executor: the executor's id, see `this_executor`.
+    :param host: the executor's host name.
+    :param at: the executor's time, in seconds since 1970; None if the request did not include a check.
+    :param files: the files that the executor wrote, for the driver to find.
+    :param problem: why the executor cannot use a location; empty if it can use all.
+    :param is_temporary: whether the problem may pass on its own.
     """
 
     executor: str
@@ -56,22 +56,22 @@ class Answer:
     at: float | None = None
     files: tuple[str, ...] = ()
     problem: str = ""
-    is_passing: bool = False
+    is_temporary: bool = False
 
     @property
     def may_land(self) -> bool:
-        """Whether what it lands would be seen."""
+        """Whether the driver would see the files that the executor lands."""
         return self.at is not None and not self.problem
 
 
 @dataclass(frozen=True)
-class Question:
-    """What a slot asks before it lands; it travels to the executor.
+class LocationCheckRequest:
+    """A location check that a slot makes before it lands; it travels to the executor.
 
-    :param known: the executors that answered before.
-    :param roots: the places.
-    :param name: the name of the file that the driver has written to each, and what it holds; empty if there is none.
-    :param access: how the places are reached.
+    :param known: the ids of the executors that were checked before.
+    :param roots: the locations.
+    :param name: the name, and the content, of the file that the driver wrote to each location; empty if it wrote none.
+    :param access: the credentials for the locations.
     """
 
     known: frozenset[str]
@@ -80,39 +80,44 @@ class Question:
     access: Access = DEFAULT_ACCESS
 
     def uri(self, root: str) -> str:
-        """Return where the driver's file is."""
+        """Return the URI of the driver's file in a location."""
         return join(root, PROBES, self.name)
 
-    def answer(self, slot: int) -> Answer | None:
-        """Return what this executor says; None if it did before."""
-        me, host = this_executor(), socket.gethostname()
-        if me in self.known:
+    def run(self, slot: int) -> LocationCheckResult | None:
+        """Check the locations on this executor; return None if it was checked before.
+
+        :param slot: the number of the slot, which becomes part of the file names.
+        """
+        executor, host = this_executor(), socket.gethostname()
+        if executor in self.known:
             return None
         if not self.name:
-            return Answer(me, host)
+            return LocationCheckResult(executor, host)
         used = list(side_by_side(self.roots, lambda root: self._use(root, slot), len(self.roots)))
         at, files = SystemClock().now().timestamp(), tuple(file for _, file in used if isinstance(file, str))
         for root, error in used:
-            if isinstance(error, Exception):  # whatever it is, the driver shall hear of it
+            if isinstance(error, Exception):  # every error is reported to the driver
                 problem = f"{host} cannot use {root!r}: {error}"
-                return Answer(me, host, at, files, problem, is_outage(error) and not is_refusal(error))
-        return Answer(me, host, at, files)
+                return LocationCheckResult(
+                    executor, host, at, files, problem, is_outage(error) and not is_refusal(error)
+                )
+        return LocationCheckResult(executor, host, at, files)
 
     def _use(self, root: str, slot: int) -> str:
         """Read the driver's file, and write one for the driver to find; return its name."""
         if read_text(self.uri(root), self.access) != self.name:
-            raise OSError("the driver's file holds something else")
-        file = probe_in(root, self.name, str(slot))
+            raise OSError("the driver's file has other content")
+        file = new_probe(root, self.name, str(slot))
         write_text(file, self.name, self.access)
         return file
 
 
-class SharedPlaces:
-    """The places that a job's tasks write to.
+class SharedLocations:
+    """The locations that a job's tasks write to.
 
     :param roots: paths or URIs.
-    :param access: how they are reached.
-    :param clock: the driver's.
+    :param access: the credentials for the locations.
+    :param clock: the driver's clock.
     """
 
     def __init__(self, roots: Sequence[str], access: Access = DEFAULT_ACCESS, clock: Clock | None = None) -> None:
@@ -122,72 +127,78 @@ class SharedPlaces:
         self._known: frozenset[str] = frozenset()
 
     @property
-    def known(self) -> Question | None:
-        """What slots ask where executors have answered before: another executor does not land; None if none has."""
-        return Question(self._known, self._roots) if self._known else None
+    def known_executors_only(self) -> LocationCheckRequest | None:
+        """The request with which only executors that were checked before land; None if none was checked yet."""
+        return LocationCheckRequest(self._known, self._roots) if self._known else None
 
     @contextmanager
-    def asking(self) -> Iterator[tuple[Question, list[Answer]]]:
-        """Write the driver's files, for slots to answer; afterwards check the answers, and delete the files.
+    def checking(self) -> Iterator[tuple[LocationCheckRequest, list[LocationCheckResult]]]:
+        """Write the driver's files, for slots to check; afterwards check the results, and delete the files.
 
-        :returns: the question, and a list for the answers.
-        :raises ConfigurationError: naming the place, the hosts and the reasons.
-        :raises SinkAwayError: if what an executor met may pass by itself.
+        :returns: the request, and a list for the results.
+        :raises ConfigurationError: naming the location, the hosts and the reasons.
+        :raises SinkUnavailableError: if an executor's problem may pass on its own.
         """
-        question = Question(self._known, self._roots, secrets.token_hex(8), self._access)
-        answers: list[Answer] = []
-        self._on_each([question.uri(root) for root in self._roots], lambda uri: self._write(uri, question.name))
-        begun = self._clock.now()
+        request = LocationCheckRequest(self._known, self._roots, secrets.token_hex(8), self._access)
+        results: list[LocationCheckResult] = []
+        self._on_each([request.uri(root) for root in self._roots], lambda uri: self._write(uri, request.name))
+        started = self._clock.now()
         try:
-            yield question, answers
-            self._check(question, answers, begun)
+            yield request, results
+            self._check(request, results, started)
         finally:
-            left = [file for answer in answers for file in answer.files]
-            delete_files([*map(question.uri, self._roots), *left], self._access)
+            left = [file for result in results for file in result.files]
+            delete_files([*map(request.uri, self._roots), *left], self._access)
             for root in self._roots:
                 remove_if_empty(join(root, PROBES), self._access)
 
-    def _check(self, question: Question, answers: Collection[Answer], begun: datetime) -> None:
-        seen = set(self._on_each([f for a in answers for f in a.files], lambda file: self._seen(file, question.name)))
-        problems = {a.problem: a.is_passing for a in answers if a.problem}
-        for answer in answers:
-            if unseen := [file for file in answer.files if file not in seen]:
-                problems[f"what {answer.host} wrote to {unseen[0]} is not there for the driver"] = False
-            if clock := self._wrong_clock(answer, begun):
+    def _check(
+        self, request: LocationCheckRequest, results: Collection[LocationCheckResult], started: datetime
+    ) -> None:
+        files = [file for result in results for file in result.files]
+        found = set(self._on_each(files, lambda file: self._found(file, request.name)))
+        problems = {result.problem: result.is_temporary for result in results if result.problem}
+        for result in results:
+            if missing := [file for file in result.files if file not in found]:
+                problems[f"the driver does not find the file that {result.host} wrote, {missing[0]}"] = False
+            if clock := self._wrong_clock(result, started):
                 raise ConfigurationError(clock)
-        lasting = sorted(problem for problem, is_passing in problems.items() if not is_passing)
+        lasting = sorted(problem for problem, is_temporary in problems.items() if not is_temporary)
         if lasting:
             raise ConfigurationError(
-                f"path {self._shown} is not shared by all workers: {'; '.join(lasting)}; "
+                f"path {self._roots_text} is not shared by all workers: {'; '.join(lasting)}; "
                 "give a path or URI that the driver and every executor reach"
             )
         if problems:
-            raise SinkAwayError(
-                f"path {self._shown} is out of reach for an executor at present: {'; '.join(sorted(problems))}; run "
-                "again once that has passed"
+            raise SinkUnavailableError(
+                f"path {self._roots_text} is unavailable for an executor: {'; '.join(sorted(problems))}; run again "
+                "once the outage is over"
             )
-        self._known |= {answer.executor for answer in answers}
+        self._known |= {result.executor for result in results}
 
     @property
-    def _shown(self) -> str:
+    def _roots_text(self) -> str:
         return " or ".join(map(repr, self._roots))
 
-    def _wrong_clock(self, answer: Answer, begun: datetime) -> str | None:
-        """Return what is wrong with an executor's clock: what it says lies between the question and now, or not."""
-        if answer.at is None:
+    def _wrong_clock(self, result: LocationCheckResult, started: datetime) -> str | None:
+        """Return what is wrong with an executor's clock, whose time should lie between the request and now.
+
+        :returns: None if the clock is right.
+        """
+        if result.at is None:
             return None
-        there, now = datetime.fromtimestamp(answer.at, UTC), self._clock.now()
-        difference = there - now if there > now else begun - there
+        executor_time, now = datetime.fromtimestamp(result.at, UTC), self._clock.now()
+        difference = executor_time - now if executor_time > now else started - executor_time
         if difference <= MAX_CLOCK_DIFFERENCE:
             return None
-        ours, which = (now, "ahead of") if there > now else (begun, "behind")
+        driver_time, direction = (now, "ahead of") if executor_time > now else (started, "behind")
         return (
-            f"the clock of executor {answer.host} is {difference.total_seconds():.0f} s {which} the driver's: it is "
-            f"{format_instant(there)} there and {format_instant(ours)} at {socket.gethostname()}; AWS refuses requests "
-            "that are signed by a wrong clock: let NTP set both"
+            f"the clock of executor {result.host} is {difference.total_seconds():.0f} s {direction} the driver's: it "
+            f"is {format_instant(executor_time)} there and {format_instant(driver_time)} on {socket.gethostname()}; "
+            "AWS refuses requests that are signed with a wrong clock: let NTP set both"
         )
 
-    def _seen(self, file: str, content: str) -> str:
+    def _found(self, file: str, content: str) -> str:
         try:
             return file if read_text(file, self._access) == content else ""
         except (OSError, CoordinationError):
@@ -198,11 +209,11 @@ class SharedPlaces:
         return uri
 
     def _on_each(self, uris: Sequence[str], act: Callable[[str], str]) -> list[str]:
-        """Act on files, a few at once: in a bucket each takes a while."""
+        """Act on files, several at the same time: in a bucket, each call takes a while."""
         done = side_by_side(uris, act, calls_at_once(self._roots[0], self._access))
-        return [raised(result) for _, result in done]
+        return [result_or_raise(result) for _, result in done]
 
 
 def this_executor() -> str:
-    """Return what tells the executor that this process works for from the others of the job."""
+    """Return an id that distinguishes this process's executor from the other executors of the job."""
     return hashlib.sha256(f"{socket.gethostname()} {os.environ.get(LOCAL_FOLDERS, '')}".encode()).hexdigest()[:16]

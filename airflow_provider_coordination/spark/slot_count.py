@@ -1,8 +1,8 @@
-"""How many slots land in a round: as many as the work needs, bounded by what the job has, or may still get.
+"""The number of slots that land in a round: what the work needs, limited by the executors that the job has or may get.
 
-Tasks that wait are what makes Spark's dynamic allocation grow, so a job that may have more executors plans more tasks
-than run at once. Those that no executor comes for run after the others and make the round longer. So the number at
-most doubles from round to round, and where no executor comes for some minutes, the job keeps to those that it has.
+Spark's dynamic allocation grows because of waiting tasks, so a job that may have more executors plans more tasks than
+run at once. Tasks without an executor run after the others and make the round longer. So the number at most doubles
+from round to round, and if no executor is added for some minutes, the job plans only for those that it has.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STARTING_SECONDS = 60.0
-"""For how long after its first round a job expects the executors that its configuration asks for."""
+"""How long after its first round a job expects the executors that its configuration requests."""
 GROWING_SECONDS = 300.0
-"""For how long a job plans tasks for executors that do not come; a cluster may have to start machines for them."""
+"""How long a job plans tasks for executors that are not there yet; a cluster may have to start machines for them."""
 SETTLED_SECONDS = 1800.0
-"""After how long without further executors a job asks for them again."""
+"""How long a job without further executors waits before it requests them again."""
 ON_STANDALONE = re.compile(r"spark://|mesos:")
 IS_LOCAL = re.compile(r"local($|[\[-])")
 DEFAULT_INSTANCES = 2
-"""How many executors YARN and Kubernetes start where nothing is configured."""
+"""How many executors YARN and Kubernetes start by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """What Spark's configuration gives a job, in tasks that run at the same time.
+    """The executors that Spark's configuration gives a job, as a number of tasks that run at the same time.
 
-    :param is_dynamic: whether Spark starts executors because tasks wait, and ends those that are idle.
-    :param initial: how many there are once all executors have started that Spark asks for without any task; 0 if the
-        configuration does not say.
-    :param most: how many there are at most; None if the configuration does not say.
+    :param is_dynamic: whether Spark starts executors for waiting tasks, and ends idle executors.
+    :param initial: the number once all executors have started that Spark requests without any task; 0 if the
+        configuration does not determine it.
+    :param most: the maximum number; None if the configuration does not determine it.
     """
 
     is_dynamic: bool = False
@@ -50,7 +50,7 @@ class Allocation:
     def of(cls, conf: Mapping[str, str]) -> Allocation:
         """Read Spark's configuration.
 
-        :param conf: its properties, `spark.master` among them.
+        :param conf: its properties, including `spark.master`.
         """
         master = conf.get("spark.master", "")
         if IS_LOCAL.match(master):
@@ -80,12 +80,12 @@ class Allocation:
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """What a job knows of its executors from earlier rounds; times are on one monotonic clock.
+    """What a job knows about its executors from earlier rounds; times are on one monotonic clock.
 
-    :param started_at: when its first round was planned.
-    :param registered: how many slots there were when more were planned last.
-    :param waits_since: since when more have been planned than there are; None if there are enough.
-    :param settled_until: until when no more are planned than there are.
+    :param started_at: when the first round was planned.
+    :param registered: the number of slots when more were planned last.
+    :param waits_since: since when more slots have been planned than exist; None if enough exist.
+    :param settled_until: until when no more slots are planned than exist.
     """
 
     started_at: float
@@ -97,32 +97,33 @@ class Growth:
 def planned_slots(
     allocation: Allocation, growth: Growth, *, needed: int, registered: int, now: float
 ) -> tuple[int, Growth]:
-    """Return how many slots a round should have, and what to remember for the next one.
+    """Return the number of slots for a round, and what to remember for the next round.
 
-    :param needed: how many the work would use, at least 1.
-    :param registered: how many tasks the executors run at the same time that are there.
+    :param needed: the number of slots that the work would use, at least 1.
+    :param registered: the number of tasks that the present executors run at the same time.
+    :param now: the present time on the monotonic clock.
     """
-    there = registered
+    available = registered
     if now - growth.started_at < STARTING_SECONDS:
-        there = max(there, allocation.initial)
+        available = max(available, allocation.initial)
     if not allocation.is_dynamic:
-        return there, growth
+        return available, growth
     wanted = needed if allocation.most is None else max(1, min(needed, allocation.most))
-    if wanted <= there:
+    if wanted <= available:
         return wanted, replace(growth, waits_since=None)
     if now < growth.settled_until and registered <= growth.registered:
-        return there, growth
+        return available, growth
     if growth.waits_since is None or registered > growth.registered:
         growth = replace(growth, registered=registered, waits_since=now)
     elif now - growth.waits_since >= GROWING_SECONDS:
-        return there, replace(growth, waits_since=None, settled_until=now + SETTLED_SECONDS)
-    return min(wanted, 2 * there), growth
+        return available, replace(growth, waits_since=None, settled_until=now + SETTLED_SECONDS)
+    return min(wanted, 2 * available), growth
 
 
 class SlotCount:
-    """How many slots a job's rounds have; keeps what it has learnt from one to the next.
+    """The number of slots of a job's rounds; it remembers the executors from round to round.
 
-    :param context: Spark's; used at the first count.
+    :param context: the Spark context; used from the first count on.
     :param clock: a monotonic clock.
     """
 
@@ -134,11 +135,11 @@ class SlotCount:
         self._last = 0
 
     def of_round(self, needed: int, *, leave_slot: bool) -> int:
-        """Return how many slots land.
+        """Return the number of slots that land in a round.
 
-        :param needed: how many the work would use.
-        :param leave_slot: whether one is left to a delivery that goes on meanwhile, if there are two or more; the
-            others read its partitions as well.
+        :param needed: the number of slots that the work would use.
+        :param leave_slot: whether to leave one of several slots to a delivery that runs at the same time; the other
+            slots then read its partitions as well.
         """
         now, registered = self._clock(), registered_slots(self._context)
         if self._allocation is None or self._growth is None:
@@ -150,18 +151,18 @@ class SlotCount:
         if planned != self._last:
             log.info("slots of a round: %d, executors run %d tasks, the work needs %d", planned, registered, needed)
             self._last = planned
-        # Where the work needs fewer than there are, the delivery has one already.
+        # If the work needs fewer slots than exist, the delivery has one already.
         return max(1, planned - 1) if leave_slot and planned >= registered else planned
 
 
 def registered_slots(context: SparkContext) -> int:
-    """Return how many tasks the executors run at the same time that are there and do not leave; at least 1."""
+    """Return the number of tasks that the active executors run at the same time, without leaving ones; at least 1."""
     try:
         spark = context._jsc.sc()
         profile = spark.resourceProfileManager().defaultResourceProfile()
         return max(1, int(spark.maxNumConcurrentTasks(profile)))
-    except Exception as error:  # it is no public call of Spark; the public one counts no executor that leaves
-        log.debug("Spark does not say how many tasks it runs: %s", error)
+    except Exception as error:  # not a public API of Spark, but the public one also counts leaving executors
+        log.debug("the number of concurrent tasks could not be read from Spark: %s", error)
         return max(1, context.defaultParallelism)
 
 
@@ -171,7 +172,7 @@ def _number(conf: Mapping[str, str], name: str) -> int | None:
 
 
 def _tasks(cores: int, of_executor: int | None, of_task: int) -> int:
-    """Return how many tasks so many cores run, in executors of a size."""
+    """Return the number of tasks that a number of cores runs, in executors of a given size."""
     if of_executor is None:
         return cores // of_task
     return cores // of_executor * (of_executor // of_task)

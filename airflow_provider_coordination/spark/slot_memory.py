@@ -1,4 +1,4 @@
-"""The memory of a slot: how much its partitions hold at the same time of what they read."""
+"""The memory of a slot: how much its partitions may hold at the same time of what they read."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections import deque
 from dataclasses import dataclass, field
 
 ROW_GROUP_BYTES = 16 * 2**20
-"""How much of a partition is held until it is worth a row group."""
+"""How many bytes of a partition are collected for a row group."""
 LEAST_ROW_GROUP_BYTES = 256 * 2**10
-"""How much it is where many partitions share the memory of a slot."""
+"""The minimum, if many partitions share the memory of a slot."""
 
 
 @dataclass
 class _Waiting:
-    """Somebody who waits for memory."""
+    """A thread that waits for memory."""
 
     size: int
     granted: threading.Event = field(default_factory=threading.Event)
 
 
 class SlotMemory:
-    """A number of bytes that threads share. Who asks first is served first.
+    """A number of bytes that threads share. The thread that requests first is served first.
 
-    Nobody may wait for more while it holds what only it can let go: it lets that go before.
+    A thread must not wait for more while it holds bytes that only it can release: it must release them first.
 
-    :param limit: how many bytes there are. Somebody who asks for more gets it once nobody holds anything.
+    :param limit: the number of bytes. A request for more is granted once no thread holds anything.
     """
 
     def __init__(self, limit: int) -> None:
@@ -34,19 +34,19 @@ class SlotMemory:
         self._waiting: deque[_Waiting] = deque()
         self._held = 0
         self.largest = 0
-        """How many bytes were held at most."""
+        """The largest number of bytes that were held."""
 
     def hold_now(self, size: int) -> bool:
-        """Hold some bytes if they are there, and nobody waits; return whether they were."""
+        """Hold some bytes if they are free and no thread waits; return whether they are held."""
         with self._lock:
             return not self._waiting and self._hold(size)
 
     def hold(self, size: int, timeout: float | None = None) -> bool:
-        """Hold some bytes, once they are there.
+        """Hold some bytes, once they are free.
 
-        :param size: how many.
-        :param timeout: how many seconds to wait at most; None for as long as it takes.
-        :returns: whether they came in time.
+        :param size: the number of bytes.
+        :param timeout: the maximum number of seconds to wait; None for no limit.
+        :returns: whether they were free in time.
         """
         with self._lock:
             if not self._waiting and self._hold(size):
@@ -62,9 +62,9 @@ class SlotMemory:
             return False
 
     def let_go(self, size: int, *, for_those: int = 0) -> None:
-        """Hold some bytes no more.
+        """Release some bytes.
 
-        :param for_those: these are held in their place, which are in memory already.
+        :param for_those: the number of bytes to hold instead, which are in memory already.
         """
         with self._lock:
             self._held += for_those - size
@@ -84,10 +84,10 @@ class SlotMemory:
 
 
 class Share:
-    """Memory that somebody holds before it knows what it needs.
+    """Memory that a reader holds before it knows how much it needs.
 
-    :param memory: of the slot.
-    :param size: how much.
+    :param memory: the memory of the slot.
+    :param size: the number of bytes.
     """
 
     def __init__(self, memory: SlotMemory, size: int) -> None:
@@ -96,20 +96,20 @@ class Share:
         self._is_held = False
 
     def hold_now(self) -> bool:
-        """Hold it if it is there; see `SlotMemory.hold_now`."""
+        """Hold the share if it is free; see `SlotMemory.hold_now`."""
         self._is_held = self._memory.hold_now(self._size)
         return self._is_held
 
     def hold_within(self, timeout: float | None) -> bool:
-        """Hold it, once it is there; see `SlotMemory.hold`."""
+        """Hold the share, once it is free; see `SlotMemory.hold`."""
         self._is_held = self._memory.hold(self._size, timeout)
         return self._is_held
 
     def let_go(self) -> None:
-        """Hold it no more; nothing happens if it is not held."""
+        """Release the share; nothing happens if it is not held."""
         self._memory.let_go(self.hand_over())
 
     def hand_over(self) -> int:
-        """Leave it to somebody else, who lets go of it; return how many bytes that is."""
+        """Pass the share to another holder, which releases it; return its number of bytes."""
         held, self._is_held = self._size if self._is_held else 0, False
         return held

@@ -1,4 +1,4 @@
-"""Slots: Spark tasks that land partitions, and say what became of each in one manifest row."""
+"""Slots: Spark tasks that land partitions and return one manifest row for each partition."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.spark.executor_errors import naming_its_host, running_on_executors
-from airflow_provider_coordination.spark.executor_startup import awaiting_executors
-from airflow_provider_coordination.spark.shared_locations import Answer, Question, SharedPlaces
+from airflow_provider_coordination.spark.executor_errors import running_on_executors, with_host_in_import_errors
+from airflow_provider_coordination.spark.executor_startup import waiting_for_executors
+from airflow_provider_coordination.spark.shared_locations import (
+    LocationCheckRequest,
+    LocationCheckResult,
+    SharedLocations,
+)
 from airflow_provider_coordination.spark.slot_count import registered_slots
 
 if TYPE_CHECKING:
@@ -24,7 +28,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 JOB_GROUP = "landing"
-"""The Spark job group of landing, so that it alone can be cancelled."""
+"""The Spark job group of landing, so that landing can be cancelled without other jobs."""
 MANIFEST = "manifest string"
 """The column that slots return, as DDL."""
 
@@ -34,111 +38,114 @@ def land_in_slots(
     slots: Sequence[Sequence[P]],
     land: Callable[[Sequence[P]], Iterable[R]],
     row: type[R],
-    places: SharedPlaces | None = None,
+    locations: SharedLocations | None = None,
 ) -> list[R]:
-    """Land partitions on the executors, each slot's as one task; return what became of each.
+    """Land partitions on the executors, one task for each slot; return the rows of all partitions.
 
-    The tasks are those of an RDD: a session and its first query take three seconds more, for classes and code that a
-    landing has no use for.
+    The tasks run on an RDD: a session and its first query take three seconds more, for classes and code that landing
+    does not use.
 
     :param slots: the plans of each slot.
-    :param land: lands the partitions of one; it travels pickled.
-    :param row: the class of what it returns.
-    :param places: what the tasks write to; each executor is asked once whether it shares them. None for what needs no
-        check.
-    :raises ConfigurationError: if the places are not shared by all workers, or the Python of an executor cannot land.
-    :raises SinkAwayError: if an executor does not reach them at present.
-    :raises Exception: what Spark raises if a task fails as often as it may; nothing is recorded then, so nothing is
-        lost.
+    :param land: lands the partitions of one slot; it travels pickled.
+    :param row: the class of the rows that `land` returns.
+    :param locations: the locations that the tasks write to; each executor is checked once. None for no check.
+    :raises ConfigurationError: if the locations are not shared by all workers, or an executor's Python cannot land.
+    :raises SinkUnavailableError: if an executor cannot reach the locations at present.
+    :raises Exception: what Spark raises once a task has failed as often as it may; nothing is recorded then, so nothing
+        is lost.
     """
     name_job(context, sum(map(len, slots)))
-    if places is None:
+    if locations is None:
         texts = [texts for _, texts in _in_slots(context, slots, partial(_landed, land, None))]
     else:
-        texts = _in_places(context, slots, land, places)
+        texts = _in_checked_slots(context, slots, land, locations)
     return [_read(row, text) for each in texts for text in each]
 
 
-def check_shared(context: SparkContext, places: SharedPlaces) -> None:
-    """Ask executors that did not answer yet, for a landing that Spark itself makes the tasks of.
+def check_locations(context: SparkContext, locations: SharedLocations) -> None:
+    """Check locations on the executors that were not checked yet, before a landing whose tasks Spark itself makes.
 
-    :raises ConfigurationError: if the places are not shared by all workers.
-    :raises SinkAwayError: if an executor does not reach them at present.
+    :raises ConfigurationError: if the locations are not shared by all workers.
+    :raises SinkUnavailableError: if an executor cannot reach the locations at present.
     """
     idle: list[list[object]] = [[] for _ in range(registered_slots(context))]
-    land_in_slots(context, idle, _nothing, object, places)
+    land_in_slots(context, idle, _nothing, object, locations)
 
 
-def dealt(plans: Sequence[P], slots: int, size: Callable[[P], float] = lambda plan: 1.0) -> list[list[P]]:
-    """Deal partitions to at most this many slots, so that each gets about as much to read: the largest first, each to
-    the slot that has the least. No slot is empty.
+def distribute(plans: Sequence[P], slots: int, size: Callable[[P], float] = lambda plan: 1.0) -> list[list[P]]:
+    """Distribute partitions over at most this number of slots, so that each slot has about the same amount to read.
 
-    :param size: how much a partition has to read, above 0; by default all have as much.
+    The largest partition comes first, and each goes to the slot with the least to read. No slot is empty.
+
+    :param size: how much is to be read of a partition, above 0; by default the same for all.
     """
-    dealt: list[list[P]] = [[] for _ in range(min(slots, len(plans)))]
-    sizes = [0.0] * len(dealt)
+    distributed: list[list[P]] = [[] for _ in range(min(slots, len(plans)))]
+    sizes = [0.0] * len(distributed)
     for plan in sorted(plans, key=size, reverse=True):
         least = sizes.index(min(sizes))
-        dealt[least].append(plan)
+        distributed[least].append(plan)
         sizes[least] += size(plan)
-    return dealt
+    return distributed
 
 
 def name_job(context: SparkContext, partitions: int) -> None:
-    """Let what this thread asks Spark for next be known as a landing, and of how many partitions."""
+    """Describe the next Spark jobs of this thread as a landing of this number of partitions."""
     context.setJobGroup(JOB_GROUP, f"land {partitions} partitions")
 
 
 def manifest(rows: Iterable[object]) -> pa.RecordBatch:
-    """Return rows as a task hands them to Spark."""
+    """Return rows in the form in which a task passes them to Spark."""
     texts = [_text(row) for row in rows]
     return pa.RecordBatch.from_pydict({"manifest": pa.array(texts, pa.string())})
 
 
-def collected(frame: DataFrame, row: type[R]) -> list[R]:
-    """Run the tasks whose manifests a frame holds; return their rows."""
+def collect_rows(frame: DataFrame, row: type[R]) -> list[R]:
+    """Run the tasks whose manifest rows are in a DataFrame; return the rows."""
     return [_read(row, each.manifest) for each in frame.collect()]
 
 
 def _in_slots(
     context: SparkContext, slots: Sequence[Sequence[P]], task: Callable[[int, Iterable[Sequence[P]]], Iterable[T]]
 ) -> list[T]:
-    rdd = context.parallelize(slots, len(slots)).mapPartitionsWithIndex(naming_its_host(task))
-    with awaiting_executors(), running_on_executors():
+    rdd = context.parallelize(slots, len(slots)).mapPartitionsWithIndex(with_host_in_import_errors(task))
+    with waiting_for_executors(), running_on_executors():
         return rdd.collect()
 
 
-def _in_places(
+def _in_checked_slots(
     context: SparkContext,
     slots: Sequence[Sequence[P]],
     land: Callable[[Sequence[P]], Iterable[R]],
-    places: SharedPlaces,
+    locations: SharedLocations,
 ) -> list[list[str]]:
-    """Return the manifest rows of each slot, once every executor that landed has answered for the places."""
+    """Return the manifest rows of each slot, once the locations are checked on every executor that landed."""
     done: list[list[str]] = []
-    if (question := places.known) is not None:
-        landed = _in_slots(context, slots, partial(_landed, land, question))
-        done = [texts for answer, texts in landed if answer is None]
-        slots = [slot for slot, (answer, _) in zip(slots, landed, strict=True) if answer is not None]
+    if (request := locations.known_executors_only) is not None:
+        landed = _in_slots(context, slots, partial(_landed, land, request))
+        done = [texts for result, texts in landed if result is None]
+        slots = [slot for slot, (result, _) in zip(slots, landed, strict=True) if result is not None]
         if not slots:
             return done
-    # Those that have nothing to land are asked as well, as far as Spark gives them a task.
+    # Executors that have nothing to land are checked as well, if Spark gives them a task.
     idle: list[list[P]] = [[] for _ in range(registered_slots(context) - len(slots))]
-    with places.asking() as (question, answers):
-        landed = _in_slots(context, [*slots, *idle], partial(_landed, land, question))
-        answers += [answer for answer, _ in landed if answer is not None]
+    with locations.checking() as (request, results):
+        landed = _in_slots(context, [*slots, *idle], partial(_landed, land, request))
+        results += [result for result, _ in landed if result is not None]
     return [*done, *(texts for _, texts in landed)]
 
 
 def _landed(
-    land: Callable[[Sequence[P]], Iterable[R]], question: Question | None, slot: int, plans: Iterable[Sequence[P]]
-) -> Iterator[tuple[Answer | None, list[str]]]:
-    """Return what the executor says of the places, and a slot's manifest rows as texts."""
-    answer = None if question is None else question.answer(slot)
+    land: Callable[[Sequence[P]], Iterable[R]],
+    request: LocationCheckRequest | None,
+    slot: int,
+    plans: Iterable[Sequence[P]],
+) -> Iterator[tuple[LocationCheckResult | None, list[str]]]:
+    """Return the executor's check result, and a slot's manifest rows as texts."""
+    result = None if request is None else request.run(slot)
     for each in plans:
-        # Where the place is another one, nobody would ever see what is landed.
-        lands = each and (answer is None or answer.may_land)
-        yield answer, [_text(row) for row in land(each)] if lands else []
+        # If the executor's location is another one, nobody would ever see the landed files.
+        lands = each and (result is None or result.may_land)
+        yield result, [_text(row) for row in land(each)] if lands else []
 
 
 def _nothing(plans: Sequence[object]) -> Iterable[object]:

@@ -1,6 +1,6 @@
-"""Spans of a job: what it did when, for a trace that may begin in the Airflow task.
+"""Spans of a job: what it did when, for a trace that may start in the Airflow task.
 
-Where no collector is named, a span costs one call that does nothing. Spans hold names and counts, never records.
+If no collector is configured, a span costs one call that does nothing. Spans contain names and counts, never records.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, TRACES, resource_of, sending
+from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, TRACES, make_sender, resource_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -22,26 +22,26 @@ Value = str | int | float
 
 
 class Span(Protocol):
-    """Something that is being done."""
+    """One operation of a trace."""
 
     def note(self, **attributes: Value) -> None:
-        """Add to what is known of it; names get the prefix `coordination.`."""
+        """Add attributes; their names get the prefix `coordination.`."""
         ...
 
 
 class Spans(Protocol):
-    """Makes spans. Those that are made within another one, in its thread, are its children."""
+    """Makes spans. A span that is made within another span, in the same thread, is its child."""
 
     def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
-        """Return the span of what is done within it; an error that leaves it is noted.
+        """Return the span of the block; an error that leaves the block is noted.
 
-        :param name: what is done; gets the prefix `coordination.`, as the attributes do.
+        :param name: the operation; gets the prefix `coordination.`, as the attributes do.
         """
         ...
 
 
 class NoSpan:
-    """A span of which nothing is kept."""
+    """A span that is not recorded."""
 
     def note(self, **attributes: Value) -> None:
         """Do nothing."""
@@ -54,38 +54,38 @@ class NoSpans:
     """Makes no spans."""
 
     def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
-        """Return what does nothing."""
+        """Return a span that does nothing."""
         return NOTHING
 
 
 class JobSpans:
     """The spans of one job; an implementation of `Spans`. Close it when the job ends, however it ends.
 
-    :param owner: who the job is.
-    :param source: its source.
-    :param traceparent: the span that all belong to, in the form of W3C Trace Context; None to begin a trace.
+    :param owner: the job's owner.
+    :param source: the job's source.
+    :param traceparent: the parent of all spans, in the form of W3C Trace Context; None to start a new trace.
     """
 
     def __init__(self, owner: str, source: str, traceparent: str | None = None) -> None:
-        made = sending(TRACES, lambda exporter: OtlpSpans(_provider(owner, exporter), owner, source, traceparent))
-        self._spans: Spans = made or NoSpans()
-        self._sends = made
+        sender = make_sender(TRACES, lambda exporter: OtlpSpans(_provider(owner, exporter), owner, source, traceparent))
+        self._spans: Spans = sender or NoSpans()
+        self._sender = sender
 
     def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
         """See `Spans.span`."""
         return self._spans.span(name, **attributes)
 
     def close(self) -> None:
-        """Send what was not sent yet, waiting a few seconds at most."""
-        if self._sends is not None:
-            self._sends.close()
+        """Send the remaining spans; wait a few seconds at most."""
+        if self._sender is not None:
+            self._sender.close()
 
 
 class OtlpSpans:
-    """Sends spans to an OpenTelemetry collector, from a thread of OpenTelemetry's own.
+    """Sends spans to an OpenTelemetry collector, from a thread of OpenTelemetry.
 
-    :param provider: makes the tracer; this becomes its owner.
-    :param owner: see `JobSpans`; on every span, as is `source`.
+    :param provider: makes the tracer; `close` shuts it down.
+    :param owner: see `JobSpans`; set on every span, as is `source`.
     """
 
     def __init__(self, provider: TracerProvider, owner: str, source: str, traceparent: str | None = None) -> None:
@@ -107,7 +107,7 @@ class OtlpSpans:
             f"coordination.{name}",
             context=parent,
             attributes=_named({**self._everywhere, **attributes}),
-            record_exception=False,  # its text may tell of records
+            record_exception=False,  # its text may quote records
             set_status_on_exception=False,
         ) as made:
             try:
@@ -117,13 +117,13 @@ class OtlpSpans:
                 raise
 
     def close(self) -> None:
-        """Send what was not sent yet, waiting a few seconds at most."""
-        # The SDK has no bound of its own for this.
+        """Send the remaining spans; wait a few seconds at most."""
+        # The SDK itself has no limit for this.
         closing = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
         closing.start()
         closing.join(FLUSH_SECONDS)
         if closing.is_alive():
-            log.warning("the last spans may not have been exported: the collector does not answer")
+            log.warning("the last spans may not have been exported: the collector did not respond")
 
 
 class _OtlpSpan:
@@ -139,7 +139,7 @@ def _named(attributes: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _provider(owner: str, exporter: Any) -> TracerProvider:
-    """Return a provider of this job's own: a transform that uses OpenTelemetry's global one is not disturbed."""
+    """Return a provider for this job only: a transform that uses OpenTelemetry's global provider is not affected."""
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 

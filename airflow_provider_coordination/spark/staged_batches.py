@@ -1,7 +1,7 @@
-"""Rows that wait for the commit of a sink which takes them from files: each batch's in a folder of its own.
+"""Rows that wait for the commit of a sink that reads them from files: each batch in a folder of its own.
 
-A manifest, written last, says what a batch has: nothing is concluded from which files are there. The folder carries the
-fencing token of a lease, so that the next owner of the partition can take it away.
+A manifest, written last, lists the files of a batch: nothing is concluded from a listing of the folder. The folder's
+name contains the fencing token of a lease, so that the next owner of the partition can remove it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from airflow_provider_coordination.spark.storage import (
 )
 
 BATCH_ID = "_batch_id"
-"""The column that says which batch a row is of."""
+"""The column that names a row's batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StagedBatch:
-    """What is staged of a batch.
+    """The staged rows of a batch.
 
-    :param files: the files that hold its rows, at least one, with their sizes in bytes.
-    :param rows: how many there are.
+    :param files: the files that hold the rows, at least one, with their sizes in bytes.
+    :param rows: the number of rows.
     """
 
     files: Mapping[str, int]
@@ -44,7 +44,7 @@ class StagedBatches(Staging):
     """The staged batches of one sink.
 
     :param root: a folder that no other sink uses.
-    :param access: how it is reached.
+    :param access: the credentials for the folder.
     """
 
     def scratch(self, attempts: Sequence[Attempt]) -> str:
@@ -52,14 +52,14 @@ class StagedBatches(Staging):
         return self.folder(attempts[0]) + ".work"
 
     def stage(self, attempts: Sequence[Attempt], rows: Rows) -> None:
-        """Write the rows of some batches, in place of what the same attempts staged before."""
+        """Write the rows of some batches; they replace what the same attempts staged before."""
         for attempt in attempts:
             delete_folder(self.folder(attempt), self._access)
         for attempt in attempts:
             count = rows.count(attempt.batch_id)
             if count:
                 files = rows.write([attempt.batch_id], join(self.folder(attempt), "rows"))
-            else:  # its columns are wanted all the same
+            else:  # an empty file, because the columns are needed
                 file = self._file(attempt)
                 files = {file: write_table(rows.schema.empty_table(), file, self._access)}
             self._seal(attempt, count, files)
@@ -75,22 +75,22 @@ class StagedBatches(Staging):
     def find(self, attempt: Attempt) -> StagedBatch:
         """Return what an attempt staged.
 
-        :raises DeliveryError: if it is not there, not whole, or another attempt's.
-        :raises MissingFileError: if one of its files is gone.
+        :raises DeliveryError: if the manifest is missing, incomplete, or another attempt's.
+        :raises MissingFileError: if one of the files is gone.
         """
         content = self.sealed(attempt)
         sizes = {join(self.folder(attempt), "rows", file["name"]): file["bytes"] for file in content["files"]}
         for file, size in sizes.items():
             if (found := file_size(file, self._access)) != size:
-                is_now = "is gone" if found is None else f"has {found} bytes, and {size} were written"
-                raise MissingFileError(f"batch {attempt.batch_id}: the staged file {file} {is_now}")
+                problem = "is gone" if found is None else f"has {found} bytes instead of the {size} that were written"
+                raise MissingFileError(f"batch {attempt.batch_id}: the staged file {file} {problem}")
         return StagedBatch(files=sizes, rows=content["rows"])
 
     def read(self, file: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of a staged file.
 
-        :param columns: only these; all by default.
-        :raises MissingFileError: if it is gone, as it is for a former owner of the partition.
+        :param columns: only these columns; by default all.
+        :raises MissingFileError: if the file is gone, as it is for a former owner of the partition.
         """
         try:
             return read_table(file, columns, self._access)

@@ -1,8 +1,8 @@
-"""What is prepared for a table: a manifest for each batch, which says what its commit adds, and is written last.
+"""What is prepared for a table: a manifest for each batch, which lists what its commit adds, and is written last.
 
-Manifests lie in a folder below the table that readers pass over: `_staging/<partition>/<fencing token>/<set>`. Who
-takes a former owner's manifest takes its right to commit. Data files stay where they are: a commit that somebody is
-making may name them. Those that no version names are for the table's maintenance to remove.
+Manifests are in a folder below the table that readers skip: `_staging/<partition>/<fencing token>/<set>`. Deleting a
+former owner's manifest takes away its right to commit. Data files are kept: a commit in progress may name them. The
+table's maintenance removes the files that no version names.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from airflow_provider_coordination.spark.storage import (
 MANIFEST = "_manifest.json"
 STAGING = "_staging"
 EMPTY_ABOVE = 2
-"""How many folders above that of an attempt go once they are empty: its lease's and its partition's."""
+"""How many folders above an attempt's folder are removed once they are empty: its lease's and its partition's."""
 
 
 class Staging:
     """The manifests of a table.
 
     :param root: the table's folder.
-    :param access: how it is reached.
+    :param access: the credentials for the folder.
     """
 
     def __init__(self, root: str, access: Access = DEFAULT_ACCESS) -> None:
@@ -53,16 +53,16 @@ class Staging:
     def seal(self, attempt: Attempt, content: Mapping[str, Any]) -> None:
         """Write the manifest of an attempt.
 
-        :param content: what its commit needs, as JSON.
+        :param content: what the commit needs, as a JSON object.
         """
         write_text(
             join(self.folder(attempt), MANIFEST), json.dumps({**_signature(attempt), "content": content}), self._access
         )
 
     def sealed(self, attempt: Attempt) -> Mapping[str, Any]:
-        """Return what the manifest of an attempt holds.
+        """Return the content of an attempt's manifest.
 
-        :raises DeliveryError: if there is none, or it is not whole, or somebody else's.
+        :raises DeliveryError: if there is none, or it is incomplete, or another attempt's.
         """
         folder = self.folder(attempt)
         try:
@@ -70,17 +70,17 @@ class Staging:
             content: Mapping[str, Any] = manifest.pop("content")
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise DeliveryError(
-                f"batch {attempt.batch_id}: what was prepared in {folder} is gone or not whole: {error}"
+                f"batch {attempt.batch_id}: what was prepared in {folder} is gone or incomplete: {error}"
             ) from None
         if manifest != _signature(attempt):
-            raise DeliveryError(f"batch {attempt.batch_id}: {folder} holds another delivery: {manifest}")
+            raise DeliveryError(f"batch {attempt.batch_id}: {folder} contains another delivery: {manifest}")
         return content
 
     def named(self, field: str) -> set[str]:
-        """Return the data files that any manifest names, which a commit may bring.
+        """Return the data files that any manifest names, which a commit may add.
 
-        :param field: under which manifests have their names.
-        :raises DeliveryError: if a manifest is not readable: nobody knows what it names.
+        :param field: the field of the files' names in manifests.
+        :raises DeliveryError: if a manifest is not readable, so that its files are not known.
         """
         names: set[str] = set()
         for file in files_below(join(self._root, STAGING), self._access):
@@ -88,16 +88,16 @@ class Staging:
                 try:
                     manifest = json.loads(read_text(file, self._access))
                     names.update(each[field] for each in manifest["content"]["files"])
-                except FileNotFoundError:  # committed, or swept, in this moment
+                except FileNotFoundError:  # committed or swept just now
                     continue
                 except (ValueError, TypeError, KeyError) as error:
                     raise DeliveryError(
-                        f"manifest {file} is not whole: {error}; the next job that delivers removes it"
+                        f"manifest {file} is incomplete: {error}; the next job that delivers its partition removes it"
                     ) from None
         return names
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
-        """Remove the manifests of attempts, and the folders above that hold nothing else."""
+        """Remove the manifests of attempts, and the folders above that are then empty."""
         for attempt in attempts:
             folder = self.folder(attempt)
             delete_folder(folder, self._access)
@@ -108,7 +108,7 @@ class Staging:
     def sweep(self, tokens: Mapping[str, int]) -> list[Mapping[str, Any]]:
         """Remove the manifests of former owners of partitions; see `Delivery.sweep`.
 
-        :returns: what they held, as far as they were whole.
+        :returns: the content of the manifests that were complete.
         """
         former, found = staged_by_former_owners(self._root, tokens, self._access), []
         for file in (file for files in former.values() for file in files):
@@ -120,34 +120,33 @@ class Staging:
 
 
 def staged_by_former_owners(root: str, tokens: Mapping[str, int], access: Access) -> dict[str, list[str]]:
-    """Return what former owners of partitions have staged below the folder of a sink: the folders of their leases, with
-    the files in each.
+    """Return what former owners of partitions have staged below a sink's folder: their leases' folders, with the files.
 
     :param tokens: see `Delivery.sweep`.
-    :raises OSError: if that cannot be listed.
+    :raises OSError: if the folders cannot be listed.
     """
     former: dict[str, list[str]] = {}
-    if renames(root, access):  # there are folders, perhaps without a file
+    if renames(root, access):  # there are folders, which may be empty
         for folder, token in tokens.items():
-            place = join(root, STAGING, folder)
-            names = [name for name in folders_in(place, access) if name.isdigit() and int(name) < token]
-            former |= {join(place, name): files_below(join(place, name), access) for name in names}
+            parent = join(root, STAGING, folder)
+            names = [name for name in folders_in(parent, access) if name.isdigit() and int(name) < token]
+            former |= {join(parent, name): files_below(join(parent, name), access) for name in names}
         return former
     for folder, found in files_in_folders(join(root, STAGING), tokens, access):
         if isinstance(found, Exception):
             raise found
-        place = join(root, STAGING, folder)
+        parent = join(root, STAGING, folder)
         for file in found:
-            name = file[len(place) + 1 :].partition("/")[0]
+            name = file[len(parent) + 1 :].partition("/")[0]
             if name.isdigit() and int(name) < tokens[folder]:
-                former.setdefault(join(place, name), []).append(file)
+                former.setdefault(join(parent, name), []).append(file)
     return former
 
 
 def delete_staged(folders: Mapping[str, Collection[str]], access: Access) -> None:
-    """Delete folders of what is staged.
+    """Delete staging folders.
 
-    :param folders: with the files in each.
+    :param folders: the folders, with the files in each.
     """
     if folders and renames(next(iter(folders)), access):
         for folder in folders:
@@ -157,9 +156,9 @@ def delete_staged(folders: Mapping[str, Collection[str]], access: Access) -> Non
 
 
 class LandedStaging(Staging):
-    """What is prepared of landed files that a table takes as they are: kept by the job alone, without a manifest.
+    """What is prepared of landed files that a table takes unchanged: only in the job's memory, without a manifest.
 
-    The landed file stands for the manifest: it carries the fencing token of the lease, and the next owner takes it.
+    The landed file replaces the manifest: its name has the fencing token of the lease, and the next owner renames it.
 
     :param contents: what is prepared, by acknowledgment set.
     """
@@ -175,7 +174,7 @@ class LandedStaging(Staging):
     def sealed(self, attempt: Attempt) -> Mapping[str, Any]:
         """See `Staging.sealed`.
 
-        :raises MissingFileError: if the landed file is not there any more.
+        :raises MissingFileError: if the landed file no longer exists.
         """
         manifest = self._contents.get(attempt.set_id, {})
         if _signature(attempt).items() <= manifest.items():
@@ -183,7 +182,7 @@ class LandedStaging(Staging):
                 raise MissingFileError(f"batch {attempt.batch_id}: its landed file {attempt.file} is gone")
             content: Mapping[str, Any] = manifest["content"]
             return content
-        raise DeliveryError(f"batch {attempt.batch_id}: nothing is prepared of it")
+        raise DeliveryError(f"batch {attempt.batch_id}: nothing is prepared for it")
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """See `Staging.discard`."""

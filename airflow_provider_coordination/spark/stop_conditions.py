@@ -1,4 +1,4 @@
-"""When a job ends. Pure decisions over what the rounds saw."""
+"""When a job ends: pure decisions from the results of its rounds."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from datetime import datetime
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 
-STOPPED = "it was told to stop"
+STOPPED = "it was stopped"
 """Why a job ended that was stopped from outside."""
 
 
-def because_of(suspension: Suspension) -> str:
-    """Return why a job ends whose source is suspended."""
+def suspension_reason(suspension: Suspension) -> str:
+    """Return the reason why a job of a suspended source ends."""
     return f"the source is {suspension}"
 
 
 @dataclass(frozen=True)
 class StopConditions:
-    """What ends a job; the first that holds does.
+    """The conditions that end a job; the first one that holds ends it.
 
-    :param rounds: says whether to stop once everything that arrived before the start is delivered, which is of no
-        meaning with `stop_at` or bounds, how long after the start, and after how many rounds in a row without a record.
-    :param stop_at: everything that arrived before this instant (aware) is delivered, and nothing else is.
-    :param is_bounded: every partition comes to an end, and the job works until none is left to it.
+    :param rounds: whether to stop once everything that arrived before the start is delivered (ignored with `stop_at` or
+        bounds), how long after the start, and after how many consecutive rounds without a record.
+    :param stop_at: stop once everything that arrived before this instant (aware) is delivered; nothing later is read.
+    :param is_bounded: whether every partition comes to an end; the job then works until no partition is left for it.
     """
 
     rounds: RoundSettings
@@ -42,14 +42,14 @@ class StopConditions:
         read_until: Collection[datetime | None],
         at_stop: int = 0,
     ) -> str | None:
-        """Return why the job should end now, or None.
+        """Return why the job should end now; None if it should continue.
 
-        :param started_at: when it started.
-        :param running_seconds: how long it runs.
-        :param idle_rounds: how many rounds in a row gave no record.
+        :param started_at: when the job started.
+        :param running_seconds: how long it has been running.
+        :param idle_rounds: the number of consecutive rounds without a record.
         :param acquired: whether the last round acquired a partition, or created one by finishing its parent.
         :param read_until: for each partition at work, up to when everything that arrived is delivered; None if unknown.
-        :param at_stop: how many of these have delivered everything that arrived before `stop_at`.
+        :param at_stop: the number of these that have delivered everything that arrived before `stop_at`.
         """
         rounds = self.rounds
         if rounds.max_duration is not None and running_seconds >= rounds.max_duration.total_seconds():

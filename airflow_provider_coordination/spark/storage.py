@@ -1,8 +1,8 @@
-"""Files of landing and dataset, by URI, on whatever filesystem pyarrow reaches: local, HDFS, S3.
+"""Files of landing and datasets, by URI, on every filesystem that pyarrow reaches: local, HDFS, S3.
 
-Two promises hold: a file that `write_table` returned from survives a crash of the machine, and `publish` makes a file
-visible whole, or fails where its source is gone. No function here takes a missing file for a success. What takes
-`access` reaches buckets of S3 as the job's sinks do.
+Two guarantees hold. A file that `write_table` has written survives a crash of the machine. `publish` makes a file
+visible as a whole, or fails if its source is gone. No function here treats a missing file as a success. Functions with
+a parameter `access` use the credentials of the job's sinks for S3.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pyarrow import fs
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access, bucket_path, is_s3
-from airflow_provider_coordination.spark.concurrency import each_at_once, raised, side_by_side
-from airflow_provider_coordination.spark.delivery import SinkAwayError
-from airflow_provider_coordination.spark.files import Claim, Files, apart, missing
+from airflow_provider_coordination.spark.concurrency import each_at_once, result_or_raise, side_by_side
+from airflow_provider_coordination.spark.delivery import SinkUnavailableError
+from airflow_provider_coordination.spark.files import Claim, Files, different_filesystems, missing_file
 from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.outages import is_outage, is_refusal
 from airflow_provider_coordination.spark.s3_refusals import RefusedError, refusal
@@ -32,34 +32,34 @@ from airflow_provider_coordination.spark.s3_refusals import RefusedError, refusa
 log = logging.getLogger(__name__)
 
 READABLE_CHARACTERS = 60
-"""How much of a text its name in paths shows: with the digest that fits the 255 bytes that filesystems allow a name."""
+"""How many characters of a text its safe name shows; with the digest, the name fits the 255 bytes of filesystems."""
 COPIES_AT_ONCE = 8
 SMALL_BYTES = 4 * 1024 * 1024
-"""The size up to which a file is read whole, by one request: separate requests for its parts take longer."""
+"""The size up to which a file is read whole, in one request: separate requests for its parts take longer."""
 END_BYTES = 64 * 1024
-"""How much of a file is read at its end, where its columns are described."""
+"""How many bytes are read from the end of a file, where its schema is."""
 PROBES = "_probe"
-"""The folder below a root that probes are written to: no reader takes one for a part of a dataset."""
+"""The folder below a root for probe files: readers do not treat them as part of a dataset."""
 PROBES_KEPT = timedelta(days=1)
-"""A probe that is older was left by a job that died."""
+"""An older probe file was left by a job that died."""
 
 
 def safe_name(text: str) -> str:
-    """Return a name that is fit for paths on every filesystem, and different for different texts.
+    """Return a name that is valid in paths on every filesystem, and different for different texts.
 
-    It shows the beginning of the text; 128 bits of a digest tell texts apart, whatever their letters and length.
+    It shows the start of the text; 128 bits of a digest distinguish texts, whatever their characters and length.
     """
     readable = re.sub(r"[^A-Za-z0-9._-]", "-", text)[:READABLE_CHARACTERS].strip("-.") or "unnamed"
     return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def join(root: str, *names: str) -> str:
-    """Return the URI or path of something below a root."""
+    """Return the URI or path of a name below a root."""
     return "/".join((root.rstrip("/"), *names))
 
 
 def write_table(table: pa.Table, uri: str, access: Access = DEFAULT_ACCESS) -> int:
-    """Write a Parquet file and see to it that it is durable; return its size in bytes."""
+    """Write a Parquet file durably; return its size in bytes."""
     files, path = open_files(uri, access)
     with files.new_file(path) as stream:
         pq.write_table(table, stream, compression="zstd")
@@ -69,12 +69,12 @@ def write_table(table: pa.Table, uri: str, access: Access = DEFAULT_ACCESS) -> i
 
 
 class TableWriter:
-    """Writes a Parquet file piece by piece. It is durable once closed, and gone if it was left by an error or empty.
+    """Writes a Parquet file in pieces. It is durable once closed, and deleted after an error or if it is empty.
 
     :param uri: the file.
-    :param access: how it is reached.
-    :param unique: columns whose values hardly repeat: a dictionary of them, and their least and largest values, would
-        cost more than they save.
+    :param access: the credentials for the file.
+    :param unique: columns whose values hardly repeat: a dictionary of them, and their minimum and maximum, would cost
+        more than they save.
     """
 
     def __init__(self, uri: str, access: Access = DEFAULT_ACCESS, unique: Iterable[str] = ()) -> None:
@@ -91,9 +91,9 @@ class TableWriter:
         return self
 
     def write(self, table: pa.Table) -> None:
-        """Write some rows; the first decide about the columns.
+        """Write some rows; the first rows determine the columns.
 
-        :raises ValueError: if others have other columns.
+        :raises ValueError: if the columns differ from those of the first rows.
         """
         if self._writer is None:
             self._stream = self._files.new_file(self._path)
@@ -104,7 +104,7 @@ class TableWriter:
         self._writer.write_table(table)
 
     def __exit__(self, kind: object, *error: object) -> None:
-        """Close it."""
+        """Close the file."""
         if self._stream is None:
             return
         if kind is not None or self._writer is None:
@@ -116,7 +116,7 @@ class TableWriter:
         self._files.make_durable(self._path)
 
     def _discard(self, stream: pa.NativeFile) -> None:
-        """Delete what is written, whether or not it can be brought to an end: a disk may be full."""
+        """Delete the file, even if it cannot be closed properly: the disk may be full."""
         for part in (self._writer, stream):
             with suppress(OSError, pa.ArrowException):
                 if part is not None:
@@ -125,9 +125,9 @@ class TableWriter:
 
 
 def read_table(uri: str, columns: Sequence[str] | None = None, access: Access = DEFAULT_ACCESS) -> pa.Table:
-    """Return what a Parquet file holds.
+    """Return the rows of a Parquet file.
 
-    :param columns: only these; all by default.
+    :param columns: only these columns; by default all.
     """
     files, path = open_files(uri, access)
     return pq.read_table(path, columns=columns, filesystem=files.filesystem, partitioning=None)
@@ -136,11 +136,11 @@ def read_table(uri: str, columns: Sequence[str] | None = None, access: Access = 
 def read_tables(
     files: Mapping[str, int], columns: Sequence[str] | None = None, access: Access = DEFAULT_ACCESS
 ) -> pa.Table:
-    """Return what Parquet files of the same columns hold, one after the other; several are read at the same time.
+    """Return the rows of Parquet files that have the same columns, in their order; several are read at the same time.
 
-    :param files: at least one, with their sizes in bytes: a small one is read by one request.
-    :param columns: only these; all by default.
-    :raises Exception: what reading the first file raises that cannot be read.
+    :param files: at least one file, with their sizes in bytes: a small file is read in one request.
+    :param columns: only these columns; by default all.
+    :raises Exception: the error of the first file that cannot be read.
     """
 
     def read(file: tuple[str, int]) -> pa.Table:
@@ -148,19 +148,19 @@ def read_tables(
         return read_table(uri, columns, access) if size > SMALL_BYTES else table_in(read_whole(uri, access)[0], columns)
 
     tables = side_by_side(files.items(), read, calls_at_once(next(iter(files)), access))
-    return pa.concat_tables([raised(table) for _, table in tables])
+    return pa.concat_tables([result_or_raise(table) for _, table in tables])
 
 
 def read_small(uri: str, access: Access = DEFAULT_ACCESS) -> pa.Table:
-    """Return what a small Parquet file holds: by one request, and without the threads that a large one is worth."""
+    """Return the rows of a small Parquet file: in one request, and without the threads that help with large files."""
     return table_in(read_whole(uri, access)[0])
 
 
 def table_in(content: bytes, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return what a small Parquet file holds.
+    """Return the rows of a small Parquet file.
 
-    :param content: the file.
-    :param columns: only these; all by default.
+    :param content: the content of the file.
+    :param columns: only these columns; by default all.
     """
     with pq.ParquetFile(pa.BufferReader(content)) as file:
         table = file.read(columns, use_threads=False)
@@ -168,7 +168,7 @@ def table_in(content: bytes, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def values_of(uri: str, column: str, access: Access = DEFAULT_ACCESS) -> set[str]:
-    """Return the different texts in a column of a Parquet file, of which one row group at a time is in memory."""
+    """Return the distinct texts in a column of a Parquet file; only one row group at a time is in memory."""
     files, path = open_files(uri, access)
     found: set[str] = set()
     with pq.ParquetFile(path, filesystem=files.filesystem, read_dictionary=[column]) as file:
@@ -178,17 +178,17 @@ def values_of(uri: str, column: str, access: Access = DEFAULT_ACCESS) -> set[str
 
 
 def row_count(uri: str, access: Access = DEFAULT_ACCESS) -> int:
-    """Return how many rows a Parquet file holds."""
+    """Return the number of rows of a Parquet file."""
     files, path = open_files(uri, access)
     return int(pq.read_metadata(path, filesystem=files.filesystem).num_rows)
 
 
 def schema_of(uri: str, access: Access = DEFAULT_ACCESS, *, end: bytes | None = None) -> pa.Schema:
-    """Return the schema of a Parquet file, with its metadata; in a bucket, mostly by one request.
+    """Return the schema of a Parquet file, with its metadata; in a bucket, mostly in one request.
 
-    :param end: how it ends, if `read_end` has read that already.
+    :param end: the end of the file, if `read_end` has read it already.
     :raises FileNotFoundError: if there is no such file.
-    :raises pa.ArrowInvalid: if it is damaged.
+    :raises pa.ArrowInvalid: if the file is damaged.
     """
     found = _schema_in(read_end(uri, access)[0] if end is None else end)
     if found is not None:
@@ -198,13 +198,13 @@ def schema_of(uri: str, access: Access = DEFAULT_ACCESS, *, end: bytes | None = 
 
 
 def footer_of(uri: str, access: Access = DEFAULT_ACCESS) -> pq.FileMetaData:
-    """Return the footer of a Parquet file: its columns, and what its row groups hold."""
+    """Return the footer of a Parquet file: its columns, and the metadata of its row groups."""
     files, path = open_files(uri, access)
     return pq.read_metadata(path, filesystem=files.filesystem)
 
 
 def read_end(uri: str, access: Access = DEFAULT_ACCESS) -> tuple[bytes, int]:
-    """Return how a file ends, for `schema_of`, and its size in bytes; in a bucket, by one request.
+    """Return the end of a file, for `schema_of`, and its size in bytes; in a bucket, in one request.
 
     :raises FileNotFoundError: if there is no such file.
     """
@@ -213,9 +213,9 @@ def read_end(uri: str, access: Access = DEFAULT_ACCESS) -> tuple[bytes, int]:
 
 
 def _schema_in(end: bytes) -> pa.Schema | None:
-    """Return the schema of a Parquet file, with its metadata, by how the file ends; None if that is too short.
+    """Return the schema of a Parquet file, with its metadata, from the end of the file; None if that is too short.
 
-    :raises pa.ArrowInvalid: if it is damaged.
+    :raises pa.ArrowInvalid: if the file is damaged.
     """
     if len(end) == END_BYTES and int.from_bytes(end[-8:-4], "little") + 8 > END_BYTES:
         return None
@@ -223,7 +223,7 @@ def _schema_in(end: bytes) -> pa.Schema | None:
 
 
 def read_whole(uri: str, access: Access = DEFAULT_ACCESS) -> tuple[bytes, int]:
-    """Return what a small file holds, for `table_in`, and its size in bytes; in a bucket, by one request.
+    """Return the content of a small file, for `table_in`, and its size in bytes; in a bucket, in one request.
 
     :raises FileNotFoundError: if there is no such file.
     """
@@ -233,7 +233,7 @@ def read_whole(uri: str, access: Access = DEFAULT_ACCESS) -> tuple[bytes, int]:
 
 
 def calls_at_once(uri: str, access: Access = DEFAULT_ACCESS) -> int:
-    """Return how many calls to the filesystem of something are worth making at the same time."""
+    """Return how many calls to the filesystem of a URI are worth making at the same time."""
     return open_files(uri, access)[0].calls_at_once
 
 
@@ -253,17 +253,17 @@ def copy_file(uri: str, target: str, access: Access = DEFAULT_ACCESS) -> None:
     try:
         files.copy(path, target_path)
     except FileNotFoundError:
-        raise missing(uri) from None
+        raise missing_file(uri) from None
 
 
 def link_files(uris: Sequence[str], folder: str, access: Access = DEFAULT_ACCESS) -> list[str]:
     """Give files second names in a folder that nobody reads yet, durably; copy those that are on other filesystems.
 
-    Those that are copied to an object store, where each takes a while, go a few at once. None is on its way any more
-    once this is over.
+    Copies to an object store, where each one takes a while, run several at a time. No copy is still running when this
+    returns or raises.
 
     :returns: the names, in the order of the files.
-    :raises MissingFileError: if one of them is not there.
+    :raises MissingFileError: if one of the files does not exist.
     """
     if not uris:
         return []
@@ -287,7 +287,7 @@ def _link(uri: str, target: str, access: Access) -> None:
         else:
             target_files.copy_from(files, path, target_path)
     except FileNotFoundError:
-        raise missing(uri) from None
+        raise missing_file(uri) from None
 
 
 def publish(
@@ -295,14 +295,16 @@ def publish(
 ) -> bool:
     """Give a file its final name.
 
-    Where there is a rename, the file takes the place of whatever has that name, and who took the file away first
-    decides: without its source nothing becomes visible. On S3 the file stays, and what it holds gets the name by one
-    conditional write: the first claim has it, and one that `replaces` yields to later leases alone.
+    A filesystem that renames moves the file, which replaces any file of that name. The first owner that moves or
+    removes the source decides: without its source, nothing becomes visible. On S3 the file stays, and its content gets
+    the name by one conditional write: the first claim gets the name, and a claim that `replaces` yields only to later
+    leases.
 
-    :param size: how many bytes the file has to have; None for any number.
-    :param claim: who publishes it; None where no reader looks at that name: on S3 that is a copy and a delete.
-    :returns: whether the name is this file's now; False where another claim was first, or this one was made twice.
-    :raises MissingFileError: if the file does not exist, or is not whole, or a later lease has the name.
+    :param size: the size in bytes that the file must have; None for any size.
+    :param claim: the lease that publishes the file; None if readers do not read that name: on S3 this is a copy and a
+        delete.
+    :returns: whether the name now belongs to this file; False if another claim was first, or this claim was made twice.
+    :raises MissingFileError: if the file does not exist, or is incomplete, or a later lease has the name.
     :raises ConfigurationError: if the two are on different filesystems.
     """
     files, path, target_path = _together(uri, target, access)
@@ -310,32 +312,32 @@ def publish(
 
 
 def renames(uri: str, access: Access = DEFAULT_ACCESS) -> bool:
-    """Return whether `publish` takes the file itself away: no other owner can publish it then."""
+    """Return whether `publish` moves the file itself, so that no other owner can publish it afterwards."""
     return open_files(uri, access)[0].renames
 
 
-def names_once(folder: str, access: Access = DEFAULT_ACCESS) -> bool:
-    """Return whether, of several who publish files under the same new name in a folder, one alone succeeds."""
-    files, path = open_files(probe_in(folder), access)
-    return files.names_once(path)
+def has_exclusive_names(folder: str, access: Access = DEFAULT_ACCESS) -> bool:
+    """Return whether only one succeeds if several owners publish files under the same new name in a folder."""
+    files, path = open_files(new_probe(folder), access)
+    return files.has_exclusive_names(path)
 
 
 def _together(uri: str, target: str, access: Access) -> tuple[Files, str, str]:
     files, path = open_files(uri, access)
     target_files, target_path = open_files(target, access)
     if not target_files.are(files):
-        raise apart(uri, target)
+        raise different_filesystems(uri, target)
     return files, path, target_path
 
 
 def exists(uri: str, access: Access = DEFAULT_ACCESS) -> bool:
-    """Return whether there is a file or folder of that name; object stores have no folders."""
+    """Return whether there is a file or folder of this name; object stores have no folders."""
     files, path = open_files(uri, access)
     return files.exists(path)
 
 
 def files_below(uri: str, access: Access = DEFAULT_ACCESS) -> list[str]:
-    """Return the URIs of all files below a folder; none if it does not exist."""
+    """Return the URIs of all files below a folder; an empty list if it does not exist."""
     return [join(uri, name) for name, _ in _found_below(uri, access)]
 
 
@@ -344,10 +346,10 @@ def files_in_folders(
 ) -> Iterator[tuple[str, list[str] | Exception]]:
     """Yield each folder with the URIs of all files below it.
 
-    In a bucket, folders that lie together are listed together, as long as that takes no more requests than each would
-    take alone.
+    In a bucket, folders with the same parent are listed together, if that takes no more requests than separate
+    listings.
 
-    :param folders: their names below the root.
+    :param folders: the names of the folders below the root.
     """
     files, path = open_files(root, access)
     left = list(folders)
@@ -356,7 +358,7 @@ def files_in_folders(
         for folder in left:
             parents.setdefault(folder.rpartition("/")[0], []).append(folder)
     for parent, together in parents.items():
-        with suppress(OSError):  # each listing by itself says so
+        with suppress(OSError):  # the separate listings report the error
             found = files.below(join(path, parent), pages=len(together)) if parent and len(together) > 1 else None
             if found is None:
                 continue
@@ -372,20 +374,22 @@ def files_in_folders(
 
 
 def files_before(uri: str, instant: datetime, access: Access = DEFAULT_ACCESS) -> list[str]:
-    """Return the URIs of the files below a folder that were written before an instant (aware), as far as that is
-    known."""
+    """Return the URIs of the files below a folder that were written before an instant (aware).
+
+    Files whose time is unknown are left out.
+    """
     found = _found_below(uri, access)
     return [join(uri, name) for name, written in found if written is not None and written.astimezone(UTC) < instant]
 
 
 def _found_below(uri: str, access: Access) -> list[tuple[str, datetime | None]]:
-    """Return the files below a folder, by their names there, and when each was written."""
+    """Return the names of the files below a folder, relative to it, and when each file was written."""
     files, path = open_files(uri, access)
     return [(each.path[len(path) :].lstrip("/"), each.written) for each in files.below(path) or ()]
 
 
 def folders_in(uri: str, access: Access = DEFAULT_ACCESS) -> list[str]:
-    """Return the names of the folders directly in a folder; none if it does not exist."""
+    """Return the names of the folders directly in a folder; an empty list if it does not exist."""
     files, path = open_files(uri, access)
     found = files.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
     return [info.base_name for info in found if info.type == fs.FileType.Directory]
@@ -398,24 +402,27 @@ def delete_file(uri: str, access: Access = DEFAULT_ACCESS) -> None:
 
 
 def delete_files(uris: Iterable[str], access: Access = DEFAULT_ACCESS) -> None:
-    """Delete files, those that are there; in a bucket, up to 1,000 by one request.
+    """Delete the files that exist; in a bucket, up to 1,000 in one request.
 
-    :raises OSError: if some cannot be deleted; others may be.
+    :raises OSError: if some cannot be deleted; the others may be deleted.
     """
-    together: dict[str, list[str]] = {}  # by scheme and bucket, which one filesystem has
+    by_bucket: dict[str, list[str]] = {}  # by scheme and bucket; each has one filesystem
     for uri in uris:
-        together.setdefault("/".join(uri.split("/", 3)[:3]) if is_s3(uri) else "", []).append(uri)
-    for alike in together.values():
-        files, _ = open_files(alike[0], access)
+        by_bucket.setdefault("/".join(uri.split("/", 3)[:3]) if is_s3(uri) else "", []).append(uri)
+    for of_bucket in by_bucket.values():
+        files, _ = open_files(of_bucket[0], access)
         if files.renames:
-            for uri in alike:
+            for uri in of_bucket:
                 delete_file(uri, access)
         else:
-            files.delete_each([open_files(uri, access)[1] for uri in alike])
+            files.delete_each([open_files(uri, access)[1] for uri in of_bucket])
 
 
-def removed(files: Iterable[str], access: Access = DEFAULT_ACCESS, *, is_dry_run: bool) -> tuple[int, int]:
-    """Remove files; return how many there were, and their size."""
+def remove_files(files: Iterable[str], access: Access = DEFAULT_ACCESS, *, is_dry_run: bool) -> tuple[int, int]:
+    """Remove files; return the number of files that existed, and their size in bytes.
+
+    :param is_dry_run: whether to count only, and remove nothing.
+    """
     number = size = 0
     for file in files:
         found = file_size(file, access)
@@ -428,44 +435,44 @@ def removed(files: Iterable[str], access: Access = DEFAULT_ACCESS, *, is_dry_run
 
 
 def delete_folder(uri: str, access: Access = DEFAULT_ACCESS) -> None:
-    """Delete a folder and all it holds; nothing happens if there is none.
+    """Delete a folder with its content; nothing happens if there is none.
 
-    :raises OSError: if it cannot be deleted, or somebody keeps filling it.
+    :raises OSError: if it cannot be deleted, or other writers keep adding files.
     """
     files, path = open_files(uri, access)
     files.delete_folder(path)
 
 
 def remove_if_empty(uri: str, access: Access = DEFAULT_ACCESS) -> None:
-    """Remove a local folder that holds nothing; object stores have none, and elsewhere an empty one stays."""
+    """Remove a local folder if it is empty; object stores have no folders, and other filesystems keep empty ones."""
     files, path = open_files(uri, access)
     files.remove_if_empty(path)
 
 
 def make_folder(uri: str, access: Access = DEFAULT_ACCESS) -> None:
-    """Create a folder with its parents, where the filesystem has folders."""
+    """Create a folder with its parents, if the filesystem has folders."""
     files, path = open_files(uri, access)
     files.make_folder(path)
 
 
 def check_writable(field: str, root: str, access: Access = DEFAULT_ACCESS) -> None:
-    """Check that files can be written to a folder, which is made if it is not there.
+    """Check that files can be written to a folder, which is created if it does not exist.
 
-    What jobs that died left of such checks is removed, and uploads that they began are given up.
+    Probe files and unfinished uploads that dead jobs left are removed.
 
-    :param field: what the user calls it, such as `field 'landing_path'`.
+    :param field: the user's name for the folder, such as `field 'landing_path'`.
     :raises ConfigurationError: naming the field, the path, the reason and the remedy.
-    :raises SinkAwayError: if the place does not answer at present, or has no room.
+    :raises SinkUnavailableError: if the location is unavailable at present, or has no free space.
     """
     try:
         make_folder(root, access)
-        probed, probe = open_files(probe_in(root), access)
-        probed.try_out(probe)
+        files, probe = open_files(new_probe(root), access)
+        files.check_writable(probe)
         _sweep_probes(root, access)
     except (OSError, ValueError, ConfigurationError) as error:
         if is_outage(error) and not is_refusal(error):
-            raise SinkAwayError(
-                f"{field} is {root!r}, where nothing can be written at present: {error}; run again once that has passed"
+            raise SinkUnavailableError(
+                f"{field} is {root!r}, where nothing can be written at present: {error}; run again after the outage"
             ) from error
         if (refused := _refusal(root, error)) is not None:
             raise ConfigurationError(
@@ -479,12 +486,12 @@ def check_writable(field: str, root: str, access: Access = DEFAULT_ACCESS) -> No
     files, path = open_files(root, access)
     try:
         files.abort_uploads(path)
-    except OSError as error:  # whose right to do so is one that writing does not need
-        log.warning("uploads below %s that were never completed are left to a lifecycle rule: %s", root, error)
+    except OSError as error:  # writing does not need the permission to do this
+        log.warning("unfinished uploads below %s could not be removed; use a lifecycle rule: %s", root, error)
 
 
 def _refusal(root: str, error: Exception) -> RefusedError | None:
-    """Return what S3 refuses, by the error of boto3 or of pyarrow; None if it is something else."""
+    """Return the refusal of S3 that an error of boto3 or pyarrow means; None if it means something else."""
     if isinstance(error, RefusedError):
         return error
     path = bucket_path(root)
@@ -492,12 +499,12 @@ def _refusal(root: str, error: Exception) -> RefusedError | None:
 
 
 def probe_rename(root: str, target: str, access: Access = DEFAULT_ACCESS) -> None:
-    """Check that files can be published from one folder to another; both can be written.
+    """Check that files can be published from one folder to another; both are known to be writable.
 
     :raises ConfigurationError: if they cannot.
     """
-    probe = _probed(root, access)
-    renamed = probe_in(target)
+    probe = _write_probe(root, access)
+    renamed = new_probe(target)
     make_folder(join(target, PROBES), access)
     publish(probe, renamed, access=access)
     delete_file(renamed, access)
@@ -505,22 +512,22 @@ def probe_rename(root: str, target: str, access: Access = DEFAULT_ACCESS) -> Non
         remove_if_empty(join(folder, PROBES), access)
 
 
-def probe_in(root: str, *names: str) -> str:
-    """Return a new URI for a file that shows whether a folder can be written.
+def new_probe(root: str, *names: str) -> str:
+    """Return a new URI for a probe file, which shows whether a folder is writable.
 
-    :param names: what its name begins with.
+    :param names: the first parts of the file's name.
     """
     return join(root, PROBES, ".".join((*names, secrets.token_hex(4))))
 
 
-def _probed(root: str, access: Access) -> str:
-    probe = probe_in(root)
+def _write_probe(root: str, access: Access) -> str:
+    probe = new_probe(root)
     write_text(probe, "check", access)
     return probe
 
 
 def _sweep_probes(root: str, access: Access) -> None:
-    """Delete the probes of jobs that died; one that was written lately is a job's that starts now."""
+    """Delete the probe files of dead jobs; a recent one belongs to a job that is starting."""
     folder, now = join(root, PROBES), datetime.now(UTC)
     for name, written in _found_below(folder, access):
         if written is not None and now - written > PROBES_KEPT:
@@ -529,12 +536,12 @@ def _sweep_probes(root: str, access: Access) -> None:
 
 
 def write_text(uri: str, text: str, access: Access = DEFAULT_ACCESS) -> None:
-    """Write a small file, and the folder that it is in."""
+    """Write a small file, and create its folder."""
     files, path = open_files(uri, access)
     files.write(path, text.encode())
 
 
 def read_text(uri: str, access: Access = DEFAULT_ACCESS) -> str:
-    """Return what a small file holds."""
+    """Return the content of a small text file."""
     files, path = open_files(uri, access)
     return files.read(path).decode()

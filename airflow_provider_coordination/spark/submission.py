@@ -1,7 +1,8 @@
-"""Runs a spark-submit whose driver is on this machine, when nobody waits for it: a process beside Airflow's own.
+"""Runs a spark-submit whose driver is on this machine, if no task waits for it: a process beside Airflow's own.
 
-It keeps the output in a file, and deletes what travelled to the job. If the job could not say itself how it ended,
-because it was killed, ran out of memory or never came up, it says so in the store and gives the leases back at once.
+It writes the output to a file, and deletes the files that were made for the job. If the job could not record its own
+outcome, because it was killed, ran out of memory or never started, this process records it in the store and gives back
+the leases at once.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main(arguments: list[str]) -> int:
     settings = settings_file.read_text(encoding="utf-8")  # the job deletes it
     try:
         with log.open("ab") as output:
-            # The job asks no questions; and what it logs into is no terminal that may go away.
+            # The job reads no input, and its output is not a terminal that may be closed.
             code = subprocess.call(arguments[1:], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
     except OSError as error:
         log.write_text(f"{arguments[1]}: {error.strerror}\n")
@@ -54,13 +55,13 @@ def main(arguments: list[str]) -> int:
     with log.open("a", encoding="utf-8") as output:
         try:
             _report(settings, code, log, arguments)
-        except Exception as error:  # nobody hears of it but who reads the log
-            output.write(f"how the job ended could not be left in the store: {type(error).__name__}: {error}\n")
+        except Exception as error:  # only the log can report it
+            output.write(f"the job's outcome could not be stored: {type(error).__name__}: {error}\n")
     return code
 
 
 def tail_of(log: Path, redaction: Redaction) -> str:
-    """Return the last lines of a log, without secrets; nothing if there is none."""
+    """Return the last lines of a log, without secrets; empty if there is no log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
@@ -71,7 +72,7 @@ def tail_of(log: Path, redaction: Redaction) -> str:
 
 
 def _report(settings_text: str, code: int, log: Path, arguments: list[str]) -> None:
-    # Imported here: while the job runs this process should be small.
+    # Imported here, so that this process is small while the job runs.
     from airflow_provider_coordination.coordination.jobs import Jobs
     from airflow_provider_coordination.settings import read_settings
     from airflow_provider_coordination.spark.outcome import Outcome, coordinator_of

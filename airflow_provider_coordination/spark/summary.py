@@ -1,4 +1,4 @@
-"""A job's report at its end: its XCom, and the last line of its output."""
+"""A job's summary at its end: its XCom, and the last line of its output."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ class Summary:
     :param bytes_delivered: their payload bytes.
     :param batches_delivered: how many batches.
     :param partitions_delivered: of how many partitions.
-    :param ranges: from where to where it delivered of each of these, the first 50: the positions `from` (exclusive) and
-        `to`, the `records`, and the `last_arrival` where the source tells.
-    :param columns: of the main dataset, as they were delivered last, the first 200: their types by their names.
-    :param records_by_sink: how many records each sink took of them.
-    :param held_by_sink: how often a batch waited for a sink that took nothing, whatever it was given.
+    :param ranges: the delivered range of each of these partitions, the first 50: the positions `from` (exclusive) and
+        `to`, the number of `records`, and the `last_arrival` if the source reports it.
+    :param columns: the types of the main dataset's columns at the last delivery, by name, the first 200.
+    :param records_by_sink: the number of records that each sink took.
+    :param held_by_sink: how often a batch waited for an unavailable sink, by sink.
     :param at_least_once: the names of the sinks that may have got a batch more than once.
-    :param dead_letters: how many of these records went to the dead-letter sink: those that are bad and, if the settings
-        say so, those that are late or early.
-    :param unrouted: how many records no sink took.
-    :param thrown_away: how many records were left out because they are late or early.
-    :param parse_exceptions: how many bad records it found, also in batches that were not delivered for that.
-    :param saved_parse_exceptions: the latest of them, as many as it was told to save.
-    :param completed: partitions it finished.
-    :param lost: partitions whose lease it lost; others go on with them.
-    :param closed: partitions it finished for now; they are put aside, to be read again later.
-    :param handed_over: partitions that it handed over to other workers that asked for them.
-    :param failed: why, for each partition that failed and did not get further afterwards in this job.
-    :param resting: partitions that rest after failures, or are parked, at its end: it left them alone.
-    :param gone: how many items, such as objects, were deleted before they were read.
-    :param set_aside: how many items could not be read; they become partitions of their own.
+    :param dead_letters: the number of records that went to the dead-letter sink: bad records and, with
+        `keeps_rejected`, late and early records.
+    :param unrouted: the number of records that no sink took.
+    :param thrown_away: the number of records that were left out because they are late or early.
+    :param parse_exceptions: the number of bad records that it found, including batches that were refused for them.
+    :param saved_parse_exceptions: the latest bad records, at most `max_saved_parse_exceptions`.
+    :param completed: the partitions that it completed.
+    :param lost: the partitions whose lease it lost; other workers continue them.
+    :param closed: the partitions that it finished for now; they are closed, to be read again later.
+    :param handed_over: the partitions that it handed over to other workers that requested them.
+    :param failed: the reason, for each partition that failed and did not progress afterwards in this job.
+    :param resting: the partitions that waited after failures, or were parked, at its end.
+    :param gone: the number of items, such as objects, that were deleted before they were read.
+    :param set_aside: the number of items that could not be read; they become partitions of their own.
     :param data_loss: what was gone before it was read, by partition; the latest range of each.
-    :param pending_acknowledgments: how many batches it delivered that others have yet to acknowledge.
+    :param pending_acknowledgments: the number of delivered batches that are not yet acknowledged outside the job.
     :param acknowledgment_sets: the names of their sets, the first 1,000.
-    :param slot_memory_bytes: how much a Spark task held at most of what it read.
-    :param seconds: how long it ran.
-    :param stopped_because: the condition that ended it.
-    :param metrics: the totals of what the job counted, zeros left out.
+    :param slot_memory_bytes: the largest number of bytes that a Spark task held of what it read.
+    :param seconds: how long the job ran.
+    :param stopped_because: the condition that ended the job.
+    :param metrics: the totals of the job's metrics, without zeros.
     """
 
     rounds: int = 0
@@ -94,7 +94,7 @@ class Summary:
     def note_delivered(self, key: str, batch: LandedBatch, *, is_first: bool) -> None:
         """Note that a batch of a partition was delivered.
 
-        :param is_first: whether it is the first one of its partition.
+        :param is_first: whether it is the first batch of its partition in this job.
         """
         self.batches_delivered += 1
         self.partitions_delivered += is_first
@@ -111,32 +111,32 @@ class Summary:
         }
 
     def note_columns(self, columns: Mapping[str, str]) -> None:
-        """Note the columns of what was delivered; nothing if they are not known."""
+        """Note the columns of a delivery; do nothing if they are not known."""
         if columns:
             self.columns = dict(islice(columns.items(), COLUMNS_NAMED))
 
     def note_progress(self, key: str) -> None:
-        """Note that a partition got further: what it failed by before is no failure of the job."""
+        """Note that a partition progressed: an earlier failure of it is then no failure of the job."""
         self.failed.pop(key, None)
 
     def note_pending(self, sets: Sequence[str]) -> None:
-        """Note the sets of delivered batches that others have yet to acknowledge."""
+        """Note the sets of delivered batches that are not yet acknowledged outside the job."""
         self.pending_acknowledgments += len(sets)
         self.acknowledgment_sets += sets[: SETS_NAMED - len(self.acknowledgment_sets)]
 
     def note_resting(self, closed: Iterable[Partition]) -> None:
-        """Note which of the closed partitions of the source rest after failures, or are parked."""
+        """Note which of the source's closed partitions wait after failures, or are parked."""
         for partition in closed:
             if not partition.attempts:
                 continue
             self.resting.append(partition.partition_key)
             log.warning(
-                "not delivered: partition %s %s after %d failures, the last one: %s",
+                "not delivered: partition %s %s after %d failures; the last failure: %s",
                 partition.partition_key,
-                "is parked" if partition.is_parked else f"rests until {partition.reopen_at:%Y-%m-%dT%H:%M:%SZ}",
+                "is parked" if partition.is_parked else f"waits until {partition.reopen_at:%Y-%m-%dT%H:%M:%SZ}",
                 partition.attempts, partition.last_error,
             )  # fmt: skip
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the summary as a JSON object."""
         return asdict(self) | {"seconds": round(self.seconds, 1)}

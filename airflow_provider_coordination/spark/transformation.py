@@ -1,7 +1,7 @@
-"""What Spark computes of batches' records: payloads parsed, records transformed, and which sinks take a row.
+"""The Spark part of a delivery: parse payloads, transform records, and compute which sinks take each row.
 
-All batches of a delivery are computed at once, from files to files; the column `_batch_id` says what is whose. What
-becomes of the files, and of records that are bad, is the delivery's.
+All batches of a delivery are computed at once, from files to files; the column `_batch_id` names each row's batch. The
+delivery decides about the files and about bad records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.bad_records import POSITION, Stage, is_of_a_record
+from airflow_provider_coordination.spark.bad_records import POSITION, Stage, is_caused_by_record
 from airflow_provider_coordination.spark.delivery import DeliveryError, Transform
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.event_time import EventTime
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ROUTE = "_coordination_to_{}"
-"""The columns that say, in what is made for all sinks, which of them take a row."""
+"""In the rows for all sinks: the columns that say which sinks take a row."""
 MARKED = tuple(f"_coordination_{name}" for name in POSITION)
-"""The columns that say, there, which record a marked row is."""
+"""In the rows for all sinks: the columns that identify the record of a marked row."""
 GROUP = "_coordination_group"
-"""The column by which rows of batches that a sink takes apart go to a file for each batch, or each shared file."""
+"""The column that names a row's group, for sinks that separate batches: one file for each batch or shared file."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """Records of one batch, to be transformed.
+class TransformInput:
+    """The records of one batch, as input of the transform.
 
-    Nothing is looked at that is known not to be there.
+    Checks that are known to find nothing are skipped.
 
-    :param batch_id: the batch; every record says it in its column `_batch_id`.
-    :param file: the file that holds them.
-    :param file_bytes: its size.
-    :param bounds: outside which records are late or early, and not transformed; None if none is.
+    :param batch_id: the batch; every record has it in its column `_batch_id`.
+    :param file: the file that holds the records.
+    :param file_bytes: the size of the file in bytes.
+    :param bounds: the event-time bounds; records outside are late or early, and not transformed. None if none is.
     :param has_unfit: whether some payloads do not fit the schema, and are not transformed.
     :param shared_file: see `Attempt.shared_file`.
     """
@@ -64,31 +64,31 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class RowFiles:
     """Files that hold rows of some batches.
 
-    :param files: all of them, at least one, with their sizes in bytes.
-    :param apart: those of each group that has rows, where no file holds those of several; None otherwise. A group is
-        the batches that share a file in a sink, or one alone; see `groups_of`.
+    :param files: all files, at least one, with their sizes in bytes.
+    :param by_group: the files of each group that has rows; None if a file may hold rows of several groups. A group is
+        the batches that share a file in a sink, or one batch; see `groups_of`.
     """
 
     files: Mapping[str, int]
-    apart: Mapping[str, Sequence[str]] | None = None
+    by_group: Mapping[str, Sequence[str]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transformed:
-    """What became of some batches' records, for all sinks.
+    """The transformed rows of some batches, for all sinks.
 
     :param batch_ids: the batches.
-    :param made: where it is.
-    :param types: its columns: their types by their names.
-    :param schema: the same as whoever made it reads it back by.
-    :param shared_files: by batch id the file that it shares, if any.
+    :param output: the files that hold the rows.
+    :param types: the types of the columns, by name.
+    :param schema: the columns in the form in which the transformation reads the files back.
+    :param shared_files: the shared file of each batch, by batch id; without batches that share none.
     """
 
     batch_ids: Sequence[str]
-    made: Made
+    output: RowFiles
     types: Mapping[str, str]
     schema: Any = None
     shared_files: Mapping[str, str] = field(default_factory=dict)
@@ -100,29 +100,29 @@ class Transformed:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The types of the columns that sinks take, by their names."""
+        """The types of the columns that sinks take, by name."""
         return {name: kind for name, kind in self.types.items() if name not in self.ours}
 
     @property
     def ours(self) -> list[str]:
-        """The columns that sinks do not take."""
+        """The provider's own columns, which sinks do not take."""
         return [name for name in self.types if name == ERROR or name.startswith("_coordination_")]
 
     @property
     def is_routed(self) -> bool:
-        """Whether it says which rows a sink takes; it does not where the only sink takes all."""
+        """Whether columns say which rows each sink takes; there are none if the only sink takes every row."""
         return ROUTE.format(0) in self.types
 
 
-def shared_files_of(parts: Sequence[Part]) -> dict[str, str]:
-    """Return by batch id the file that a batch shares, if any."""
-    return {part.batch_id: part.shared_file for part in parts if part.shared_file is not None}
+def shared_files_of(inputs: Sequence[TransformInput]) -> dict[str, str]:
+    """Return the shared file of each batch, by batch id; batches that share none are left out."""
+    return {each.batch_id: each.shared_file for each in inputs if each.shared_file is not None}
 
 
 def groups_of(sink: Sink, batch_ids: Collection[str], shared_files: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return batches by the group whose file takes their rows, in a sink that takes them apart.
+    """Return the batches of each group, for a sink that separates batches: each group's rows go to a file of its own.
 
-    :param shared_files: by batch id the file that it shares, if any.
+    :param shared_files: the shared file of each batch, by batch id; without batches that share none.
     """
     groups: dict[str, list[str]] = {}
     for batch_id in batch_ids:
@@ -132,42 +132,45 @@ def groups_of(sink: Sink, batch_ids: Collection[str], shared_files: Mapping[str,
 
 
 class Transformation(Protocol):
-    """Makes of batches' landed records what sinks take."""
+    """Makes the rows that sinks take from the landed records of batches."""
 
     layout: RecordLayout
     """The layout of the landed records."""
 
-    def together(self, parts: Sequence[Part]) -> Sequence[Sequence[Part]]:
-        """Return batches in groups, each of which can be transformed at once."""
+    def group_compatible(self, inputs: Sequence[TransformInput]) -> Sequence[Sequence[TransformInput]]:
+        """Return the batches in groups that can each be transformed at once."""
         ...
 
-    def left_out(self, parts: Sequence[Part]) -> pa.Table | None:
-        """Return the positions of the records that are not to be transformed, with `_batch_id`, `error` and `stage`:
-        `SCHEMA` where the payload does not fit, `TIME` where the record is late or early.
+    def left_out(self, inputs: Sequence[TransformInput]) -> pa.Table | None:
+        """Return the records that the transform does not get: position, `_batch_id`, `error` and `stage`.
 
-        :returns: None where nothing has to be looked at for that.
+        The stage is `SCHEMA` if the payload does not fit, and `TIME` if the record is late or early.
+
+        :returns: None if no record can be left out, so that nothing was read.
         """
         ...
 
-    def write(self, parts: Sequence[Part], folder: str) -> Transformed:
-        """Write what becomes of the records of some batches, marked with the sinks that take them.
+    def write(self, inputs: Sequence[TransformInput], folder: str) -> Transformed:
+        """Write the transformed rows of some batches, with columns that say which sinks take each row.
 
-        :param parts: of one of the groups that `together` returns.
-        :param folder: where to.
+        :param inputs: one of the groups that `group_compatible` returns.
+        :param folder: the folder for the files.
         """
         ...
 
-    def fails(self, part: Part) -> str | None:
-        """Return what the transform raises on some record; None if it does not.
+    def error_of(self, transform_input: TransformInput) -> str | None:
+        """Return the error that the transform raises on the records; None if it raises none.
 
-        :raises Exception: what is no record's fault.
+        :raises Exception: an error that no record caused.
         """
         ...
 
-    def take(self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str) -> Made:
-        """Write the rows that a sink takes of some batches to a folder, as it wants them.
+    def select_rows(
+        self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str
+    ) -> RowFiles:
+        """Write the rows of some batches that a sink takes to a folder, in the form that the sink needs.
 
-        :param number: the sink's, among those that rows are routed to.
+        :param number: the sink's number among the sinks that rows are routed to.
         """
         ...
 
@@ -177,12 +180,12 @@ class SparkTransformation:
 
     :param spark: the session.
     :param routed: the sinks that rows are routed to, in order.
-    :param layout: of the landed records.
-    :param transform: from records to what is written. It gets those of many batches at once, if it keeps `_batch_id`;
-        otherwise those of one batch, and the column is added.
-    :param per_batch: whether it gets those of one batch in any case.
-    :param payload: parses the payload before that.
-    :param access: how files are reached.
+    :param layout: the columns of the landed records.
+    :param transform: makes the rows to write from records. It gets the records of many batches at once if it keeps
+        `_batch_id`; otherwise it gets one batch at a time, and the column is added.
+    :param per_batch: whether the transform always gets one batch at a time.
+    :param payload: parses the payload before the transform.
+    :param access: the credentials for the files.
     """
 
     def __init__(
@@ -208,28 +211,29 @@ class SparkTransformation:
         self._last_read: tuple[Mapping[str, int], DataFrame] | None = None
 
     def check(self) -> None:
-        """Check the predicates, as far as that is possible without records: where each file has columns of its own,
-        that is their syntax.
+        """Check the sinks' predicates, as far as that is possible without records.
 
-        :raises ConfigurationError: naming the sink, its predicate and what is wrong.
+        If each landed file has its own columns, only the syntax is checked.
+
+        :raises ConfigurationError: naming the sink, its predicate and the error.
         """
         from pyspark.errors import AnalysisException, ParseException
 
         if all(sink.where is None for sink in self._routed):
             return
         result = self._spark.range(0).toDF("_")
-        telling: type[AnalysisException] = ParseException
+        conclusive: type[AnalysisException] = ParseException
         try:
             if self.layout.ddl is not None:
                 result = self._plan(self._spark.createDataFrame([], self.layout.ddl), [])
-                telling = AnalysisException
-        except Exception as error:  # some transforms need records; what is wrong with others, their batches say
-            log.warning("columns of predicates are not checked: the transform does not work without records: %s", error)
+                conclusive = AnalysisException
+        except Exception as error:  # some transforms need records; errors of others appear when their batches are read
+            log.warning("columns of predicates are not checked: the transform fails without records: %s", error)
         for sink in self._routed:
             try:
                 if sink.where is not None:
                     result.withColumn(ROUTE, _holds(sink.where))
-            except telling as error:
+            except conclusive as error:
                 raise ConfigurationError(
                     f"field 'writes', sink {sink.name!r}: 'where' {sink.where!r} cannot be used: {error_text(error)}; "
                     "give a SQL predicate over the columns that are written"
@@ -237,41 +241,44 @@ class SparkTransformation:
             except AnalysisException:
                 continue
 
-    def together(self, parts: Sequence[Part]) -> Sequence[Sequence[Part]]:
-        """See `Transformation.together`: files with the same columns, if the transform keeps `_batch_id`."""
-        alike: dict[str, list[Part]] = {}
-        for part in parts:
-            alike.setdefault(self._columns(part.file), []).append(part)
+    def group_compatible(self, inputs: Sequence[TransformInput]) -> Sequence[Sequence[TransformInput]]:
+        """See `Transformation.group_compatible`.
+
+        Files with the same columns are one group if the transform keeps `_batch_id`.
+        """
+        alike: dict[str, list[TransformInput]] = {}
+        for each in inputs:
+            alike.setdefault(self._columns(each.file), []).append(each)
         return [
             group
-            for columns, found in alike.items()
-            for group in ([found] if self._takes_many(columns, found) else [[part] for part in found])
+            for columns, members in alike.items()
+            for group in ([members] if self._takes_many(columns, members) else [[each] for each in members])
         ]
 
     def _columns(self, file: str) -> str:
-        """Return the columns of a landed file, the same text for the same columns."""
+        """Return a text that identifies the columns of a landed file."""
         if self.layout.ddl is not None:
             return ""
         try:
             return str(schema_of(file, self._access).to_string(show_field_metadata=False, show_schema_metadata=False))
-        except Exception as error:  # who reads it for delivery, alone, says what is wrong
+        except Exception as error:  # its delivery, alone in a group, reports what is wrong
             if is_outage(error):
                 raise
             log.debug("the columns of %s are not known: %s", file, error)
             return file
 
-    def _takes_many(self, columns: str, parts: Sequence[Part]) -> bool:
+    def _takes_many(self, columns: str, inputs: Sequence[TransformInput]) -> bool:
         """Return whether the transform gets the records of these batches at once.
 
-        :param columns: those of their records.
+        :param columns: the columns of their records, as `_columns` returns them.
         """
-        if len(parts) == 1 or (self._transform is None and not self._per_batch):
+        if len(inputs) == 1 or (self._transform is None and not self._per_batch):
             return True
         if not self._per_batch and columns not in self._keeps_batch_id:
             try:
-                result = self._transformed(self._with_payload(self._read(parts), parts))
+                result = self._transformed(self._with_payload(self._read(inputs), inputs))
                 self._keeps_batch_id[columns] = BATCH_ID in result.columns
-            except Exception as error:  # their delivery says what is wrong with them
+            except Exception as error:  # their delivery reports what is wrong
                 log.debug("whether the transform keeps %s is not known: %s", BATCH_ID, error)
                 return True
         if not self._per_batch and self._keeps_batch_id[columns]:
@@ -279,19 +286,19 @@ class SparkTransformation:
         if not self._has_warned:
             self._has_warned = True
             log.warning(
-                "%d batches are transformed one after the other, in a Spark job each, since %s",
-                len(parts),
-                "'per_batch' says so: leave it out if the transform treats each record for itself"
+                "%d batches are transformed one after the other, in one Spark job each, because %s",
+                len(inputs),
+                "'per_batch' is set: leave it out if the transform handles each record independently"
                 if self._per_batch
                 else f"the transform drops {BATCH_ID!r}: keep the column, and it gets all batches of a round at once",
             )
         return False
 
-    def left_out(self, parts: Sequence[Part]) -> pa.Table | None:
+    def left_out(self, inputs: Sequence[TransformInput]) -> pa.Table | None:
         """See `Transformation.left_out`."""
         from pyspark.sql import functions
 
-        bounded = list(_by_bounds(parts))
+        bounded = list(_by_bounds(inputs))
         if self._payload is None and not bounded:
             return None
         is_unfit = functions.lit(False)
@@ -307,38 +314,40 @@ class SparkTransformation:
         is_left_out = is_unfit
         for time, is_theirs in bounded:
             is_left_out = is_left_out | (is_theirs & time.is_outside())
-        found = self._read(parts).where(is_left_out)
+        found = self._read(inputs).where(is_left_out)
         return found.select(BATCH_ID, *self.layout.position, error.alias("error"), stage.alias("stage")).toArrow()
 
-    def write(self, parts: Sequence[Part], folder: str) -> Transformed:
+    def write(self, inputs: Sequence[TransformInput], folder: str) -> Transformed:
         """See `Transformation.write`."""
-        plan = self._routing(parts)
-        batch_ids = [part.batch_id for part in parts]
+        plan = self._routing(inputs)
+        batch_ids = [each.batch_id for each in inputs]
         types = {field.name: field.dataType.simpleString() for field in plan.schema}
-        # Where one sink takes all, these are its files.
-        shared = shared_files_of(parts)
-        made = (
+        # If one sink takes every row, these are its files.
+        shared = shared_files_of(inputs)
+        output = (
             self._write(plan, folder)
             if ROUTE.format(0) in types
             else self._arranged(plan, self._routed[0], groups_of(self._routed[0], batch_ids, shared), folder)
         )
-        return Transformed(batch_ids=batch_ids, made=made, types=types, schema=plan.schema, shared_files=shared)
+        return Transformed(batch_ids=batch_ids, output=output, types=types, schema=plan.schema, shared_files=shared)
 
-    def fails(self, part: Part) -> str | None:
-        """See `Transformation.fails`."""
+    def error_of(self, transform_input: TransformInput) -> str | None:
+        """See `Transformation.error_of`."""
         try:
-            self._routing([part]).write.format("noop").mode("overwrite").save()
+            self._routing([transform_input]).write.format("noop").mode("overwrite").save()
         except Exception as error:
-            if not is_of_a_record(error):
+            if not is_caused_by_record(error):
                 raise
             return error_text(error)
         return None
 
-    def take(self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str) -> Made:
-        """See `Transformation.take`."""
+    def select_rows(
+        self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str
+    ) -> RowFiles:
+        """See `Transformation.select_rows`."""
         from pyspark.sql import functions
 
-        rows = read_frame(self._spark, transformed.made.files, transformed.schema, self._access)
+        rows = read_frame(self._spark, transformed.output.files, transformed.schema, self._access)
         if transformed.is_routed:
             rows = rows.where(ROUTE.format(number))
         if set(batch_ids) != set(transformed.batch_ids):
@@ -346,18 +355,18 @@ class SparkTransformation:
         groups = groups_of(sink, batch_ids, transformed.shared_files)
         return self._arranged(rows.drop(*transformed.ours), sink, groups, folder)
 
-    def _read(self, parts: Sequence[Part]) -> DataFrame:
-        """Return the landed records of some batches; a file is looked at once, however often it is asked."""
-        files = {part.file: part.file_bytes for part in parts}
+    def _read(self, inputs: Sequence[TransformInput]) -> DataFrame:
+        """Return the landed records of some batches; repeated calls for the same files return the same DataFrame."""
+        files = {each.file: each.file_bytes for each in inputs}
         if self._last_read is None or self._last_read[0] != files:
-            self._last_read = files, read_frame(self._spark, files, self._schema(parts[0].file), self._access)
+            self._last_read = files, read_frame(self._spark, files, self._schema(inputs[0].file), self._access)
         _, records = self._last_read
         if self._payload is not None and self.layout.ddl is None:
             self._payload.check(records)
         return records
 
     def _schema(self, file: str) -> StructType:
-        """Return the columns of landed records, which are those of all files that are read together."""
+        """Return the columns of landed records; all files that are read together have the same columns."""
         from pyspark.sql.types import StructType
 
         if self.layout.ddl is not None:
@@ -366,13 +375,13 @@ class SparkTransformation:
             return schema
         return spark_schema(schema_of(file, self._access))
 
-    def _with_payload(self, records: DataFrame, parts: Sequence[Part]) -> DataFrame:
-        """Return records of some batches as the transform gets them."""
-        for time, is_theirs in _by_bounds(parts):
+    def _with_payload(self, records: DataFrame, inputs: Sequence[TransformInput]) -> DataFrame:
+        """Return the records of some batches as the transform gets them."""
+        for time, is_theirs in _by_bounds(inputs):
             records = records.where(~(is_theirs & time.is_outside()))
         if self._payload is None:
             return records
-        has_unfit = any(part.has_unfit for part in parts)
+        has_unfit = any(each.has_unfit for each in inputs)
         return self._payload.parsed(self._payload.fitting(records) if has_unfit else records)
 
     def _transformed(self, records: DataFrame) -> DataFrame:
@@ -381,24 +390,24 @@ class SparkTransformation:
             raise TypeError(f"the transform must return a DataFrame; it returned {type(result).__name__}")
         return result  # type: ignore[no-any-return]
 
-    def _plan(self, records: DataFrame, parts: Sequence[Part]) -> DataFrame:
-        """Return what becomes of records of some batches, before it is routed."""
+    def _plan(self, records: DataFrame, inputs: Sequence[TransformInput]) -> DataFrame:
+        """Return the transformed rows of some batches, without the columns for routing."""
         from pyspark.sql import functions
 
-        result = self._transformed(self._with_payload(records, parts))
+        result = self._transformed(self._with_payload(records, inputs))
         if BATCH_ID in result.columns:
             return result
-        if len(parts) > 1:
+        if len(inputs) > 1:
             raise DeliveryError(
-                f"the transform keeps {BATCH_ID!r} of some batches and drops it of others; keep it always, or never"
+                f"the transform keeps {BATCH_ID!r} for some batches and drops it for others; keep it always, or never"
             )
-        return result.withColumn(BATCH_ID, functions.lit(parts[0].batch_id if parts else ""))
+        return result.withColumn(BATCH_ID, functions.lit(inputs[0].batch_id if inputs else ""))
 
-    def _routing(self, parts: Sequence[Part]) -> DataFrame:
-        """Return what is written of the records of some batches, with what says which sinks take it."""
+    def _routing(self, inputs: Sequence[TransformInput]) -> DataFrame:
+        """Return the transformed rows of some batches, with columns that say which sinks take each row."""
         from pyspark.sql import functions
 
-        result = self._plan(self._read(parts), parts)
+        result = self._plan(self._read(inputs), inputs)
         marks = ERROR in result.columns
         if len(self._routed) == 1 and self._routed[0].where is None and not marks:
             return result
@@ -408,45 +417,49 @@ class SparkTransformation:
         routes = {ROUTE.format(n): unmarked & _holds(sink.where or "true") for n, sink in enumerate(self._routed)}
         return result.withColumns(routes)
 
-    def _arranged(self, rows: DataFrame, sink: Sink, groups: Mapping[str, Sequence[str]], folder: str) -> Made:
-        """Write the rows of some batches to a folder as a sink wants them.
+    def _arranged(self, rows: DataFrame, sink: Sink, groups: Mapping[str, Sequence[str]], folder: str) -> RowFiles:
+        """Write the rows of some batches to a folder, in the form that a sink needs.
 
         :param groups: the batches, as `groups_of` returns them.
         """
-        if len(groups) > 1 and sink.is_apart:
-            # Each group in one task, and so in one file.
+        if len(groups) > 1 and sink.separates_batches:
+            # Each group goes to one task, and so to one file.
             return self._write(rows.withColumn(GROUP, _group(groups)).repartition(GROUP), folder, GROUP)
-        made = self._write(sink.arrange(rows), folder)
-        return Made(files=made.files, apart={each: list(made.files) for each in groups}) if sink.is_apart else made
+        output = self._write(sink.repartition(rows), folder)
+        return (
+            RowFiles(files=output.files, by_group={each: list(output.files) for each in groups})
+            if sink.separates_batches
+            else output
+        )
 
-    def _write(self, rows: DataFrame, folder: str, by: str | None = None) -> Made:
-        """Write rows to a folder, each partition as one file, whatever the session is set to; return the files.
+    def _write(self, rows: DataFrame, folder: str, by: str | None = None) -> RowFiles:
+        """Write rows to a folder, each Spark partition as one file, whatever the session's settings; return the files.
 
-        :param by: the column that says which rows are kept apart, if any are.
+        :param by: the column whose values separate rows into files; None if rows are not separated.
         """
         written = write_frame(rows, folder, self._access, by)
         files = {each.file: each.bytes for each in written}
         if by is None:
-            return Made(files=files)
-        apart: dict[str, list[str]] = {}
+            return RowFiles(files=files)
+        by_group: dict[str, list[str]] = {}
         for each in written:
-            apart.setdefault(each.of, []).append(each.file)
-        return Made(files=files, apart=apart)
+            by_group.setdefault(each.of, []).append(each.file)
+        return RowFiles(files=files, by_group=by_group)
 
 
 def _with_positions(result: DataFrame, position: Sequence[str]) -> DataFrame:
-    """Return what a transform made with the marked rows' positions under names of ours.
+    """Return a transform's rows with the positions of marked rows in columns of our own.
 
-    :param position: the columns that hold them.
-    :raises DeliveryError: if it did not keep them.
+    :param position: the columns that hold the positions.
+    :raises DeliveryError: if the transform did not keep these columns.
     """
     from pyspark.sql import functions
 
     missing = [name for name in position if name not in result.columns]
     if missing:
         raise DeliveryError(
-            f"the transform marks records by {ERROR!r} and drops {' and '.join(map(repr, missing))}, which say what "
-            "record a row is; keep them"
+            f"the transform marks records in {ERROR!r} and drops {' and '.join(map(repr, missing))}, which identify a "
+            "row's record; keep these columns"
         )
     is_marked = functions.col(ERROR).isNotNull()
     types = ("string", "bigint")
@@ -462,27 +475,27 @@ def _with_positions(result: DataFrame, position: Sequence[str]) -> DataFrame:
 
 
 def _holds(where: str) -> Column:
-    """Return whether a predicate holds; where it is null it does not."""
+    """Return whether a predicate holds; null counts as false."""
     from pyspark.sql import functions
 
     return functions.coalesce(functions.expr(where), functions.lit(False))
 
 
-def _by_bounds(parts: Sequence[Part]) -> Iterator[tuple[EventTime, Column]]:
-    """Yield the bounds of some batches' records, each with whether a record is of a batch that has them."""
+def _by_bounds(inputs: Sequence[TransformInput]) -> Iterator[tuple[EventTime, Column]]:
+    """Yield the event-time bounds of some batches, each with a column: whether a record's batch has these bounds."""
     from pyspark.sql import functions
 
     bounded: dict[EventTimeBounds, list[str]] = {}
-    for part in parts:
-        if part.bounds is not None:
-            bounded.setdefault(part.bounds, []).append(part.batch_id)
+    for each in inputs:
+        if each.bounds is not None:
+            bounded.setdefault(each.bounds, []).append(each.batch_id)
     for bounds, batch_ids in bounded.items():
-        everywhere = len(batch_ids) == len(parts)
+        everywhere = len(batch_ids) == len(inputs)
         yield EventTime(bounds), functions.lit(True) if everywhere else functions.col(BATCH_ID).isin(*batch_ids)
 
 
 def _group(groups: Mapping[str, Sequence[str]]) -> Column:
-    """Return the group that a row is of."""
+    """Return the name of a row's group."""
     from pyspark.sql import functions
 
     group = functions.col(BATCH_ID)

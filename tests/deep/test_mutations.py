@@ -1,4 +1,4 @@
-"""The search finds what it is for: each mend is taken out of a copy of the package, and some call shows its defect."""
+"""The search finds what it is for: each fix is removed from a copy of the package, and some call then shows the defect."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Mutation:
-    """A mend that is taken out.
+    """A fix that is removed.
 
     :param file: below the package.
-    :param mend: the text that is replaced; has to be there once.
+    :param fix: the text that is replaced; it must occur once.
     :param without: what stands there instead.
     :param cases: those that show it.
     :param kind: the kind of the sinks in them.
     """
 
     file: str
-    mend: str
+    fix: str
     without: str
     cases: tuple[str, ...]
     kind: str = "parquet"
@@ -45,19 +45,19 @@ MUTATIONS = {
         "                delete_file(self.file(attempt.batch_id))\n"
         "            names = [file.rsplit('/', 1)[-1] for file in found]\n"
         "            for staged in [StagedFile(name=n, bytes=file_size(join(staging, n)), rows=1) for n in names]:\n",
-        ("transformed-shards", "rejected-then-mended-shards"),
+        ("transformed-shards", "rejected-then-fixed-shards"),
     ),
     "nobody asks the store before a batch becomes visible": Mutation(
         "spark/deliveries.py",
-        "self._look(left, delivered)",
+        "self._confirm_ownership(left, delivered)",
         "pass",
-        ("rejected-then-mended-shards",),
+        ("rejected-then-fixed-shards",),
     ),
     "what former owners staged stays": Mutation(
         "spark/sinks/parquet.py",
         "int(name) < fencing_token",
         "int(name) < 0",
-        ("rejected-then-mended-shards",),
+        ("rejected-then-fixed-shards",),
     ),
     "an empty result deletes what it replaces": Mutation(
         "spark/sinks/parquet.py",
@@ -66,7 +66,7 @@ MUTATIONS = {
         "                from airflow_provider_coordination.spark.storage import delete_file\n"
         "                delete_file(self.file(attempt.batch_id))\n"
         "            for staged in self._staged(attempt):\n",
-        ("copy-mended-items", "copy-mended-shards"),
+        ("copy-fixed-items", "copy-fixed-shards"),
     ),
     "what was published is not as good as what was landed": Mutation(
         "spark/sinks/parquet.py",
@@ -76,20 +76,20 @@ MUTATIONS = {
     ),
     "a batch keeps what was known of it before its set was cancelled": Mutation(
         "spark/deliveries.py",
-        "batch=_waiting_batch(self._coordinator.leases.leased(key), batch.batch_id, waiting.set_id)",
+        "batch=_waiting_batch(self._coordinator.leases.leased(key), batch.batch_id, acknowledgment_set.set_id)",
         "batch=batch",
         ("sink-added-items", "sink-added-items-copied"),
     ),
     "landed files keep their names": Mutation(
         "spark/landed_files.py",
-        "        place = under_token(batch.file, token)\n",
-        "        return batch.file\n        place = under_token(batch.file, token)\n",
+        "        location = under_token(batch.file, token)\n",
+        "        return batch.file\n        location = under_token(batch.file, token)\n",
         ("transform-added-items", "transform-added-shards"),
     ),
     "a file that batches share becomes visible before anybody knows its name": Mutation(
         "spark/deliveries.py",
-        "stored |= leases.change_progress_each(named)",
-        "stored |= leases.refresh_each([*named])",
+        "stored |= leases.change_progress_each(in_files)",
+        "stored |= leases.refresh_each([*in_files])",
         ("transformed-shards", "plain-shards"),
     ),
     "the name of a file that batches share is left free": Mutation(
@@ -98,11 +98,11 @@ MUTATIONS = {
         "        if False:\n            claim",
         ("transformed-shards-s3", "plain-shards-s3"),
     ),
-    "a name is given again to whoever comes later": Mutation(
+    "a name is given again to a later writer": Mutation(
         "spark/s3_objects.py",
         '            return {"IfNoneMatch": "*"}\n',
         "            return {}\n",
-        ("transform-mended-items-s3", "transform-mended-shards-s3"),
+        ("transform-fixed-items-s3", "transform-fixed-shards-s3"),
     ),
     "folders have 32 bits of their keys": Mutation(
         "spark/storage.py",
@@ -112,14 +112,14 @@ MUTATIONS = {
     ),
     "a lease that is lost while its partition is taken over ends the round": Mutation(
         "spark/ingestion.py",
-        '                    log.warning("partition is left to its next owner: %s", error)\n',
-        "                    raise\n",
+        '            log.warning("partition is left to its next owner: %s", error)\n',
+        "            raise\n",
         ("plain-items", "plain-shards"),
     ),
     "files that cannot be deleted end the round": Mutation(
         "spark/landed_files.py",
-        '    except OSError as error:\n        log.warning("partition %s: landed',
-        '    except ZeroDivisionError as error:\n        log.warning("partition %s: landed',
+        '    except OSError as error:\n        log.warning("landed files could not be deleted',
+        '    except ZeroDivisionError as error:\n        log.warning("landed files could not be deleted',
         ("plain-items", "checked-items"),
     ),
     "overdue sets end in the first round alone": Mutation(
@@ -132,7 +132,7 @@ MUTATIONS = {
         "spark/sinks/delta/sink.py",
         "            owed = self._owed(table, attempts)\n",
         "            owed = list(attempts)\n",
-        ("transformed-items", "rejected-then-mended-items"),
+        ("transformed-items", "rejected-then-fixed-items"),
         "delta",
     ),
 }
@@ -140,14 +140,14 @@ MUTATIONS = {
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_mend_that_is_taken_out_is_missed_at_some_call(name: str, tmp_path: Path) -> None:
+def test_a_removed_fix_is_missed_at_some_call(name: str, tmp_path: Path) -> None:
     mutation = MUTATIONS[name]
     for folder in ("airflow_provider_coordination", "tests"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "static"))
     file = tmp_path / "airflow_provider_coordination" / mutation.file
     source = file.read_text()
-    assert source.count(mutation.mend) == 1, "the mend has changed; change the mutation with it"
-    file.write_text(source.replace(mutation.mend, mutation.without))
+    assert source.count(mutation.fix) == 1, "the fixed code has changed; change the mutation with it"
+    file.write_text(source.replace(mutation.fix, mutation.without))
     done = subprocess.run(
         [sys.executable, "-m", "tests.deep.first_found", mutation.kind, *mutation.cases],
         cwd=tmp_path,

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from airflow_provider_coordination.operators.packaging import local_environment, packaged_application
-from airflow_provider_coordination.spark.class_archive import make_archive, misfit
+from airflow_provider_coordination.spark.class_archive import archive_problem, make_archive
 
 OF_TESTS = ("JAVA_TOOL_OPTIONS", "SPARK_HOME")
 
@@ -20,6 +20,6 @@ def test_a_jvm_takes_thousands_of_classes_from_the_archive_that_a_short_job_left
     assert [path.name for path in tmp_path.iterdir()] == ["spark.jsa"]
     assert said[-2:] == [
         "the job is done; archiving the classes that it loaded",
-        "checking that a JVM takes the archive",
+        "checking that a JVM loads classes from the archive",
     ]
-    assert misfit(tmp_path / "spark.jsa", environment) is None
+    assert archive_problem(tmp_path / "spark.jsa", environment) is None

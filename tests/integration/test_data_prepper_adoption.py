@@ -19,12 +19,12 @@ from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.coordination.transfer import TransferState, compare, write
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.data_prepper import (
-    JudgedItem,
+    CheckedItem,
+    check_item,
     check_table,
     copied,
-    judge,
-    mend,
     read_items,
+    repair_items,
 )
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
@@ -68,7 +68,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def adopted(calls: DynamoDbCalls, aws: AwsSettings, table: str, clock: ManualClock) -> Iterator[SourceCoordinator]:
     """The table adopted, and a worker on it."""
-    assert mend(calls, judged(calls), NOW) == []
+    assert repair_items(calls, checked(calls), NOW) == []
     store = open_store(StoreSettings.of("dynamodb", DynamoDbSettings(aws=aws, table=table, skip_table_creation=True)))
     yield a_worker(store, clock)
     store.close()
@@ -97,12 +97,12 @@ def a_worker(store: Any, clock: ManualClock) -> SourceCoordinator:
     return coordinator
 
 
-def judged(calls: DynamoDbCalls, **options: Any) -> list[JudgedItem]:
-    return [judge(item, NOW, **options) for item in read_items(calls)]
+def checked(calls: DynamoDbCalls, **options: Any) -> list[CheckedItem]:
+    return [check_item(item, NOW, **options) for item in read_items(calls)]
 
 
 def copies(calls: DynamoDbCalls) -> list[Partition]:
-    return [copied(item, NOW) for item in judged(calls)]
+    return [copied(item, NOW) for item in checked(calls)]
 
 
 def keys(*names: str) -> set[str]:
@@ -143,8 +143,8 @@ def test_adopting_changes_what_would_hurt_and_not_a_byte_else(
     changing = {"version", "expirationTime", "partitionPriority"}
     for name, written in ITEMS.items():
         stored = stored_item(dynamodb.client(), table, written)
-        mends = judge(written, NOW).mends
-        if not mends:
+        repairs = check_item(written, NOW).repairs
+        if not repairs:
             assert stored == written, name
             continue
         assert {k: v for k, v in stored.items() if k not in changing} == {
@@ -157,7 +157,7 @@ def test_adopting_changes_what_would_hurt_and_not_a_byte_else(
 
 
 def test_adopting_twice_changes_nothing(dynamodb: Any, calls: DynamoDbCalls, adopted: SourceCoordinator) -> None:
-    assert [item for item in judged(calls) if item.mends] == []
+    assert [item for item in checked(calls) if item.repairs] == []
 
 
 def test_nothing_is_called_that_the_manual_does_not_name(calls: DynamoDbCalls) -> None:
@@ -165,18 +165,18 @@ def test_nothing_is_called_that_the_manual_does_not_name(calls: DynamoDbCalls) -
     calls.client.meta.events.register("before-call", lambda model, **_: called.add(f"dynamodb:{model.name}"))
 
     check_table(calls)
-    mend(calls, judged(calls), NOW)
+    repair_items(calls, checked(calls), NOW)
 
     [sentence] = re.findall(r"^In place needs (.*?) A copy", MANUAL.read_text(), re.MULTILINE | re.DOTALL)
     assert called == set(re.findall(r"`(.*?)`", sentence))
 
 
 def test_an_item_that_is_written_meanwhile_is_left_alone(dynamodb: Any, table: str, calls: DynamoDbCalls) -> None:
-    seen = judged(calls)
+    seen = checked(calls)
     written = ITEMS["given-up"] | {"version": {"N": "4"}, "partitionProgressState": {"S": '{"lastRecord":8}'}}
     dynamodb.client().put_item(TableName=table, Item=written)
 
-    [left] = mend(calls, seen, NOW)
+    [left] = repair_items(calls, seen, NOW)
 
     assert left.partition_key == key("given-up")
     assert stored_item(dynamodb.client(), table, written) == written
@@ -185,7 +185,7 @@ def test_an_item_that_is_written_meanwhile_is_left_alone(dynamodb: Any, table: s
 def test_a_lease_is_ended_if_a_person_says_so(
     dynamodb: Any, table: str, calls: DynamoDbCalls, aws: AwsSettings, clock: ManualClock
 ) -> None:
-    mend(calls, judged(calls, release=True), NOW)
+    repair_items(calls, checked(calls, release=True), NOW)
     store = open_store(StoreSettings.of("dynamodb", DynamoDbSettings(aws=aws, table=table)))
 
     assert key("leased") in named(a_worker(store, clock).leases.acquire(50))

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
-from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ReadPlan, land
+from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ShardReadPlan, land
 
 SECRET, TOKEN = "hush-hush-hush", "token-token-token"
 MIDDLE = str(2**127)
@@ -77,7 +77,7 @@ def landed(spark: SparkSession, kinesis: Any, aws: Any, stream: str, folder: Pat
         region="us-east-1", endpoint_url=kinesis.endpoint_url, access_key_id="test", secret_access_key="test"
     )
     plans = [
-        ReadPlan(
+        ShardReadPlan(
             source_identifier="s|PARTITION",
             partition_key=f"{stream}:1:{shard.shard_id}",
             fencing_token=1,
@@ -239,5 +239,5 @@ def test_a_wrong_option_is_refused_before_a_task_runs(
 def test_other_columns_are_refused(spark: SparkSession, kinesis_stream: Create, access: dict[str, str]) -> None:
     reader = spark.read.format("coordinated_kinesis").options(streamName=kinesis_stream(1), **access)
 
-    with pytest.raises(AnalysisException, match=r"schema \(value\) is not that of the data source"):
+    with pytest.raises(AnalysisException, match=r"schema \(value\) differs from the data source's"):
         reader.schema("value BINARY").load().collect()

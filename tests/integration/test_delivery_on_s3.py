@@ -67,7 +67,7 @@ class Owner:
     ) -> None:
         self.root, self.access = root, Access(((root, aws),))
         self.sink = ParquetSink(name=MAIN, path=root, access=self.access)
-        self.landed = self.sink.taking_landed(keep=False)
+        self.landed = self.sink.landed_delivery(keep=False)
         self.values = values
         file = f"{root}/_landing/{FOLDER}/{file_name('5', token)}"
         size = storage.write_table(as_landed(pa.table({"n": [1, 2]}), BATCH), file, self.access)
@@ -186,7 +186,7 @@ def test_a_sweep_takes_what_is_staged_and_the_right_to_publish_it(s3: S3Server, 
     former = Owner(root, s3.settings, values=[3])
     former.prepare()
     former.sink.sweep({FOLDER: 2})
-    with pytest.raises(DeliveryError, match="is gone or not whole"):
+    with pytest.raises(DeliveryError, match="is gone or incomplete"):
         former.commit()
     assert former.visible is None
 
@@ -533,7 +533,7 @@ def test_a_batch_that_is_in_by_itself_is_not_put_together_with_others(s3: S3Serv
         file = f"{root}/_landing/clicks/{name}/{file_name('5', 1)}"
         rows = as_landed(pa.table({"n": [1], "_batch_id": [name]}), name)
         attempts.append(an_attempt(name, file=file, file_bytes=storage.write_table(rows, file, access)))
-    sink = ParquetSink(name=MAIN, path=root, access=access).taking_landed(keep=False)
+    sink = ParquetSink(name=MAIN, path=root, access=access).landed_delivery(keep=False)
     sink.prepare(attempts[:1], [MAIN])
     sink.commit(MAIN, attempts[:1])
     prepared = sink.prepare(attempts, [MAIN])

@@ -17,7 +17,7 @@ from airflow_provider_coordination.spark.sinks.delta.settings import DeltaSettin
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from airflow_provider_coordination.spark.storage import write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed
+from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.support.delta_tables import rows_in
 from tests.support.sinks import an_attempt, under_next_lease
 
@@ -49,15 +49,15 @@ def to_columns(records: DataFrame) -> DataFrame:
     return records.select("n", "day", "at", x.alias("x"), "price", "_batch_id")
 
 
-def delivery(spark: SparkSession, *sinks: DeltaSink) -> DeliverTransformed:
+def delivery(spark: SparkSession, *sinks: DeltaSink) -> TransformedDelivery:
     payload = JsonPayload(PAYLOAD, SHARD_RECORDS)
     transformation = SparkTransformation(
         spark, sinks, layout=SHARD_RECORDS, transform=to_columns, payload=payload
     )  # fmt: skip
-    return DeliverTransformed(transformation, sinks, source="clicks")
+    return TransformedDelivery(transformation, sinks, source="clicks")
 
 
-def deliver(through: DeliverTransformed, attempt: Attempt) -> None:
+def deliver(through: TransformedDelivery, attempt: Attempt) -> None:
     through.prepare([attempt], through.sinks)
     for sink in through.sinks:
         through.commit(sink, [attempt])

@@ -100,12 +100,12 @@ def test_landed_files_become_data_files_in_a_bucket_wherever_they_were_landed(
         rows = pa.table({"n": values, "_batch_id": [batch_id] * len(values)})
         size = write_table(as_landed(rows, batch_id), file, access)
         attempts.append(an_attempt(batch_id, file=file, file_bytes=size, records=len(values)))
-    former, place = a_sink(path, s3.settings).taking_landed(keep=False), under_token(attempts[1].file, 2)
+    former, place = a_sink(path, s3.settings).landed_delivery(keep=False), under_token(attempts[1].file, 2)
     prepare(former, attempts)
     publish(attempts[1].file, place, access=access)
     with pytest.raises(MissingFileError, match="is gone"):
         former.commit("main", attempts)
-    next_owner = a_sink(path, s3.settings).taking_landed(keep=False)
+    next_owner = a_sink(path, s3.settings).landed_delivery(keep=False)
     deliver_landed(next_owner, [attempts[0], replace(under_next_lease(attempts[1]), file=place)])
     assert batches_in(path, s3.settings) == {"a-1": [1, 2], "b-1": [3]}
     assert [file_size(file, access) is None for file in (attempts[0].file, attempts[1].file, place)] == [0, 1, 0]

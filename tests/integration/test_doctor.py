@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.clock import SystemClock
-from airflow_provider_coordination.diagnosis.findings import Verdict
+from airflow_provider_coordination.diagnosis.findings import CheckStatus
 from airflow_provider_coordination.diagnosis.permissions import permission_findings
 from airflow_provider_coordination.diagnosis.store import store_findings
-from airflow_provider_coordination.sources.kinds import kind_named
+from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from tests.support.dynamodb_local import DynamoDbLocal
@@ -22,7 +22,7 @@ MARGIN = timedelta(seconds=2)
 def _verdicts(settings: StoreSettings) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for finding in store_findings(settings, MARGIN, SystemClock().now):
-        found.setdefault(finding.topic, set()).add(finding.verdict)
+        found.setdefault(finding.topic, set()).add(finding.status)
     return found
 
 
@@ -60,10 +60,10 @@ def test_a_database_answers_by_its_own_clock(request: pytest.FixtureRequest, ser
 def test_a_stream_can_be_read(kinesis_account: Any) -> None:
     kinesis_account.client().create_stream(StreamName="clicks", ShardCount=1)
     kinesis_account.clock.advance(60)
-    needed = kind_named("kinesis").permissions("clicks", lambda service: kinesis_account.settings())
+    needed = get_kind("kinesis").permissions("clicks", lambda service: kinesis_account.settings())
     assert needed is not None
     found = [each for each in permission_findings(*needed) if each.topic == "permission"]
-    assert [each.verdict for each in found] == [Verdict.OK] * 4
+    assert [each.status for each in found] == [CheckStatus.OK] * 4
 
 
 def _state(client: Any, table: str) -> tuple[Any, ...]:

@@ -11,14 +11,14 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.diagnosis.bucket import bucket_findings
-from airflow_provider_coordination.diagnosis.findings import Finding, Verdict
+from airflow_provider_coordination.diagnosis.findings import CheckStatus, Finding
 from airflow_provider_coordination.spark.access import Access
 from tests.conftest import REPOSITORY
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.s3_server import DENIED, OPEN_BUCKET, S3Server
 
 RULE = {
-    "ID": "uploads-that-died",
+    "ID": "incomplete-uploads",
     "Status": "Enabled",
     "Filter": {"Prefix": "clicks/"},
     "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 2},
@@ -45,8 +45,8 @@ def found(bucket: str, aws: AwsSettings, folder: str = "/clicks") -> list[Findin
     return list(bucket_findings(path, Access(((path, aws),))))
 
 
-def of(verdict: Verdict, findings: list[Finding]) -> list[Finding]:
-    return [each for each in findings if each.verdict is verdict]
+def of(status: CheckStatus, findings: list[Finding]) -> list[Finding]:
+    return [each for each in findings if each.status is status]
 
 
 def with_rules(s3: S3Server, bucket: str, *rules: dict[str, Any]) -> None:
@@ -56,7 +56,7 @@ def with_rules(s3: S3Server, bucket: str, *rules: dict[str, Any]) -> None:
 def test_all_that_a_job_does_is_tried_and_nothing_is_left(s3: S3Server, s3_bucket: str) -> None:
     with_rules(s3, s3_bucket, RULE)
     findings = found(s3_bucket, s3.settings)
-    assert {each.verdict for each in findings} == {Verdict.OK}
+    assert {each.status for each in findings} == {CheckStatus.OK}
     assert all(action in findings[0].text for action in REQUESTS if "Lifecycle" not in action)
     assert s3.client().list_objects_v2(Bucket=s3_bucket)["KeyCount"] == 0
 
@@ -74,7 +74,7 @@ def test_what_is_denied_is_named_with_the_statement_that_allows_it(
     network.make(REQUESTS[action], Fault.FORBIDDEN, 9)
     [denied] = [each for each in found(s3_bucket, network.settings) if "is denied" in each.text]
     is_needed = action != "s3:ListBucketMultipartUploads"
-    assert f"{action} is denied" in denied.text and (denied.verdict is Verdict.ERROR) == is_needed
+    assert f"{action} is denied" in denied.text and (denied.status is CheckStatus.ERROR) == is_needed
     statement = json.loads(denied.remedy.partition(": ")[2])
     assert statement["Action"] == [action]
     assert statement in _apart(_documented(s3_bucket))
@@ -90,16 +90,16 @@ def _apart(statements: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**each, "Action": [action]} for each in statements for action in each["Action"]]
 
 
-def test_a_role_that_may_only_read_is_told_what_it_lacks(s3: S3Server) -> None:
+def test_a_read_only_role_gets_a_list_of_what_it_lacks(s3: S3Server) -> None:
     findings = found(OPEN_BUCKET, s3.settings_of(*DENIED))
-    denied = " ".join(each.text for each in of(Verdict.ERROR, findings))
+    denied = " ".join(each.text for each in of(CheckStatus.ERROR, findings))
     assert "s3:PutObject is denied" in denied and "s3:DeleteObject is denied" in denied
     assert "s3:ListBucket is denied" not in denied and "s3:GetObject is denied" not in denied
 
 
 def test_a_bucket_that_does_not_exist_is_all_that_is_said(s3: S3Server) -> None:
     [finding] = found("nowhere-at-all", s3.settings)
-    assert finding.verdict is Verdict.ERROR and "bucket 'nowhere-at-all' does not exist" in finding.text
+    assert finding.status is CheckStatus.ERROR and "bucket 'nowhere-at-all' does not exist" in finding.text
 
 
 def test_a_server_that_is_not_there_is_all_that_is_said(s3_bucket: str) -> None:
@@ -107,41 +107,41 @@ def test_a_server_that_is_not_there_is_all_that_is_said(s3_bucket: str) -> None:
         region="us-east-1", endpoint_url="http://127.0.0.1:1", access_key_id="key", secret_access_key="very-secret"
     )
     [finding] = found(s3_bucket, away)
-    assert finding.verdict is Verdict.ERROR and "cannot be reached" in finding.text
+    assert finding.status is CheckStatus.ERROR and "cannot be reached" in finding.text
     assert "very-secret" not in finding.text + finding.remedy
 
 
 def test_credentials_that_nobody_knows_are_named(s3: S3Server, s3_bucket: str) -> None:
     [finding] = found(s3_bucket, s3.settings_of("unknown", "secret"))
-    assert finding.verdict is Verdict.ERROR and "the credentials are refused" in finding.text
+    assert finding.status is CheckStatus.ERROR and "the credentials are refused" in finding.text
 
 
 # Lifecycle rules
 
 
 def test_without_a_rule_that_aborts_dead_uploads_there_is_a_warning_with_the_rule(s3: S3Server, s3_bucket: str) -> None:
-    [warning] = of(Verdict.WARNING, found(s3_bucket, s3.settings))
-    assert "no lifecycle rule aborts uploads that died" in warning.text
+    [warning] = of(CheckStatus.WARNING, found(s3_bucket, s3.settings))
+    assert "no lifecycle rule aborts incomplete uploads" in warning.text
     rule = json.loads(warning.remedy.partition(": ")[2])
     assert rule == RULE
     with_rules(s3, s3_bucket, rule)
-    assert of(Verdict.WARNING, found(s3_bucket, s3.settings)) == []
+    assert of(CheckStatus.WARNING, found(s3_bucket, s3.settings)) == []
 
 
 def test_a_rule_for_another_folder_does_not_count(s3: S3Server, s3_bucket: str) -> None:
     with_rules(s3, s3_bucket, {**RULE, "Filter": {"Prefix": "orders/"}})
-    assert len(of(Verdict.WARNING, found(s3_bucket, s3.settings))) == 1
+    assert len(of(CheckStatus.WARNING, found(s3_bucket, s3.settings))) == 1
 
 
 def test_who_may_not_ask_for_rules_is_not_warned(network: FaultyS3, s3_bucket: str) -> None:
     network.make(REQUESTS["s3:GetLifecycleConfiguration"], Fault.FORBIDDEN, 9)
     findings = found(s3_bucket, network.settings)
-    assert of(Verdict.WARNING, findings) == []
-    assert "lifecycle rules" in of(Verdict.UNCHECKED, findings)[0].text
+    assert of(CheckStatus.WARNING, findings) == []
+    assert "lifecycle rules" in of(CheckStatus.UNCHECKED, findings)[0].text
 
 
 def test_a_rule_that_deletes_what_waits_for_delivery_is_a_warning(s3: S3Server, s3_bucket: str) -> None:
     expiring = {"ID": "old", "Status": "Enabled", "Filter": {"Prefix": "clicks/_landing/"}, "Expiration": {"Days": 7}}
     with_rules(s3, s3_bucket, RULE, expiring)
-    [warning] = of(Verdict.WARNING, found(s3_bucket, s3.settings))
+    [warning] = of(CheckStatus.WARNING, found(s3_bucket, s3.settings))
     assert "lifecycle rule 'old' deletes batches that wait" in warning.text

@@ -191,7 +191,7 @@ def test_access_that_is_refused_says_what_to_allow(dynamodb: DynamoDbLocal, dyna
     [item] = items(chosen)
     reader = SegmentReader(chosen)
     AwsWire(reader.calls.client).refuse("Scan", "AccessDeniedException")
-    with pytest.raises(ConfigurationError, match=r"access refused: .*allow dynamodb:Scan"):
+    with pytest.raises(ConfigurationError, match=r"access denied: .*allow dynamodb:Scan"):
         list(reader.read(item, ""))
 
 
@@ -209,7 +209,7 @@ def test_a_table_that_does_not_exist_is_an_error_of_the_supplier_and_never_an_en
         list(SegmentReader(chosen).read(item, ""))
 
 
-def test_a_table_that_was_created_anew_is_another_one(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+def test_a_recreated_table_is_another_one(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     chosen = settings(dynamodb, dynamodb_table)
     [item] = items(chosen)
@@ -219,7 +219,7 @@ def test_a_table_that_was_created_anew_is_another_one(dynamodb: DynamoDbLocal, d
         list(SegmentReader(chosen).read(item, ""))
 
 
-def test_a_scan_keeps_its_segments_and_another_scan_reads_the_table_anew(
+def test_a_scan_keeps_its_segments_and_another_scan_reads_the_table_again(
     dynamodb: DynamoDbLocal, dynamodb_table: str
 ) -> None:
     create(dynamodb, dynamodb_table)
@@ -233,7 +233,7 @@ def test_a_scan_keeps_its_segments_and_another_scan_reads_the_table_anew(
     assert len(created(segments=5, scan="2026-01-31") or []) == 5
 
 
-def test_a_segment_that_is_read_at_an_interval_begins_anew_so_often(
+def test_a_segment_that_is_read_at_an_interval_restarts_count_times(
     dynamodb: DynamoDbLocal, dynamodb_table: str
 ) -> None:
     create(dynamodb, dynamodb_table)

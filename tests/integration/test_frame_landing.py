@@ -34,12 +34,12 @@ class Frames:
     schema: str = SCHEMA
 
     def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
-        rows, told = self.rows, [{**item, "together": len(items)} for item in items]
+        rows, described = self.rows, [{**item, "together": len(items)} for item in items]
 
         def read(batches: Any) -> Any:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    yield from rows(number, told[number])
+                    yield from rows(number, described[number])
 
         return spark.range(0, len(items), 1, len(items)).mapInArrow(read, self.schema)
 
@@ -63,7 +63,7 @@ def a_batch(first: int, rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"id": pa.array(ids, pa.int64()), "text": [f"row {n}" for n in ids]})
 
 
-def as_many_as_told(number: int, item: Item) -> Any:
+def as_many_as_the_item_says(number: int, item: Item) -> Any:
     yield a_batch(number * 100, item["rows"])
 
 
@@ -83,7 +83,7 @@ def files(root: str) -> list[Path]:
 
 def test_each_partition_lands_in_a_file_of_its_own(spark: SparkSession, options: ItemLandingOptions) -> None:
     plans = [plan("a", items=1), plan("b", items=3, start="1")]
-    one, other = land_frames(spark, plans, Frames(as_many_as_told), options)
+    one, other = land_frames(spark, plans, Frames(as_many_as_the_item_says), options)
     assert rows_of(one) == [
         {"id": 0, "text": "row 0", "_origin": "table a", "_row": 0, "_batch_id": one.batch_id},
     ]
@@ -117,7 +117,7 @@ def test_a_partition_that_fails_stops_no_other_and_leaves_no_file(
     assert [by_key[key].records for key in ("a", "c")] == [5, 5]
     assert by_key["bad"].error is not None and "this range is poison" in by_key["bad"].error
     assert "\n" not in by_key["bad"].error
-    assert not by_key["bad"].is_batch and not by_key["bad"].passing
+    assert not by_key["bad"].is_batch and not by_key["bad"].is_temporary
     kept = {by_key["a"].file, by_key["c"].file}
     assert kept <= set(map(str, files(options.root)))
     assert not list((Path(options.root) / partition_folder("orders|PARTITION", "bad")).glob("*"))
@@ -133,12 +133,12 @@ def test_a_partition_that_fails_stops_no_other_and_leaves_no_file(
     ],
 )
 def test_a_database_that_is_away_may_be_asked_again(said: str) -> None:
-    assert frame_landing._failed(plan("a"), RuntimeError(f"Job aborted\n  {said}")).passing
+    assert frame_landing._failed(plan("a"), RuntimeError(f"Job aborted\n  {said}")).is_temporary
 
 
 def test_a_reader_that_knows_that_its_source_is_away_says_so() -> None:
     failed = frame_landing._failed(plan("a"), SourceUnavailableError("come back later"))
-    assert (failed.error, failed.passing) == ("come back later", True)
+    assert (failed.error, failed.is_temporary) == ("come back later", True)
 
 
 def test_a_task_that_spark_repeats_leaves_one_file(spark: SparkSession, options: ItemLandingOptions) -> None:
@@ -203,8 +203,8 @@ def test_types_stay_what_they_are(spark: SparkSession, options: ItemLandingOptio
 
 
 def test_a_column_with_a_name_of_ours_is_refused(spark: SparkSession, options: ItemLandingOptions) -> None:
-    [landed] = land_frames(spark, [plan("a")], Frames(as_many_as_told, "_row long, text string"), options)
-    assert landed.error == "it has a column '_row', which is the provider's; rename it"
+    [landed] = land_frames(spark, [plan("a")], Frames(as_many_as_the_item_says, "_row long, text string"), options)
+    assert landed.error == "it has a column '_row', whose name is reserved; rename it"
 
 
 def test_a_frame_with_another_number_of_partitions_is_refused(spark: SparkSession, options: ItemLandingOptions) -> None:
@@ -212,7 +212,7 @@ def test_a_frame_with_another_number_of_partitions_is_refused(spark: SparkSessio
         def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
             return spark.range(0, 10, 1, 3)
 
-    [landed] = land_frames(spark, [plan("a")], Wrong(as_many_as_told), options)
+    [landed] = land_frames(spark, [plan("a")], Wrong(as_many_as_the_item_says), options)
     assert "3 partitions for 1 items" in str(landed.error)
 
 
@@ -221,7 +221,7 @@ def test_no_more_is_begun_once_the_time_is_over(spark: SparkSession, options: It
         reads_at_once = 2
 
     plans = [plan(str(n)) for n in range(5)]
-    landed = land_frames(spark, plans, Few(as_many_as_told), replace(options, seconds=0.0))
+    landed = land_frames(spark, plans, Few(as_many_as_the_item_says), replace(options, seconds=0.0))
     assert [row.is_batch for row in landed] == [True, True, False, False, False], "as many as the source bears"
     assert [row.partition_key for row in landed] == [str(n) for n in range(5)]
 

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.cli.app import application
-from airflow_provider_coordination.cli.commands import Surroundings
+from airflow_provider_coordination.cli.commands import CommandContext
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
@@ -42,11 +42,11 @@ class Shell:
 
     def run(self, *arguments: str) -> int:
         """Run `import` with these arguments; return the exit code."""
-        surroundings = Surroundings(
+        context = CommandContext(
             clock=ManualClock(self.now), sleep=self.sleep, is_interactive=lambda: self.has_person, environment={}
         )
         given = ["import", *arguments, "--store", self.store_url]
-        exit_code: int = application()(given, obj=surroundings, standalone_mode=False)
+        exit_code: int = application()(given, obj=context, standalone_mode=False)
         self.out, self.err = self._capsys.readouterr()
         return exit_code
 
@@ -126,7 +126,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(
     lines = shell.out.splitlines()
     assert lines[0].split() == ["shard", "KCL", "checkpoint", "becomes", "note"]
     assert kcl.low.shard_id in lines[1] and f"read on after {checkpoint}" in lines[1]
-    assert "Totals: 2 partition" in shell.out and "2 partitions would be written; nothing was." in shell.out
+    assert "Totals: 2 partition" in shell.out and "2 partitions would be written; nothing was written." in shell.out
     assert everything(store) == []
 
 
@@ -142,7 +142,7 @@ def test_with_yes_it_is_done_and_a_second_time_it_changes_nothing(
     assert {ShardProgress.from_mapping(p.progress).checkpoint for p in written} == {checkpoint, "TRIM_HORIZON"}
 
     assert shell.run(*kcl.arguments, "--yes") == 0
-    assert "Nothing was written: all that can be taken over is there already." in shell.out
+    assert "Nothing was written: the store already has everything that can be written." in shell.out
     assert everything(store) == written
 
 
@@ -150,7 +150,7 @@ def test_without_a_person_to_ask_it_does_not_guess(shell: Shell, store: Coordina
     kcl.leaves(lease_item(3, kcl.low, "TRIM_HORIZON"))
 
     assert shell.run(*kcl.arguments) == 2
-    assert "there is no terminal to ask; give --yes, or --dry-run" in shell.err
+    assert "there is no terminal to confirm; give --yes or --dry-run" in shell.err
     assert everything(store) == []
 
 
@@ -177,7 +177,7 @@ def test_a_refused_shard_stops_everything(shell: Shell, store: CoordinationStore
     kcl.leaves(lease_item(3, kcl.low, "AT_TIMESTAMP"), lease_item(3, kcl.high, "TRIM_HORIZON"))
 
     assert shell.run(*kcl.arguments, "--yes") == 1
-    assert "nothing was written: 1 shard cannot be taken over exactly" in shell.err and "--partial" in shell.err
+    assert "nothing was written: 1 shard cannot be handled exactly" in shell.err and "--partial" in shell.err
     assert "--unread-from-trim-horizon" in shell.out
     assert everything(store) == []
 
@@ -189,7 +189,7 @@ def test_with_partial_the_others_are_imported_and_it_is_parked(
 
     assert shell.run(*kcl.arguments, "--yes", "--partial") == 1
 
-    assert "not taken over exactly: 1 shard" in shell.err
+    assert "not handled exactly: 1 shard" in shell.err
     assert "refused, parked" in shell.out
     assert {ShardProgress.from_mapping(p.progress).shard_id: p.is_parked for p in everything(store)} == {
         kcl.low.shard_id: True,
@@ -213,7 +213,7 @@ def test_a_shard_at_latest_is_read_from_the_first_import_on_with_a_warning(
 
     shell.now += timedelta(hours=1)
     assert shell.run(*kcl.arguments, "--yes") == 0
-    assert "Nothing was written: all that can be taken over is there already." in shell.out
+    assert "Nothing was written: the store already has everything that can be written." in shell.out
     assert everything(store) == written
 
 
@@ -240,7 +240,7 @@ def test_a_partition_with_another_progress_stops_everything_and_stays(
 
     assert shell.run(*kcl.arguments, "--yes") == 1
 
-    assert f"{kcl.low.shard_id}: the store has its partition with another progress" in shell.err
+    assert f"{kcl.low.shard_id}: the store has its partition with different progress" in shell.err
     assert {ShardProgress.from_mapping(p.progress).checkpoint for p in everything(store)} == {"TRIM_HORIZON"}
 
 
@@ -251,7 +251,7 @@ def test_an_application_that_still_runs_is_not_imported(
     shell.sleep = lambda seconds: kcl.leaves(lease_item(3, kcl.low, "TRIM_HORIZON", counter=2))
 
     assert shell.run(*kcl.arguments, "--yes") == 1
-    assert "the application still works on its lease table" in shell.err
+    assert "the application still writes to its lease table" in shell.err
     assert everything(store) == []
 
 
@@ -303,9 +303,9 @@ def test_adopting_in_place_shows_what_there_is_and_what_is_put_right(own_table: 
 
     families = {record["source_identifier"]: record for record in own_table.records()}
     assert families[PARTITIONS]["statuses"] == {"ASSIGNED": 2, "CLOSED": 2, "COMPLETED": 1, "UNASSIGNED": 8}
-    assert families[PARTITIONS]["mends"] == {"no longer expires": 8, "queued as of now": 1}
+    assert families[PARTITIONS]["repairs"] == {"no longer expires": 8, "queued as of now": 1}
     assert own_table.run("data-prepper", "--dry-run") == 0
-    assert "10 items would be put right; nothing was written." in own_table.out
+    assert "10 items would be repaired; nothing was written." in own_table.out
     assert "Leased now: 1 item" in own_table.err
 
 
@@ -315,7 +315,7 @@ def test_adopting_in_place_puts_it_right_once(own_table: Shell, dynamodb: Any, t
     assert "expirationTime" not in stored_item(dynamodb.client(), table, items["fresh"])
 
     assert own_table.run("data-prepper", "--yes") == 0
-    assert "There is nothing to put right" in own_table.out
+    assert "No items to repair" in own_table.out
 
 
 def test_only_the_sources_that_are_named_are_adopted(own_table: Shell, dynamodb: Any, table: str, items: Any) -> None:
@@ -325,7 +325,7 @@ def test_only_the_sources_that_are_named_are_adopted(own_table: Shell, dynamodb:
     assert stored_item(dynamodb.client(), table, items["fresh"]) == items["fresh"]
 
 
-def test_a_damaged_item_is_told_and_the_others_are_adopted(
+def test_a_damaged_item_is_reported_and_the_others_are_adopted(
     own_table: Shell, dynamodb: Any, table: str, items: Any
 ) -> None:
     damaged = items["fresh"] | {"sourcePartitionStatus": {"S": "PAUSED"}}
@@ -355,7 +355,7 @@ def test_copying_into_another_store_takes_everything_and_leaves_the_table_alone(
     assert everything(store) == []
     assert shell.run(*arguments, "--yes") == 0
 
-    assert "Totals: 18 new, 0 there already, 0 in conflict, 0 that cannot be copied" in shell.out
+    assert "Totals: 18 new, 0 present, 0 in conflict, 0 cannot be copied" in shell.out
     assert len(everything(store)) == len(items)
     assert store.count_by_status(PARTITIONS)[PartitionStatus.COMPLETED] == 1
     assert all(stored_item(dynamodb.client(), table, each) == each for each in items.values())
@@ -363,7 +363,7 @@ def test_copying_into_another_store_takes_everything_and_leaves_the_table_alone(
     assert "Nothing was written" in shell.out
 
 
-def test_what_no_other_store_can_hold_stops_the_copy_unless_told_otherwise(
+def test_what_no_other_store_can_hold_stops_the_copy_unless_it_may_be_skipped(
     shell: Shell, store: CoordinationStore, dynamodb: Any, table: str, items: Any
 ) -> None:
     large = items["fresh"] | {"partitionProgressState": {"S": "x" * 70_000}}

@@ -138,8 +138,8 @@ def test_each_row_is_read_once_whatever_column_it_is_cut_by(spark: SparkSession,
         assert [each.records for each in landed if "is null" in each.partition_key] == [1]
         assert max(each.records for each in landed) < 120
         found = postgresql.rows(landed)
-        told = sorted((tuple(row[name] for name in (*COLUMNS, "note")) for row in found), key=repr)
-        assert told == sorted([*rows, (None,) * 7], key=repr)
+        actual = sorted((tuple(row[name] for name in (*COLUMNS, "note")) for row in found), key=repr)
+        assert actual == sorted([*rows, (None,) * 7], key=repr)
     origin = next(row["_origin"] for row in found if row["at_utc"] is not None)
     assert origin.startswith("orders: at_utc ")
 
@@ -203,11 +203,11 @@ def test_a_query_may_have_what_drivers_take_for_parameters(spark: SparkSession, 
 @pytest.mark.parametrize(
     ("settings", "column", "said"),
     [
-        ({"table": "missing"}, "id", 'missing cannot be read: the database refuses: relation "missing" does not exist'),
+        ({"table": "missing"}, "id", 'missing cannot be read: the database rejects the statement or the login: relation "missing" does not exist'),
         ({}, "ID", "there is no column 'ID'; did you mean 'id'"),
-        ({}, "note", "column 'note' is of the database's type 25; ranges are cut by"),
-        ({"table": None, "query": "SELECT 1 AS a, 2 AS a"}, "a", "query: column 'a' is there twice"),
-        ({"session": "SET nothing = 1"}, "id", "the database refuses: unrecognized configuration parameter"),
+        ({}, "note", "column 'note' is of the database's type 25; ranges need a column"),
+        ({"table": None, "query": "SELECT 1 AS a, 2 AS a"}, "a", "query: column 'a' appears twice"),
+        ({"session": "SET nothing = 1"}, "id", "the database rejects the statement or the login: unrecognized configuration parameter"),
     ],
 )
 def test_what_cannot_be_cut_is_refused_though_the_table_is_empty(
@@ -221,16 +221,16 @@ def test_what_cannot_be_cut_is_refused_though_the_table_is_empty(
 def test_a_server_that_is_away_is_a_reason_to_try_again(spark: SparkSession, postgresql: Source) -> None:
     away = replace(postgresql.settings, url="jdbc:postgresql://127.0.0.1:1/db")
     engine = sa.create_engine("postgresql+psycopg://me@127.0.0.1:1/db", poolclass=NullPool)
-    with pytest.raises(SourceUnavailableError, match="the database does not answer"):
+    with pytest.raises(SourceUnavailableError, match="the database is unavailable"):
         Source(away, engine, postgresql.root).supply(postgresql.coordinator(), "id")
     coordinator = postgresql.coordinator()
     keys = postgresql.supply(coordinator, "id")
     [landed] = Source(away, engine, postgresql.root).land(spark, coordinator, keys)
-    assert landed.passing and "Connection to 127.0.0.1:1 refused" in str(landed.error)
+    assert landed.is_temporary and "Connection to 127.0.0.1:1 refused" in str(landed.error)
     assert "127.0.0.1:1/db" not in str(landed.error), "the URL may hold anything"
     gone = replace(postgresql.settings, table="gone")
     [landed] = Source(gone, engine, postgresql.root).land(spark, coordinator, keys)
-    assert not landed.passing and 'relation "gone" does not exist' in str(landed.error)
+    assert not landed.is_temporary and 'relation "gone" does not exist' in str(landed.error)
 
 
 def test_a_driver_that_is_not_there_is_missed_before_anything_is_read(

@@ -25,7 +25,7 @@ from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import files_below, write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed, routed
+from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
 from tests.support.executor_python import executors_running, python_without
 from tests.support.sinks import an_attempt
 
@@ -75,15 +75,15 @@ class Lake:
         schema: str | None = PAYLOAD,
         layout: RecordLayout = SHARD_RECORDS,
         is_final: bool = True,
-    ) -> DeliverTransformed:
+    ) -> TransformedDelivery:
         sinks = [*([self.sink("dead_letter")] if dead else []), self.sink("main"), *more]
         payload = None if schema is None else JsonPayload(schema, layout)
         transformation = SparkTransformation(
-            self.spark, routed(sinks), layout=layout, transform=transform, per_batch=per_batch, payload=payload
+            self.spark, routed_sinks(sinks), layout=layout, transform=transform, per_batch=per_batch, payload=payload
         )
-        return DeliverTransformed(transformation, sinks, source="clicks", found=self.found, is_final=is_final)
+        return TransformedDelivery(transformation, sinks, source="clicks", bad_records=self.found, is_final=is_final)
 
-    def deliver(self, delivery: DeliverTransformed, attempts: Sequence[Attempt]) -> Mapping[str, Prepared | Exception]:
+    def deliver(self, delivery: TransformedDelivery, attempts: Sequence[Attempt]) -> Mapping[str, Prepared | Exception]:
         """Deliver what can be delivered of some batches."""
         prepared = delivery.prepare(attempts, delivery.sinks)
         going = [
@@ -164,7 +164,7 @@ def test_a_file_holds_no_more_landed_bytes_than_its_target_and_each_batch_whole(
     target = 3 * max(attempt.batch.file_bytes for attempt in attempts)
     main = replace(lake.sink("main"), target_file_bytes=target)
     transformation = SparkTransformation(lake.spark, [main], layout=SHARD_RECORDS)
-    lake.deliver(DeliverTransformed(transformation, [main], source="clicks"), attempts)
+    lake.deliver(TransformedDelivery(transformation, [main], source="clicks"), attempts)
     held = [set(pq.read_table(file)["_batch_id"].to_pylist()) for file in lake.files()]
     assert sorted(batch_id for batches in held for batch_id in batches) == [f"b-{n}" for n in range(1, 9)]
     sizes = {attempt.batch_id: attempt.batch.file_bytes for attempt in attempts}
@@ -194,7 +194,7 @@ def test_a_transform_that_drops_the_batch_or_is_marked_so_gets_one_batch_at_a_ti
         lake.deliver(delivery, [replace(a, batch=replace(a.batch, redeliver=True)) for a in attempts])
     assert lake.values("of") == {"b-1": [1], "b-2": [2, 2], "b-3": [3, 3, 3]}
     assert lake.values("_batch_id")["b-2"] == ["b-2", "b-2"]
-    assert caplog.text.count("batches are transformed one after the other, in a Spark job each") == 1
+    assert caplog.text.count("batches are transformed one after the other, in one Spark job each") == 1
 
 
 def test_a_transform_that_changes_what_batch_a_row_is_of_fails_and_says_so(lake: Lake) -> None:
@@ -203,7 +203,7 @@ def test_a_transform_that_changes_what_batch_a_row_is_of_fails_and_says_so(lake:
 
     prepared = lake.deliver(lake.delivery(transform=mixing), [lake.land("a", {"n": 1}), lake.land("b", {"n": 2})])
     assert {str(error).partition(";")[0] for error in prepared.values()} == {
-        "the transform changed '_batch_id', which says what batch a row is of, to 'other'"
+        "the transform changed '_batch_id', which names a row's batch, to 'other'"
     }
     assert lake.rows() == {}
 

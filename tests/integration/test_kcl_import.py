@@ -23,14 +23,14 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.transfer import TransferState, compare, write
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate, expand
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
-from airflow_provider_coordination.sources.kinesis.kcl import Becomes
+from airflow_provider_coordination.sources.kinesis.kcl import ImportOutcome
 from airflow_provider_coordination.sources.kinesis.kcl_import import KclImport, partitions_of, prepare_import
 from airflow_provider_coordination.sources.kinesis.kcl_table import KclRunningError
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
-from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ReadPlan, land_shard
+from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ShardReadPlan, land_shard
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
 from tests.support.batches import end_shard
@@ -91,8 +91,8 @@ def prepare(leases: DynamoDbCalls, client: KinesisClient, stream: str, **options
     return prepare_import(leases, client, stream, now=datetime.now(UTC), sleep=lambda seconds: None, **options)
 
 
-def outcomes(prepared: KclImport) -> dict[str, Becomes]:
-    return {shard.shard_id: shard.becomes for shard in prepared.plan.shards}
+def outcomes(prepared: KclImport) -> dict[str, ImportOutcome]:
+    return {shard.shard_id: shard.outcome for shard in prepared.plan.shards}
 
 
 def import_into(store: Any, prepared: KclImport) -> list[Partition]:
@@ -153,7 +153,7 @@ def test_a_checkpoint_in_an_aggregate_is_inside_it_if_user_records_are_left(
 
     [planned] = prepare(leases, client, stream).plan.shards
 
-    assert planned.becomes is Becomes.PARTITION and planned.progress is not None
+    assert planned.outcome is ImportOutcome.PARTITION and planned.progress is not None
     assert planned.progress.checkpoint == position.format(checkpoint)
 
 
@@ -181,7 +181,7 @@ def test_an_application_that_stopped_inside_an_aggregate_is_read_on_from_there(
     options = LandingOptions(
         kinesis=settings, root=str(tmp_path), seconds=1.0, max_bytes=1_000_000, slot_memory_bytes=2**29
     )
-    plan = ReadPlan(
+    plan = ShardReadPlan(
         source_identifier=SOURCE,
         partition_key=partition.partition_key,
         fencing_token=1,
@@ -211,7 +211,7 @@ def test_an_aggregate_that_cannot_be_taken_apart_is_refused(
 
     [planned] = prepare(leases, client, stream).plan.shards
 
-    assert planned.becomes is Becomes.REFUSED and "cannot be taken apart" in planned.note
+    assert planned.outcome is ImportOutcome.REFUSED and "cannot be split into user records" in planned.note
 
 
 def test_an_application_that_still_renews_its_leases_is_not_imported(
@@ -245,12 +245,12 @@ def test_an_application_that_is_started_before_the_answer_is_given_is_noticed(
     [shard] = list_shards(client, stream)
     write_leases(lease_item(3, shard, "TRIM_HORIZON", counter=1))
     prepared = prepare(leases, client, stream)
-    prepared.refuse_if_moved(leases)
+    prepared.check_unchanged(leases)
 
     write_leases(lease_item(3, shard, "TRIM_HORIZON", counter=2))
 
     with pytest.raises(KclRunningError):
-        prepared.refuse_if_moved(leases)
+        prepared.check_unchanged(leases)
 
 
 def test_a_lease_table_of_several_pages_is_read_whole(
@@ -265,7 +265,7 @@ def test_a_lease_table_of_several_pages_is_read_whole(
         "before-parameter-build.dynamodb.Scan", lambda params, **_: params.update(Limit=2)
     )
 
-    assert list(outcomes(prepare(leases, client, stream)).values()) == [Becomes.PARTITION] * 5
+    assert list(outcomes(prepare(leases, client, stream)).values()) == [ImportOutcome.PARTITION] * 5
 
 
 def test_nothing_is_called_that_the_policy_in_the_manual_does_not_allow(
@@ -282,7 +282,7 @@ def test_nothing_is_called_that_the_policy_in_the_manual_does_not_allow(
     for service, events in (("dynamodb", leases.client.meta.events), ("kinesis", client.meta.events)):
         events.register("before-call", lambda model, service=service, **_: called.add(f"{service}:{model.name}"))
 
-    prepare(leases, client, stream).refuse_if_moved(leases)
+    prepare(leases, client, stream).check_unchanged(leases)
 
     [policy] = re.findall(r"^```json\n(.*?)^```", MANUAL.read_text(), re.MULTILINE | re.DOTALL)
     assert called == {action for statement in json.loads(policy)["Statement"] for action in statement["Action"]}
@@ -372,7 +372,7 @@ class HalfWay:
         self._version = version
 
     def items(self, records_read: dict[str, int]) -> Iterator[dict[str, Any]]:
-        """Process so many Kinesis records of each shard, or all of them and its end for -1; yield the leases."""
+        """Process this number of Kinesis records of each shard, or all of them and its end for -1; yield the leases."""
         shards = {shard.shard_id: shard for shard in list_shards(self._client, self._stream)}
         for shard_id, count in records_read.items():
             shard = shards[shard_id]
@@ -460,7 +460,7 @@ def test_what_an_application_left_is_read_from_there_on_without_loss_or_double(
     import_into(store, prepared)
 
     assert prepared.plan.refused == ()
-    assert outcomes(prepared)[merged.shard_id] is Becomes.LATER
+    assert outcomes(prepared)[merged.shard_id] is ImportOutcome.LATER
     coordinator = SourceCoordinator(store, "clicks", "worker-1")
     coordinator.initialize()
     rest = list(read_the_rest(client, coordinator, stream))

@@ -47,7 +47,7 @@ ONLY_OURS = {
     "test_any_number_in_the_range_of_the_shard_is_a_position": "a position must be the number of a stored record",
     "test_a_number_of_another_shard_is_refused": "it answers that there is no such resource",
     "test_a_number_of_an_earlier_stream_of_that_name_is_refused": "it answers that there is no such resource",
-    "test_the_lag_is_told_by_the_clock": "it tells the age of one record against another, and 0 between two of one"
+    "test_the_lag_follows_the_clock": "it returns the age of one record against another, and 0 between two of one"
     " millisecond",
     "test_records_older_than_the_retention_are_gone": "it trims nothing",
     "test_a_trimmed_number_starts_at_the_oldest_record": "it trims nothing",
@@ -58,7 +58,7 @@ ONLY_OURS = {
     "test_two_mebibytes_a_second_are_the_budget_of_all_readers": HAS_NO_LIMITS,
     "test_a_shard_that_takes_no_more_fails_its_records_alone": HAS_NO_LIMITS,
     "test_a_record_that_a_shard_cannot_take_is_refused": HAS_NO_LIMITS,
-    "test_a_closed_shard_tells_where_its_numbers_end": "it says 2^63 - 1, which is less than where they begin",
+    "test_a_closed_shard_has_an_ending_sequence_number": "it says 2^63 - 1, which is less than where they begin",
     "test_a_listing_is_of_the_trim_horizon": "it lists every shard",
     "test_the_pages_of_a_listing_are_filtered_alike": "its token forgets the filter",
     "test_listings_have_a_quota": HAS_NO_LIMITS,
@@ -76,7 +76,7 @@ ONLY_OURS = {
     "test_a_subscription_needs_a_consumer": NO_SUBSCRIPTIONS,
     "test_subscriptions_have_a_quota": NO_SUBSCRIPTIONS,
     "test_a_refusal_on_demand_reaches_the_caller": HAS_NO_FAULTS,
-    "test_a_fault_happens_to_its_shard_alone_and_so_often": HAS_NO_FAULTS,
+    "test_a_fault_happens_to_its_shard_alone_and_count_times": HAS_NO_FAULTS,
     "test_a_connection_that_is_cut_leaves_nothing_done": HAS_NO_FAULTS,
     "test_a_lost_answer_leaves_the_work_done": HAS_NO_FAULTS,
     "test_a_slow_body_arrives_whole": HAS_NO_FAULTS,
@@ -238,7 +238,7 @@ def test_what_the_witness_is_not_asked_exists() -> None:
 # Streams
 
 
-def test_a_stream_tells_what_it_is(service: Service) -> None:
+def test_a_stream_describes_itself(service: Service) -> None:
     stream = service.stream(3)
 
     summary = service.summary(stream)
@@ -253,14 +253,14 @@ def test_a_stream_tells_what_it_is(service: Service) -> None:
     assert abs(summary["StreamCreationTimestamp"] - service.now()) < timedelta(seconds=60)
 
 
-def test_an_answer_tells_the_time_and_its_status(service: Service) -> None:
+def test_an_answer_has_the_time_and_its_status(service: Service) -> None:
     stream = service.stream()
 
     metadata = service.client.describe_stream_summary(StreamName=stream)["ResponseMetadata"]
 
     assert metadata["HTTPStatusCode"] == 200
-    told = datetime.strptime(metadata["HTTPHeaders"]["date"], "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
-    assert abs(told - service.now()) < timedelta(seconds=60)
+    server_time = datetime.strptime(metadata["HTTPHeaders"]["date"], "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
+    assert abs(server_time - service.now()) < timedelta(seconds=60)
 
 
 def test_a_stream_can_be_created_once(service: Service) -> None:
@@ -422,7 +422,7 @@ def test_numbers_of_a_child_come_after_those_of_its_parents(service: Service) ->
     assert int(number) < high
 
 
-def test_a_closed_shard_tells_where_its_numbers_end(service: Service) -> None:
+def test_a_closed_shard_has_an_ending_sequence_number(service: Service) -> None:
     stream = service.stream()
     [number] = service.put(stream, b"1")
     service.split(stream)
@@ -434,7 +434,7 @@ def test_a_closed_shard_tells_where_its_numbers_end(service: Service) -> None:
 
 
 @pytest.mark.parametrize("target", [2, 3, 4, 6, 8])
-def test_a_stream_is_scaled_to_so_many_shards(service: Service, target: int) -> None:
+def test_a_stream_is_scaled_to_a_number_of_shards(service: Service, target: int) -> None:
     stream = service.stream(4)
 
     service.client.update_shard_count(StreamName=stream, TargetShardCount=target, ScalingType="UNIFORM_SCALING")
@@ -579,7 +579,7 @@ def test_a_record_goes_to_the_shard_of_its_hash_key(service: Service) -> None:
 
     low = put(StreamName=stream, Data=b"1", PartitionKey="k", ExplicitHashKey=end)
     high = put(StreamName=stream, Data=b"1", PartitionKey="k", ExplicitHashKey=str(int(end) + 1))
-    # The MD5 of "a" begins with 0c, that of "b" with 92.
+    # The MD5 of "a" begins with 0c, the one of "b" with 92.
     by_key = [put(StreamName=stream, Data=b"1", PartitionKey=key)["ShardId"] for key in ("a", "b")]
 
     assert [number_of(shard) for shard in (low["ShardId"], high["ShardId"], *by_key)] == [0, 1, 0, 1]
@@ -829,7 +829,7 @@ def test_the_lag_is_none_at_the_tip_and_more_before_it(service: Service) -> None
     assert second["MillisBehindLatest"] == 0
 
 
-def test_the_lag_is_told_by_the_clock(service: Service) -> None:
+def test_the_lag_follows_the_clock(service: Service) -> None:
     stream = service.stream()
     service.put(stream, b"1", b"2")
     first = service.iterator(stream)
@@ -1064,7 +1064,7 @@ def test_a_stream_with_consumers_is_deleted_only_when_that_is_meant(service: Ser
 
 
 def events_of(subscription: Any, count: int | None = None) -> list[dict[str, Any]]:
-    """Return so many events, or all until it ends."""
+    """Return this number of events, or all until it ends."""
     events: list[dict[str, Any]] = []
     try:
         for event in subscription:
@@ -1201,7 +1201,7 @@ def test_a_refusal_on_demand_reaches_the_caller(
     assert service.page(iterator)["Records"] == []
 
 
-def test_a_fault_happens_to_its_shard_alone_and_so_often(service: Service) -> None:
+def test_a_fault_happens_to_its_shard_alone_and_count_times(service: Service) -> None:
     stream = service.stream(2)
     bad, good = service.iterator(stream), service.iterator(stream, shard="shardId-000000000001")
     service.ours.faults.throttle("GetRecords", stream=stream, shard_id=FIRST_SHARD, after=1, times=2)

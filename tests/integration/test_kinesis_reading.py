@@ -30,7 +30,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
 )
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
-from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import (
@@ -42,7 +42,12 @@ from airflow_provider_coordination.sources.kinesis.reader import (
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
+from airflow_provider_coordination.spark.kinesis.landing import (
+    LandedShardRow,
+    LandingOptions,
+    ShardReadPlan,
+    land_shard,
+)
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.batches import begin_delivery
 from tests.support.kinesis_server.clock import RealClock
@@ -107,8 +112,8 @@ def split(aws: Any, stream: str, shard_id: str) -> None:
 
 def read_until(client: KinesisClient, stream: str, shard_id: str, start: str, records: int) -> list[KinesisRecord]:
     found: list[KinesisRecord] = []
-    patience = Patience(attempts=3)
-    for page in read_shard(client, stream, shard_id, start, min_interval_seconds=0.05, patience=patience):
+    retry = RetryBudget(attempts=3)
+    for page in read_shard(client, stream, shard_id, start, min_interval_seconds=0.05, retry=retry):
         found += page.records
         if len(found) >= records or page.end_of_shard:
             break
@@ -328,18 +333,18 @@ class Source:
     def put(self, *events: bytes) -> list[str]:
         return put(self.producer, self.stream, *events)
 
-    def land(self, start: str = "TRIM_HORIZON", *, plan: dict[str, Any] | None = None, **changes: Any) -> Landed:
+    def land(self, start: str = "TRIM_HORIZON", *, plan: dict[str, Any] | None = None, **changes: Any) -> LandedShardRow:
         """Land with the machine's clock."""
         return self.land_with(SystemClock(), time.sleep, start, plan, changes)
 
     def land_with(
         self, clock: Clock, sleep: Callable[[float], None], start: str, plan: dict[str, Any] | None, changes: Any
-    ) -> Landed:
+    ) -> LandedShardRow:
         options = {"seconds": 10.0, "max_bytes": 2**30, "slot_memory_bytes": 2**29, **changes}
         return land_shard(
             reading_client(self.settings),
             LandingOptions(kinesis=self.settings, root=str(self.root), **options),
-            ReadPlan(
+            ShardReadPlan(
                 source_identifier="clicks|PARTITION",
                 partition_key=f"{self.stream}:1:{FIRST_SHARD}",
                 fencing_token=1,
@@ -368,7 +373,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
     return Source(account.client(), account.settings(), tmp_path, "clicks")
 
 
-def payloads(landed: Landed) -> list[bytes]:
+def payloads(landed: LandedShardRow) -> list[bytes]:
     assert landed.error is None
     return pq.read_table(landed.file)["data"].to_pylist() if landed.file else []
 
@@ -436,11 +441,11 @@ def account(kinesis_account: Any) -> Any:
 
 
 @pytest.fixture
-def ours(account: Any, tmp_path: Path) -> Callable[..., Landed]:
+def ours(account: Any, tmp_path: Path) -> Callable[..., LandedShardRow]:
     """Lands from our server, by its clock."""
     source = Source(account.client(), account.settings(), tmp_path, "clicks")
 
-    def land(start: str = "TRIM_HORIZON", *, plan: dict[str, Any] | None = None, **changes: Any) -> Landed:
+    def land(start: str = "TRIM_HORIZON", *, plan: dict[str, Any] | None = None, **changes: Any) -> LandedShardRow:
         return source.land_with(account.clock, account.clock.sleep, start, plan, changes)
 
     return land
@@ -454,7 +459,7 @@ class Subscribed:
     source: Source
     consumer_arn: str
 
-    def land(self, start: str = "TRIM_HORIZON", **changes: Any) -> Landed:
+    def land(self, start: str = "TRIM_HORIZON", **changes: Any) -> LandedShardRow:
         plan = {"consumer_arn": self.consumer_arn, "delivered_until": datetime.now(UTC)}
         return self.source.land(start, plan=plan, **changes)
 
@@ -519,14 +524,14 @@ def test_a_subscription_ends_with_the_round(subscribed: Subscribed) -> None:
 
 
 @pytest.mark.parametrize("fault", ["reset", "lose_answer", "fail", "throttle", "expire_iterator", "slow"])
-def test_polling_that_is_disturbed_loses_nothing(account: Any, ours: Callable[..., Landed], fault: str) -> None:
+def test_polling_that_is_disturbed_loses_nothing(account: Any, ours: Callable[..., LandedShardRow], fault: str) -> None:
     put(account.client(), "clicks", b"1", b"2")
     harm = getattr(account.engine.faults, fault)
     harm(times=2) if fault == "expire_iterator" else harm("GetRecords", *([0.2] if fault == "slow" else []), times=2)
     assert payloads(ours(seconds=60.0)) == [b"1", b"2"]
 
 
-def test_the_real_limits_are_kept_and_nothing_is_throttled(account: Any, ours: Callable[..., Landed]) -> None:
+def test_the_real_limits_are_kept_and_nothing_is_throttled(account: Any, ours: Callable[..., LandedShardRow]) -> None:
     for _ in range(12):
         put(account.client(), "clicks", bytes(2**20 - 3))
     account.engine.limits = Limits.real()
@@ -534,7 +539,7 @@ def test_the_real_limits_are_kept_and_nothing_is_throttled(account: Any, ours: C
     assert (landed.records, landed.throttled, landed.error) == (12, 0, None)
 
 
-def test_another_consumer_that_uses_up_the_budget_is_noticed(account: Any, ours: Callable[..., Landed]) -> None:
+def test_another_consumer_that_uses_up_the_budget_is_noticed(account: Any, ours: Callable[..., LandedShardRow]) -> None:
     put(account.client(), "clicks", b"1", b"2")
     account.engine.limits = Limits(get_records_per_second=5)
     other = account.client(config=Config(retries={"total_max_attempts": 1}))
@@ -559,7 +564,7 @@ def test_another_consumer_that_uses_up_the_budget_is_noticed(account: Any, ours:
     assert landed.throttled > 0
 
 
-def test_what_was_trimmed_unread_is_reported_and_nothing_else_is(account: Any, ours: Callable[..., Landed]) -> None:
+def test_what_was_trimmed_unread_is_reported_and_nothing_else_is(account: Any, ours: Callable[..., LandedShardRow]) -> None:
     [first] = put(account.client(), "clicks", b"1")
     since = account.clock.now()
     account.clock.advance(20 * 3600)

@@ -100,13 +100,13 @@ def test_a_server_that_stops_lets_nobody_wait() -> None:
     assert list(events) == []
 
 
-def test_a_process_of_its_own_is_told_what_to_do_and_ends() -> None:
+def test_a_process_of_its_own_is_controlled_and_ends() -> None:
     with KinesisServerProcess() as server:
         client = server.client()
         client.create_stream(StreamName="clicks", ShardCount=1)
         client.put_record(StreamName="clicks", Data=b"1", PartitionKey="k")
-        server.tell("trim", stream="clicks")
-        server.tell("fault", effect="fail", operation="ListShards")
+        server.control("trim", stream="clicks")
+        server.control("fault", effect="fail", operation="ListShards")
 
         with pytest.raises(ClientError, match="InternalFailure"):
             client.list_shards(StreamName="clicks")
@@ -114,6 +114,6 @@ def test_a_process_of_its_own_is_told_what_to_do_and_ends() -> None:
             StreamName="clicks", ShardId=FIRST_SHARD, ShardIteratorType="TRIM_HORIZON"
         )["ShardIterator"]
         assert client.get_records(ShardIterator=iterator)["Records"] == []
-        assert server.tell("calls")["ListShards"] == 1
+        assert server.control("calls")["ListShards"] == 1
     with pytest.raises(EndpointConnectionError):
         client.list_streams()

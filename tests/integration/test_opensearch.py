@@ -166,7 +166,7 @@ def test_an_index_that_is_deleted_while_it_is_read_is_gone(
         list(reading)
 
 
-def test_an_index_that_was_created_anew_is_another_one(opensearch: OpenSearchServer, opensearch_index: str) -> None:
+def test_a_recreated_index_is_another_one(opensearch: OpenSearchServer, opensearch_index: str) -> None:
     opensearch.create_index(opensearch_index)
     chosen = settings(opensearch, opensearch_index)
     [item] = items(chosen)
@@ -226,7 +226,7 @@ def test_a_run_finds_new_indices_and_leaves_those_that_are_known_with_their_slic
     assert sorted(str(key).split("/")[0] for key in created or []) == [f"{opensearch_index}-new"] * 4
 
 
-def test_a_slice_that_is_read_at_an_interval_begins_anew_so_often(
+def test_a_slice_that_is_read_at_an_interval_restarts_count_times(
     opensearch: OpenSearchServer, opensearch_index: str
 ) -> None:
     opensearch.create_index(opensearch_index)

@@ -16,14 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.delivery import Attempt, Prepared, SinkAwayError, by_halves
+from airflow_provider_coordination.spark.delivery import Attempt, Prepared, SinkUnavailableError, by_halves
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.sinks.iceberg import catalog
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import check_writable, files_below, read_table, write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed
+from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.integration.test_sink_contract_on_s3 import DatasetInBucket, DeltaInBucket, IcebergInBucket
 from tests.support.faulty_s3 import Fault, FaultyS3, Refusal
 from tests.support.s3_server import S3Server
@@ -77,7 +77,7 @@ def test_a_bucket_that_takes_nothing_is_an_outage(
     place: Place, network: FaultyS3, outage: Fault, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if outage is not Fault.FORBIDDEN:  # nobody waits for that
-        monkeypatch.setattr(catalog, "PATIENCE_SECONDS", 0)
+        monkeypatch.setattr(catalog, "OUTAGE_WAIT_SECONDS", 0)
     place.deliver({"a-1": [1]}, [an_attempt("a-1")])
     sink, attempt = place.sink(), an_attempt("b-1")
     if step == "commit":
@@ -123,7 +123,7 @@ def test_while_files_are_out_of_reach_a_delivery_is_held_once_and_blames_no_batc
     transformation = SparkTransformation(
         spark, [sink], layout=ITEM_RECORDS, transform=transform, per_batch=per_batch, access=access
     )
-    delivery = DeliverTransformed(transformation, [sink], source="clicks", access=access)
+    delivery = TransformedDelivery(transformation, [sink], source="clicks", access=access)
 
     def prepare(some: Sequence[Attempt]) -> Mapping[str, Prepared | Exception]:
         return delivery.prepare(some, ["main"])
@@ -134,7 +134,7 @@ def test_while_files_are_out_of_reach_a_delivery_is_held_once_and_blames_no_batc
         for some, result in by_halves(attempts, prepare, "preparation")
         for batch in some
     }
-    assert [type(found[each.batch_id]) for each in attempts] == [SinkAwayError] * len(attempts)
+    assert [type(found[each.batch_id]) for each in attempts] == [SinkUnavailableError] * len(attempts)
     assert len({id(error) for error in found.values()}) == 1
     trouble.left, is_away = 0, False
     prepared = prepare(attempts)
@@ -151,14 +151,16 @@ def test_a_bucket_that_does_not_answer_when_a_job_starts_is_no_wrong_setting(
 ) -> None:
     root = f"s3://{s3_bucket}/clicks"
     network.make(".*", outage, FOR_EVER)
-    with pytest.raises(SinkAwayError, match=rf"^field 'path' is '{root}', where nothing can be written at present: "):
+    with pytest.raises(
+        SinkUnavailableError, match=rf"^field 'path' is '{root}', where nothing can be written at present: "
+    ):
         check_writable("field 'path'", root, Access(((root, network.settings),)))
 
 
 @pytest.mark.integration
 def test_a_host_without_an_address_is_no_wrong_setting_either(network: FaultyS3, s3_bucket: str) -> None:
     root, nowhere = f"s3://{s3_bucket}/clicks", replace(network.settings, endpoint_url="http://s3.nowhere.invalid")
-    with pytest.raises(SinkAwayError, match="where nothing can be written at present: "):
+    with pytest.raises(SinkUnavailableError, match="where nothing can be written at present: "):
         check_writable("field 'path'", root, Access(((root, nowhere),)))
 
 
@@ -220,7 +222,7 @@ def test_a_clock_that_s3_refuses_is_named_with_its_host_and_both_times(network: 
     )
     network.make(".*", Fault.ANSWERED, FOR_EVER, skewed)
     said = (
-        rf"the clock of {socket.gethostname()} is 12\d\d s ahead of that of AWS, which says {there:%Y-%m-%dT%H:%M:%SZ}"
+        rf"the clock of {socket.gethostname()} is 12\d\d s ahead of the clock of AWS: there it is {there:%Y-%m-%dT%H:%M:%SZ}"
     )
-    with pytest.raises(ConfigurationError, match=rf"{said}.*; let NTP set the clock there$"):
+    with pytest.raises(ConfigurationError, match=rf"{said}.*; set the clock of that machine with NTP$"):
         check_writable("field 'path'", root, Access(((root, network.settings),)))

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, functions
 
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.bad_records import is_of_a_record
+from airflow_provider_coordination.spark.bad_records import is_caused_by_record
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema, write_frame
@@ -107,17 +107,17 @@ def test_what_fails_on_the_way_says_whether_a_record_is_to_blame_and_what_it_lea
     rows = spark.range(0, 50_000, 1, 1).select(functions.udf(fragile, "long")("id").alias("n"))
     with pytest.raises(PySparkException, match="it is too much") as raised:
         write_frame(rows, str(tmp_path / "rows"), DEFAULT_ACCESS)
-    assert is_of_a_record(raised.value) and error_text(raised.value) == "ValueError: it is too much"
+    assert is_caused_by_record(raised.value) and error_text(raised.value) == "ValueError: it is too much"
     [file] = write_frame(rows.where("id < 10"), str(tmp_path / "rows"), DEFAULT_ACCESS)
     assert pq.read_table(file.file)["n"].to_pylist() == list(range(10))
     gone = read_frame(spark, {str(tmp_path / "gone"): 1}, rows.schema, DEFAULT_ACCESS)
     with pytest.raises(PySparkException, match="gone") as raised:
         write_frame(gone, str(tmp_path / "rows"), DEFAULT_ACCESS)
-    assert not is_of_a_record(raised.value) and "FileNotFoundError" in error_text(raised.value)
+    assert not is_caused_by_record(raised.value) and "FileNotFoundError" in error_text(raised.value)
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(PySparkException, match="taken cannot be written") as unwritten:
         write_frame(spark.range(1), str(tmp_path / "taken"), DEFAULT_ACCESS)
-    assert not is_of_a_record(unwritten.value) and not is_outage(unwritten.value)
+    assert not is_caused_by_record(unwritten.value) and not is_outage(unwritten.value)
 
 
 def running_tasks(spark: SparkSession) -> int:

@@ -20,7 +20,7 @@ from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed
+from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.history import STREAM, History
 from tests.support.job_settings import parquet
@@ -53,9 +53,9 @@ class InBucket(History):
         [writes] = self.settings["writes"]
         sink = make_sink(writes.location, writes.aws, None if self.session is None else "length(data) > 0")
         if self.session is None:
-            return sink.taking_landed(keep=self.keep)
+            return sink.landed_delivery(keep=self.keep)
         transformation = SparkTransformation(self.session, [sink], layout=SHARD_RECORDS, access=sink.access)
-        return DeliverTransformed(transformation, [sink], source=STREAM, access=sink.access)
+        return TransformedDelivery(transformation, [sink], source=STREAM, access=sink.access)
 
 
 def make_sink(path: str, aws: AwsSettings | None, where: str | None) -> ParquetSink:

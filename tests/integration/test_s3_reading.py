@@ -104,19 +104,19 @@ def test_an_object_that_was_deleted_or_replaced_since_it_was_listed_is_gone(buck
         read(ahead, deleted)
 
 
-def test_who_may_not_read_is_told_so(bucket: Bucket, s3: S3Server) -> None:
+def test_denied_access_is_reported(bucket: Bucket, s3: S3Server) -> None:
     item = bucket.put("a.txt", b"1\n")
     with pytest.raises(ConfigurationError, match=r"cannot read: .* allow s3:GetObject on it"):
         read(bucket.reader(s3.settings_of(*DENIED)), item)
 
 
-def test_damaged_objects_are_told_from_a_server_that_does_not_answer(bucket: Bucket) -> None:
+def test_damaged_objects_are_distinguished_from_an_unavailable_server(bucket: Bucket) -> None:
     whole = gzip.compress(os.urandom(10_000))
     item = bucket.put("a.gz", whole[:-100])
-    with pytest.raises(ItemUnreadableError, match="it is not whole gzip"):
+    with pytest.raises(ItemUnreadableError, match="it is not complete gzip"):
         read(bucket.reader(), item)
     nowhere = replace(bucket.aws, endpoint_url="http://127.0.0.1:9", max_attempts=1)
-    with pytest.raises(SourceUnavailableError, match="no usable answer"):
+    with pytest.raises(SourceUnavailableError, match="no valid response"):
         read(bucket.reader(nowhere), item)
 
 
@@ -233,7 +233,7 @@ def test_a_body_that_breaks_off_again_and_again_is_left_to_later(bucket: Bucket,
     Breaking.body, whole = b"x", Breaking.body
     try:
         item = {"uri": "s3://bucket/key", "size": 10, "version": '"tag"'}
-        with pytest.raises(SourceUnavailableError, match="reading broke off 5 times at byte 0"):
+        with pytest.raises(SourceUnavailableError, match="reading was interrupted 5 times at byte 0"):
             read(bucket.reader(breaking), item)
     finally:
         Breaking.body = whole

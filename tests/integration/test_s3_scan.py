@@ -17,7 +17,7 @@ from airflow_provider_coordination.sources.s3.conditions import Conditions
 from airflow_provider_coordination.sources.s3.deletion import Deletion, DeletionError
 from airflow_provider_coordination.sources.s3.errors import AccessDeniedError, BucketNotFoundError
 from airflow_provider_coordination.sources.s3.listing import S3Listing
-from airflow_provider_coordination.sources.s3.objects import Found
+from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import ProcessingCondition, S3Settings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -59,12 +59,12 @@ def scan(worker: SourceCoordinator, settings: S3Settings) -> list[list[str]]:
     return sorted(packs)
 
 
-def listed(settings: S3Settings, s3: S3Server) -> list[Found]:
+def listed(settings: S3Settings, s3: S3Server) -> list[ListedObject]:
     listing = S3Listing(s3.client(), settings.paths[0])
     return [each for page in listing.pages() for each in page.found]
 
 
-def items(found: list[Found]) -> list[dict[str, Any]]:
+def items(found: list[ListedObject]) -> list[dict[str, Any]]:
     return [each.to_item() for each in found]
 
 
@@ -122,7 +122,7 @@ def test_a_bucket_that_denies_access_is_named_with_the_right_that_is_missing(
 
 def test_a_server_that_does_not_answer_may_answer_later(worker: SourceCoordinator, settings: S3Settings) -> None:
     away = replace(settings, aws=replace(settings.aws, endpoint_url="http://127.0.0.1:1", max_attempts=1))
-    with pytest.raises(SourceUnavailableError, match="cannot list: no usable answer"):
+    with pytest.raises(SourceUnavailableError, match="cannot list: no valid response"):
         scan(worker, away)
 
 

@@ -159,7 +159,7 @@ def test_a_stream_that_was_recreated_is_another_one(
     [former] = sync(stream, initial_position="LATEST")["created"]
     aws.delete_stream(StreamName=stream)
     aws.get_waiter("stream_not_exists").wait(StreamName=stream, WaiterConfig={"Delay": 0.1, "MaxAttempts": 100})
-    time.sleep(1.1)  # streams are told apart by the second of their creation
+    time.sleep(1.1)  # the second of their creation distinguishes streams
     aws.create_stream(StreamName=stream, ShardCount=1)
     aws.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 0.1, "MaxAttempts": 100})
     result = sync(stream, initial_position="LATEST", on_data_loss=on_data_loss)

@@ -18,9 +18,9 @@ from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark import executor_errors
 from airflow_provider_coordination.spark.executor_errors import ExecutorPythonError
-from airflow_provider_coordination.spark.shared_locations import SharedPlaces
+from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_count import SlotCount, registered_slots
-from airflow_provider_coordination.spark.slots import check_shared, land_in_slots
+from airflow_provider_coordination.spark.slots import check_locations, land_in_slots
 from tests.support.executor_python import (
     another_executor,
     executor_ahead,
@@ -74,8 +74,8 @@ def importing(plans: Sequence[int]) -> list[Row]:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> SharedPlaces:
-    return SharedPlaces([str(tmp_path / "landing")])
+def places(tmp_path: Path) -> SharedLocations:
+    return SharedLocations([str(tmp_path / "landing")])
 
 
 @pytest.fixture
@@ -90,15 +90,15 @@ def test_each_slot_lands_its_partitions_and_returns_a_row_for_each(spark: SparkS
 
 
 def test_a_shared_place_is_checked_by_the_first_landing_and_nothing_is_left_there(
-    spark: SparkSession, places: SharedPlaces, tmp_path: Path
+    spark: SparkSession, places: SharedLocations, tmp_path: Path
 ) -> None:
     assert land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, places) == [Row(1, 1)]
-    assert places.known is not None
+    assert places.known_executors_only is not None
     assert not list((tmp_path / "landing").rglob("*"))
 
 
 def test_a_place_that_is_checked_is_not_checked_again(
-    spark: SparkSession, places: SharedPlaces, tmp_path: Path
+    spark: SparkSession, places: SharedLocations, tmp_path: Path
 ) -> None:
     counting = partial(probing, tmp_path)
     [first] = land_in_slots(spark.sparkContext, [[1]], counting, Row, places)
@@ -110,10 +110,10 @@ def test_a_place_that_is_checked_is_not_checked_again(
 def test_a_place_that_workers_do_not_reach_fails_the_first_landing_before_anything_is_landed(
     spark: SparkSession, driver_only: str, tmp_path: Path
 ) -> None:
-    places = SharedPlaces([driver_only])
+    places = SharedLocations([driver_only])
     with pytest.raises(ConfigurationError, match=r"is not shared by all workers: .*; give a path or URI that the dr"):
         land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, places)
-    assert places.known is None
+    assert places.known_executors_only is None
     assert not (tmp_path / "1").exists()
 
 
@@ -128,16 +128,18 @@ def test_there_are_as_many_slots_as_executors_run_tasks_whatever_is_configured_f
 
 def test_slots_that_have_nothing_to_land_are_asked_as_well(spark: SparkSession, driver_only: str) -> None:
     with pytest.raises(ConfigurationError, match="is not shared by all workers"):
-        check_shared(spark.sparkContext, SharedPlaces([driver_only]))
+        check_locations(spark.sparkContext, SharedLocations([driver_only]))
 
 
-def test_a_place_is_checked_alone_where_spark_itself_makes_the_tasks(spark: SparkSession, places: SharedPlaces) -> None:
-    check_shared(spark.sparkContext, places)
-    assert places.known is not None
+def test_a_place_is_checked_alone_where_spark_itself_makes_the_tasks(
+    spark: SparkSession, places: SharedLocations
+) -> None:
+    check_locations(spark.sparkContext, places)
+    assert places.known_executors_only is not None
 
 
 def test_what_a_slot_raises_names_what_is_wrong_and_leaves_no_probe(
-    spark: SparkSession, places: SharedPlaces, tmp_path: Path
+    spark: SparkSession, places: SharedLocations, tmp_path: Path
 ) -> None:
     with pytest.raises(Exception, match=r"ValueError: partitions \[1\] are cursed"):
         land_in_slots(spark.sparkContext, [[1]], failing, Row, places)
@@ -145,22 +147,22 @@ def test_what_a_slot_raises_names_what_is_wrong_and_leaves_no_probe(
 
 
 def test_an_executor_that_joins_later_is_asked_before_it_lands_and_then_lands_in_the_same_round(
-    spark: SparkSession, places: SharedPlaces, tmp_path: Path
+    spark: SparkSession, places: SharedLocations, tmp_path: Path
 ) -> None:
     root = tmp_path / "landing"
     land_in_slots(spark.sparkContext, [[1]], partial(landing_in, root), Row, places)
-    first = places.known
+    first = places.known_executors_only
     with executors_running(spark.sparkContext, another_executor(tmp_path)):
         rows = land_in_slots(spark.sparkContext, [[2], [3]], partial(landing_in, root), Row, places)
     assert rows == [Row(2, 1), Row(3, 1)]
     assert first is not None
-    assert places.known is not None
-    assert first.known < places.known.known
+    assert places.known_executors_only is not None
+    assert first.known < places.known_executors_only.known
     assert sorted(path.name for path in root.iterdir()) == ["1.parquet", "2.parquet", "3.parquet"]
 
 
 def test_an_executor_that_joins_later_without_the_place_lands_nothing_and_is_named(
-    spark: SparkSession, places: SharedPlaces, tmp_path: Path
+    spark: SparkSession, places: SharedLocations, tmp_path: Path
 ) -> None:
     root = tmp_path / "landing"
     land_in_slots(spark.sparkContext, [[1]], partial(landing_in, root), Row, places)
@@ -178,7 +180,7 @@ def test_an_executor_that_joins_later_without_the_place_lands_nothing_and_is_nam
 
 @pytest.mark.parametrize(("ahead", "which"), [(600, "ahead of"), (-600, "behind")])
 def test_a_clock_that_is_ten_minutes_off_is_named_with_both_times_before_anything_is_landed(
-    spark: SparkSession, places: SharedPlaces, tmp_path: Path, ahead: int, which: str
+    spark: SparkSession, places: SharedLocations, tmp_path: Path, ahead: int, which: str
 ) -> None:
     said = rf"the clock of executor {socket.gethostname()} is [56]\d\d s {which} the driver's: it is \S+Z there and"
     with (
@@ -188,7 +190,9 @@ def test_a_clock_that_is_ten_minutes_off_is_named_with_both_times_before_anythin
         land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, places)
 
 
-def test_a_clock_that_is_a_minute_off_does_no_harm(spark: SparkSession, places: SharedPlaces, tmp_path: Path) -> None:
+def test_a_clock_that_is_a_minute_off_does_no_harm(
+    spark: SparkSession, places: SharedLocations, tmp_path: Path
+) -> None:
     with executors_running(spark.sparkContext, executor_ahead(60, tmp_path)):
         assert land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, places) == [Row(1, 1)]
 
@@ -234,7 +238,7 @@ def test_an_executor_with_another_version_of_this_package_is_named(spark: SparkS
     with (
         patch.object(executor_errors, "__version__", "9.9.9"),
         pytest.raises(
-            ExecutorPythonError, match=rf"airflow_provider_coordination is {__version__}, and 9.9.9 in the driver"
+            ExecutorPythonError, match=rf"airflow_provider_coordination is {__version__}, but 9.9.9 on the driver"
         ),
     ):
         land_in_slots(spark.sparkContext, [[1]], importing, Row)

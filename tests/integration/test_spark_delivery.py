@@ -32,7 +32,7 @@ from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import files_below, write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed, routed
+from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
 from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet
 
 FOLDER = "clicks/shard"
@@ -94,20 +94,20 @@ class Place:
         transform: Transform | None = None,
         layout: RecordLayout = SHARD_RECORDS,
         keeps_rejected: bool = False,
-    ) -> DeliverTransformed:
+    ) -> TransformedDelivery:
         sinks = [*([self.sink("dead_letter")] if dead else []), self.sink("main", where), *more]
         transformation = SparkTransformation(
             self.spark,
-            routed(sinks),
+            routed_sinks(sinks),
             layout=layout,
             transform=transform,
             payload=None if schema is None else JsonPayload(schema, layout),
         )
-        return DeliverTransformed(
-            transformation, sinks, source="clicks", found=self.found, keeps_rejected=keeps_rejected
+        return TransformedDelivery(
+            transformation, sinks, source="clicks", bad_records=self.found, keeps_rejected=keeps_rejected
         )
 
-    def deliver(self, delivery: DeliverTransformed) -> Prepared:
+    def deliver(self, delivery: TransformedDelivery) -> Prepared:
         attempt = self.attempt()
         prepared = delivery.prepare([attempt], delivery.sinks)[attempt.batch_id]
         if isinstance(prepared, Exception):
@@ -182,8 +182,8 @@ def test_bad_records_of_every_kind_go_to_the_dead_letters_and_the_others_to_the_
     names = pq.read_schema(place.folder / "main" / "batch-1.parquet").names
     assert names == [*RECORD_SCHEMA.names, "id", "amount", "length"], "nothing of ours is left in it"
     assert pq.read_schema(place.folder / "dead_letter" / "batch-1.parquet") == SHARD_RECORDS.dead_letter
-    told = [(row["stage"], row["error"], row["data"]) for row in place.rows("dead_letter")]
-    assert told == [
+    dead_letters = [(row["stage"], row["error"], row["data"]) for row in place.rows("dead_letter")]
+    assert dead_letters == [
         ("schema", "the payload is not JSON", b"no JSON"),
         ("transform", "too much: 500.0", click(500)),
         ("transform", "ValueError: this record is poison", click(2, "poison")),
@@ -206,7 +206,7 @@ def test_a_batch_without_bad_records_has_no_dead_letters(place: Place) -> None:
     ("payload", "transform", "message"),
     [
         (b"no JSON", None, "1 of 2 records are bad, the first at shard-1:1.*1/0: the payload is not JSON; give"),
-        (click(500), marking, "1 of 2 records are bad, .*: too much: 500.0; give 'dead_letter_path'"),
+        (click(500), marking, "1 of 2 records are bad, .*: too much: 500.0; set 'dead_letter_path'"),
         (click(2, "poison"), fragile, "at least 1 of 2 records are bad, .*: ValueError: this record is poison; give"),
     ],
 )
@@ -245,7 +245,7 @@ def test_what_the_surroundings_do_is_no_records_fault(place: Place, error: type[
 
 def test_a_transform_that_raises_on_everything_is_wrong_itself(place: Place) -> None:
     place.land(*(click(n, "poison") for n in range(50)))
-    with pytest.raises(DeliveryError, match="raises on every record that was tried, out of 50, which is taken for its"):
+    with pytest.raises(DeliveryError, match="raises on every record that was tried, out of 50, so the transform itself"):
         place.deliver(place.delivery(transform=fragile))
     assert place.rows("dead_letter") == []
 
@@ -258,20 +258,20 @@ def test_an_error_of_sql_is_found_like_any_other(place: Place) -> None:
     assert letter["error"].startswith("ArithmeticException: [DIVIDE_BY_ZERO] Division by zero")
 
 
-def test_who_marks_records_has_to_keep_what_tells_them_apart(place: Place) -> None:
+def test_a_transform_that_marks_records_must_keep_their_identity_columns(place: Place) -> None:
     place.land(click(1))
     delivery = place.delivery(schema=PAYLOAD, transform=lambda records: marking(records).select("amount", "_error"))
     with pytest.raises(DeliveryError, match="drops 'sequence_number' and 'sub_sequence_number'"):
         place.deliver(delivery)
 
 
-def test_a_transform_that_returns_something_else_is_told_so(place: Place) -> None:
+def test_a_transform_that_returns_no_frame_is_refused(place: Place) -> None:
     place.land(click(1))
     with pytest.raises(DeliveryError, match="the transform must return a DataFrame; it returned int"):
         place.deliver(place.delivery(transform=lambda records: 1))  # type: ignore[arg-type, return-value]
 
 
-def test_a_landed_file_that_is_gone_is_told_so(place: Place) -> None:
+def test_a_missing_landed_file_is_reported(place: Place) -> None:
     place.land(click(1))
     Path(place.batch.file).unlink()
     with pytest.raises(DeliveryError, match="is gone: restore it, or reset its partition"):
@@ -434,7 +434,7 @@ def land_items(place: Place, batch_id: str = "batch-1", **columns: Any) -> None:
     place.batch = replace(place.batch, file_bytes=size)
 
 
-def of_items(place: Place, *more: ParquetSink, **options: Any) -> DeliverTransformed:
+def of_items(place: Place, *more: ParquetSink, **options: Any) -> TransformedDelivery:
     return place.delivery(*more, layout=ITEM_RECORDS, **options)
 
 
@@ -473,16 +473,16 @@ def test_payloads_of_items_are_parsed_whether_bytes_or_text(place: Place, kind: 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"n": [1]}, "parses the column 'data', which has to be there as text or bytes; there are n, _origin, _row"),
-        ({"data": [1]}, "has to be there as text or bytes; it is bigint"),
+        ({"n": [1]}, "parses the column 'data', which must exist as text or bytes; there are n, _origin, _row"),
+        ({"data": [1]}, "must exist as text or bytes; it is bigint"),
         ({"data": ["{}"], "ID": [1]}, "'schema' names column 'id', which the records have already"),
     ],
 )
-def test_records_that_a_schema_cannot_be_for_are_told_so(place: Place, columns: dict[str, Any], message: str) -> None:
+def test_records_that_no_schema_fits_are_reported(place: Place, columns: dict[str, Any], message: str) -> None:
     land_items(place, **columns)
     with pytest.raises(DeliveryError, match=message):
         place.deliver(of_items(place, schema=PAYLOAD))
-    with pytest.raises(ConfigurationError, match="column '_row' is one that every record has already"):
+    with pytest.raises(ConfigurationError, match="column '_row' exists in every record already"):
         JsonPayload("_row INT", ITEM_RECORDS)
 
 
@@ -512,7 +512,7 @@ def test_of_items_the_syntax_of_a_predicate_is_checked_before_any_batch(place: P
 
 def test_who_marks_records_of_items_has_to_keep_origin_and_row(place: Place) -> None:
     land_items(place, amount=[1.0])
-    with pytest.raises(DeliveryError, match="drops '_origin' and '_row', which say what record a row is"):
+    with pytest.raises(DeliveryError, match="drops '_origin' and '_row', which identify a row's record"):
         place.deliver(of_items(place, transform=lambda records: marking(records).select("amount", "_error")))
 
 
@@ -545,9 +545,9 @@ def test_only_payloads_that_are_one_object_of_the_schema_fit(place: Place) -> No
     place.land(*FITS, *DOES_NOT_FIT)
     place.deliver(place.delivery(schema=PAYLOAD))
     assert [row["data"] for row in place.rows("main")] == FITS
-    told = {row["data"]: row["error"] for row in place.rows("dead_letter")}
-    assert list(told) == list(DOES_NOT_FIT)
-    assert [payload for payload, reason in DOES_NOT_FIT.items() if reason not in told[payload]] == []
+    dead_letters = {row["data"]: row["error"] for row in place.rows("dead_letter")}
+    assert list(dead_letters) == list(DOES_NOT_FIT)
+    assert [payload for payload, reason in DOES_NOT_FIT.items() if reason not in dead_letters[payload]] == []
 
 
 @pytest.mark.parametrize(
@@ -555,8 +555,8 @@ def test_only_payloads_that_are_one_object_of_the_schema_fit(place: Place) -> No
     [
         ("id STRIN", 'cannot be parsed: .*Unsupported data type "STRIN"'),
         ("INT", "names no columns; give columns and types"),
-        ("data STRING", "column 'data' is one that every record has already"),
-        ("_error STRING", "column '_error' is one that every record has already, or one of ours"),
+        ("data STRING", "column 'data' exists in every record already"),
+        ("_error STRING", "column '_error' exists in every record already, or is reserved"),
         ("id STRING, ID INT", "column 'id' is there twice"),
     ],
 )
@@ -642,7 +642,7 @@ def test_a_sink_that_cannot_be_written_is_named_and_no_sink_gets_the_batch(place
     (place.folder / broken).write_text("in the way")
     delivery = place.delivery(place.sink("copy"), schema=PAYLOAD)
     with pytest.raises(
-        DeliveryError, match=f"sink '{broken}' at .* cannot take it: .*until then no sink gets the batch"
+        DeliveryError, match=f"sink '{broken}' at .* cannot take it: .*until then, no sink gets the batch"
     ):
         place.deliver(delivery)
     assert place.rows("main") == []
@@ -651,7 +651,7 @@ def test_a_sink_that_cannot_be_written_is_named_and_no_sink_gets_the_batch(place
 # In the rounds of a job
 
 
-class Faulty(DeliverTransformed):
+class Faulty(TransformedDelivery):
     """A delivery that something happens to between two commits."""
 
     happens: Callable[[str], None] = staticmethod(lambda sink: None)
@@ -680,18 +680,18 @@ class Rounds:
 
     def delivery(
         self, happens: Callable[[str], None] = lambda sink: None, transform: Transform | None = None
-    ) -> DeliverTransformed:
+    ) -> TransformedDelivery:
         names = ["dead_letter", "main", "copy"]
         sinks = [ParquetSink(name=name, path=str(self.folder / name)) for name in names]
         self.found = BadRecords(saved=1)
         transformation = SparkTransformation(
             self.spark,
-            routed(sinks),
+            routed_sinks(sinks),
             layout=SHARD_RECORDS,
             transform=transform,
             payload=JsonPayload(PAYLOAD, SHARD_RECORDS),
         )
-        delivery = Faulty(transformation, sinks, source="clicks", found=self.found)
+        delivery = Faulty(transformation, sinks, source="clicks", bad_records=self.found)
         delivery.happens = happens  # type: ignore[method-assign]
         return delivery
 

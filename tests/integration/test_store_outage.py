@@ -84,7 +84,7 @@ def test_jobs_outlast_a_database_that_vanishes(
             stream.send(60)
             stream.split()
             getattr(cable, outage)()
-            threading.Timer(OUTAGE_SECONDS, cable.mend).start()
+            threading.Timer(OUTAGE_SECONDS, cable.restore).start()
 
     with fleet.without_spark(), ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(fleet.work, vanish, store=open_store(), workers=2) for _ in range(2)]

@@ -15,13 +15,13 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, LandingOptions, ShardReadPlan, land_shard
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
 
 SHARD = "shardId-000000000000"
-PLAN = ReadPlan(
+PLAN = ShardReadPlan(
     source_identifier="clicks|PARTITION",
     partition_key=f"s:1:{SHARD}",
     fencing_token=1,
@@ -48,7 +48,7 @@ class Stream:
         put = self.client.put_record
         return [put(StreamName="s", Data=d, PartitionKey="k", ExplicitHashKey="0")["SequenceNumber"] for d in data]
 
-    def land(self, start: str = "TRIM_HORIZON", **plan: Any) -> Landed:
+    def land(self, start: str = "TRIM_HORIZON", **plan: Any) -> LandedShardRow:
         plan = {"delivered_until": self.clock.now(), **plan}
         return land_shard(
             self.client, self.options, replace(PLAN, start=start, **plan), clock=self.clock, sleep=self.clock.sleep
@@ -63,7 +63,7 @@ def stream(tmp_path: Path) -> Stream:
     return Stream(tmp_path)
 
 
-def rows(landed: Landed) -> list[dict[str, Any]]:
+def rows(landed: LandedShardRow) -> list[dict[str, Any]]:
     return pq.read_table(landed.file).to_pylist() if landed.file else []
 
 
@@ -102,7 +102,7 @@ def test_41_a_refusal_that_does_not_pass_stops_that_shard_and_says_so(stream: St
     number, _ = stream.put(b"1", b"2")
     stream.engine.faults.refuse("GetShardIterator", "InvalidArgumentException", times=None)
     landed = stream.land(number)
-    assert landed.error is not None and SHARD in landed.error and not landed.passing
+    assert landed.error is not None and SHARD in landed.error and not landed.is_temporary
 
 
 def test_42_an_empty_open_shard_has_nothing_and_is_asked_once(stream: Stream) -> None:
@@ -121,7 +121,7 @@ def test_54_records_come_in_order_and_their_positions_read_on(stream: Stream) ->
 
 
 def test_59_a_shard_that_ends_with_data_ends_with_its_last_record(stream: Stream) -> None:
-    # Samza tells of the end only once everything before it is checkpointed; the end is part of the last batch here, so
+    # Samza reports the end only once everything before it is checkpointed; the end is part of the last batch here, so
     # it cannot come earlier.
     numbers = stream.put(*(b"%d" % number for number in range(5)))
     stream.split()

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.spark.access import Access, is_s3, together
+from airflow_provider_coordination.spark.access import Access, combined_access, is_s3
 from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, SinkSettings, access_of
 from tests.support.fake_aws import fake_aws
@@ -52,7 +52,7 @@ def test_a_place_is_reached_as_the_sink_it_lies_below_or_as_the_first_in_its_buc
 
 def test_of_accesses_that_name_one_place_the_first_decides() -> None:
     table = Access((("s3://lake/clicks", ELSE), ("s3://tables/clicks", RAW)))
-    both = together(ACCESS, table)
+    both = combined_access(ACCESS, table)
     assert [both.of(uri) for uri in ("s3://lake/clicks", "s3://tables/clicks/a", "s3://else")] == [LAKE, RAW, ELSE]
 
 

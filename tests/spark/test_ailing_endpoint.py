@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_coordination.sources.kinesis import reader
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, LandingOptions
 from tests.support.ailing_kinesis import (
     FIRST,
     AilingKinesis,
@@ -52,7 +52,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[AilingKinesis]:
     reader.shared_reading_client.cache_clear()
 
 
-def land(server: AilingKinesis, root: Path, shards: int = SHARDS, **options: Any) -> list[Landed]:
+def land(server: AilingKinesis, root: Path, shards: int = SHARDS, **options: Any) -> list[LandedShardRow]:
     given = {"seconds": 2.0, "max_bytes": 2**30, "slot_memory_bytes": 2**29, **options}
     return landing._land_slot(LandingOptions(kinesis=server.settings, root=str(root), **given), read_plans(shards))
 
@@ -64,7 +64,7 @@ def test_a_shard_without_a_usable_answer_holds_nobody_back(server: AilingKinesis
     failed, *others = land(server, tmp_path)
 
     assert [row.records for row in others] == [2] * (SHARDS - 1)
-    assert failed.error is not None and failed.passing and not failed.file
+    assert failed.error is not None and failed.is_temporary and not failed.file
     assert "stream 's' shard 'shardId-000000000000'" in failed.error
     assert len(list(tmp_path.rglob("*.parquet"))) == SHARDS - 1
 
@@ -86,7 +86,7 @@ def test_records_out_of_order_are_reported_and_not_written(
 
     (row,) = land(server, tmp_path, shards=1)
 
-    assert row.error is not None and row.passing
+    assert row.error is not None and row.is_temporary
     assert "out of order" in row.error and str(FIRST + 1) in row.error
     assert not list(tmp_path.rglob("*.parquet"))
 
@@ -119,7 +119,7 @@ def test_a_shard_that_is_refused_for_long_holds_nobody_back_and_catches_up(tmp_p
     found: list[list[Run]] = [[] for _ in range(SHARDS)]
     with EndlessKinesis(SHARDS) as server:
 
-        def land_round() -> list[Landed]:
+        def land_round() -> list[LandedShardRow]:
             after = [sequence_number(runs[-1].last) if runs else "TRIM_HORIZON" for runs in found]
             plans = [replace(plan, start=start) for plan, start in zip(read_plans(SHARDS), after, strict=True)]
             options = LandingOptions(
@@ -142,7 +142,7 @@ def test_a_shard_that_is_refused_for_long_holds_nobody_back_and_catches_up(tmp_p
         before = found[0][-1].last
         while time.monotonic() < refused_until - ROUND_SECONDS:
             refused, *others = land_round()
-            assert not refused.file and refused.passing == (refused.error is not None)
+            assert not refused.file and refused.is_temporary == (refused.error is not None)
             assert all(row.records and row.error is None for row in others)
             rounds += 1
         assert rounds > 1, "a round waits for the shard that is refused"

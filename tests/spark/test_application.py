@@ -77,7 +77,7 @@ def test_a_python_that_is_too_old_is_a_configuration_error(
         runpy.run_path(str(REPOSITORY / "spark_apps" / "ingest.py"), run_name="__main__")
     assert ended.value.code == EXIT_CONFIGURATION
     output = JobOutput()
-    list(output.watched(capsys.readouterr().out.splitlines()))
+    list(output.observe(capsys.readouterr().out.splitlines()))
     assert (output.last_error or "").startswith("configuration error: Python 3.9 is not supported; use Python 3.11")
 
 

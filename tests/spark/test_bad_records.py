@@ -16,7 +16,7 @@ from airflow_provider_coordination.spark.bad_records import (
     dead_letters,
     fails_everywhere,
     find_failing,
-    is_of_a_record,
+    is_caused_by_record,
     samples,
 )
 from airflow_provider_coordination.spark.delivery import DeliveryError
@@ -59,7 +59,7 @@ def test_a_failure_that_is_not_to_be_had_again_is_no_rows_fault() -> None:
     assert list(find_failing(1000, lambda low, high: "together" if high - low > 1 else None)) == []
 
 
-def test_a_transform_that_fails_on_everything_is_told_by_a_few_rows() -> None:
+def test_a_transform_that_fails_on_everything_is_recognized_by_a_few_rows() -> None:
     rows = Rows(*range(1000))
     assert fails_everywhere(1000, rows) and rows.failed == 5
     assert fails_everywhere(1000, Rows(*range(1, 1000))) is None
@@ -108,7 +108,7 @@ def raised(error: str) -> str:
     ],
 )
 def test_only_errors_of_data_and_of_the_users_functions_are_a_records_fault(error: Exception, is_of_one: bool) -> None:
-    assert is_of_a_record(error) is is_of_one
+    assert is_caused_by_record(error) is is_of_one
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_only_errors_of_data_and_of_the_users_functions_are_a_records_fault(erro
         (TypeError("the transform must return a DataFrame"), "TypeError: the transform must return a DataFrame"),
     ],
 )
-def test_an_error_is_told_in_one_line_without_its_traces(error: Exception, text: str) -> None:
+def test_an_error_is_shown_in_one_line_without_its_tracebacks(error: Exception, text: str) -> None:
     assert error_text(error) == text
 
 
@@ -199,7 +199,7 @@ def test_dead_letters_of_items_hold_the_record_as_json_whatever_its_columns_are(
         "record": '{"id": 1, "tags": ["a"], "at": "2026-01-01 00:00:00+00:00", "raw": "\\\\xff", "price": "1.5"}',
         "stage": "schema", "_batch_id": "b", "failed_at": NOW,
     }  # fmt: skip
-    assert ITEM_RECORDS.place_of(letter) == "s3://b/k, row 0"
+    assert ITEM_RECORDS.location_of(letter) == "s3://b/k, row 0"
 
 
 @pytest.mark.parametrize("payload", [b"no JSON", "no JSON"])
@@ -224,7 +224,7 @@ def test_a_row_that_is_no_record_of_a_batch_of_items_is_a_dead_letter_all_the_sa
     assert (letter["_row"], letter["data"], letter["error"]) == (1, None, "error 1")
 
 
-def test_samples_of_items_tell_origin_row_and_record() -> None:
+def test_samples_of_items_have_origin_row_and_record() -> None:
     table = items(id=["x" * 1000])
     [sample] = samples(ITEM_RECORDS, letters_of(bad(table, 0), table), 5)
     assert (sample["origin"], sample["row"]) == ("s3://b/k", 0)
@@ -269,7 +269,7 @@ def test_the_latest_samples_are_kept() -> None:
     assert [s["n"] for s in found.samples] == ["c1", "b0", "b1"]
 
 
-def test_no_samples_are_kept_unless_told() -> None:
+def test_no_samples_are_kept_by_default() -> None:
     found = BadRecords()
     found.note("a", 1, some(0))
     assert found.samples == []

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.coordination.workers import Wish
+from airflow_provider_coordination.coordination.workers import LeaseRequest
 from airflow_provider_coordination.spark.delivery import Prepared
-from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
+from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.spark.summary import Summary
 from tests.support.fleet import FakeStream, Fleet
 
@@ -35,7 +35,7 @@ def a_fleet(folder: Path, shards: int) -> Fleet:
 
 @contextmanager
 def running(fleet: Fleet) -> Iterator[Callable[..., Future[Summary]]]:
-    """Run jobs side by side, each until all are told to stop at the end."""
+    """Run jobs side by side, each until all are stopped at the end."""
     stop = threading.Event()
 
     def start(**options: Any) -> Future[Summary]:
@@ -110,7 +110,7 @@ def test_what_fails_once_its_partition_was_handed_over_is_no_failure_of_the_job(
     fleet = a_fleet(tmp_path, shards=2)
     stuck, go_on = threading.Event(), threading.Event()
 
-    class Swept(PublishLanded):
+    class Swept(ParquetLandedDelivery):
         def prepare(self, *details: Any, **more: Any) -> Mapping[str, Prepared | Exception]:
             if not stuck.is_set():
                 stuck.set()
@@ -130,24 +130,24 @@ def test_what_fails_once_its_partition_was_handed_over_is_no_failure_of_the_job(
     assert len(one.handed_over) == 1 and one.lost == [] and one.failed == {}
 
 
-def test_a_job_that_is_told_to_stop_hands_nothing_over_and_gives_everything_back(
+def test_a_job_that_is_stopped_hands_nothing_over_and_gives_everything_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     fleet, stop = a_fleet(tmp_path, shards=2), threading.Event()
     other = fleet.coordinator("other", fleet.store)
 
-    def told(phase: str) -> None:
+    def stop_at(phase: str) -> None:
         if phase == "landed":
             keys = [partition.partition_key for partition in fleet.look.view.partitions()]
-            wishes = [Wish(key=key, giver="job-1", since=datetime.now(UTC)) for key in keys]
-            other.workers.register(wishes=wishes)
-            eventually(lambda: "partition is asked for" in caplog.text)  # by the job's renewal thread
+            lease_requests = [LeaseRequest(key=key, giver="job-1", since=datetime.now(UTC)) for key in keys]
+            other.workers.register(lease_requests=lease_requests)
+            eventually(lambda: "partition requested by another worker" in caplog.text)  # by the job's renewal thread
         if phase == "recorded":
             stop.set()
 
     fleet.stream.send(4)
-    summary = fleet.run(told, stop=stop, until_caught_up=False)
+    summary = fleet.run(stop_at, stop=stop, until_caught_up=False)
     assert summary.handed_over == [] and fleet.delivered() == Counter(fleet.stream.sent)
     assert {partition.status for partition in fleet.look.view.partitions()} == {PartitionStatus.UNASSIGNED}
 
@@ -160,7 +160,7 @@ def test_a_partition_that_is_asked_for_is_read_no_further(tmp_path: Path) -> Non
 
     def asks(phase: str) -> None:
         if phase == "landed" and next(rounds) == 0:
-            other.workers.register(wishes=[Wish(key=key, giver="job-1", since=datetime.now(UTC))])
+            other.workers.register(lease_requests=[LeaseRequest(key=key, giver="job-1", since=datetime.now(UTC))])
             fleet.stream.send(3)
 
     fleet.stream.send(2)

@@ -18,7 +18,7 @@ from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds, ShardBounds
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.reset import Resets
-from airflow_provider_coordination.sources.reset_targets import target_of
+from airflow_provider_coordination.sources.reset_targets import parse_target
 from tests.support.depth import examples
 from tests.support.history import STREAM, History
 
@@ -139,7 +139,7 @@ def test_an_end_that_is_still_to_come_is_waited_for(tmp_path: Path) -> None:
     assert history.sink.events == events(history, FIRST, 0, 3)
 
 
-def test_a_second_run_reads_nothing_and_finds_no_shards_anew(tmp_path: Path) -> None:
+def test_a_second_run_reads_nothing_and_creates_no_shards_again(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.send(4)
     known = numbers(history)
@@ -224,7 +224,7 @@ def test_a_number_of_another_shard_is_refused(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.send(2)
     bound_shards(history, {FIRST: ("5", numbers(history)[1])})
-    with pytest.raises(ConfigurationError, match=r"start 5 is none of shard 'shardId-000000000000'.*begin at"):
+    with pytest.raises(ConfigurationError, match=r"start 5 is not in shard 'shardId-000000000000'.*begin at"):
         history.sync()
 
 
@@ -238,10 +238,10 @@ def test_other_bounds_and_none_are_refused_under_the_same_leases(tmp_path: Path)
     bound_shards(history, {FIRST: (known[0], known[1])})
     history.sync()
     bound_shards(history, {FIRST: (known[0], known[2])})
-    with pytest.raises(ConfigurationError, match=r"within the bounds positions-.*give that a source of its own"):
+    with pytest.raises(ConfigurationError, match=r"within the bounds positions-.*use another source for that"):
         history.sync()
     history.bounds = None
-    with pytest.raises(ConfigurationError, match="now it is to be read without bounds"):
+    with pytest.raises(ConfigurationError, match="the settings now read it without bounds"):
         history.sync()
 
 
@@ -265,10 +265,10 @@ def test_a_job_without_bounds_creates_no_lease_beside_those_of_bounds(tmp_path: 
     history.clock.advance(3600)
     history.run(until_caught_up=True)
     assert list(history.partitions) == [FIRST]
-    assert history.sink.events == events(history, FIRST, 0, 1), "the end is that of the partition"
+    assert history.sink.events == events(history, FIRST, 0, 1), "the batch ends where the partition ends"
 
 
-# What is gone, and what is read anew
+# What is gone, and what is read again
 
 
 def test_a_shard_that_expires_between_two_instants_is_left_to_a_sync_which_goes_on_with_what_follows(
@@ -310,14 +310,14 @@ def test_what_is_reset_to_the_earliest_is_read_from_the_start_of_its_bounds(tmp_
     history.run()
     expected = history.delivered
     resets = Resets(AcknowledgmentSets(history.coordinator("person", history.store), SourceBatches()))
-    target = target_of("earliest", history.clock.now())
+    target = parse_target("earliest", history.clock.now())
     partitions = list(history.look.view.partitions())
     plan = (
-        resets.of_group(STREAM, target, lambda kind: history.client)
+        resets.plan_group(STREAM, target, lambda kind: history.client)
         if whole_stream
-        else resets.of_partitions(partitions, target)
+        else resets.plan_partitions(partitions, target)
     )
-    for _, result in resets.carry_out(plan, as_seen=False):
+    for _, result in resets.apply(plan, only_if_unchanged=False):
         assert not isinstance(result, Exception), result
     history.run()
     assert history.delivered == expected + expected

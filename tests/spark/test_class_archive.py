@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.class_archive import ArchiveError, Made, archive_option, make_archive, misfit
+from airflow_provider_coordination.spark.class_archive import (
+    ArchiveError,
+    ArchiveResult,
+    archive_option,
+    archive_problem,
+    make_archive,
+)
 from tests.support.java_home import ARCHIVING, make_java, program
 from tests.support.spark_home import make_spark_home
 
@@ -33,7 +39,7 @@ class Machine:
         [jar] = Path(self.environment["SPARK_HOME"], "jars").iterdir()
         return jar
 
-    def make(self, submit: str = ARCHIVING) -> Made:
+    def make(self, submit: str = ARCHIVING) -> ArchiveResult:
         """Make the archive with a spark-submit that is a script."""
         return make_archive(
             self.archive, "app.py", self.environment, spark_submit=program(self.folder / "submit", submit)
@@ -69,7 +75,7 @@ def fitting(machine: Machine) -> Machine:
 
 @pytest.mark.parametrize("path", ["/opt/my spark.jsa", "spark.jsa", '/opt/"a".jsa', "/opt/a,b.jsa", "/opt/a\\b", ""])
 def test_a_path_that_cannot_be_part_of_an_option_is_refused(path: str) -> None:
-    with pytest.raises(ConfigurationError, match="give an absolute one without spaces"):
+    with pytest.raises(ConfigurationError, match="give an absolute path without spaces"):
         archive_option(path)
 
 
@@ -77,7 +83,7 @@ def test_a_path_that_cannot_be_part_of_an_option_is_refused(path: str) -> None:
 
 
 def test_it_is_made_of_what_a_job_loaded_and_a_jvm_is_asked_whether_it_takes_it(machine: Machine) -> None:
-    assert machine.make() == Made(bytes=11, classes=1)
+    assert machine.make() == ArchiveResult(bytes=11, classes=1)
     assert machine.archive.read_text() == "an archive\n"
     assert not machine.left()
 
@@ -87,7 +93,7 @@ def test_it_is_made_of_what_a_job_loaded_and_a_jvm_is_asked_whether_it_takes_it(
     [
         ("#!/bin/sh\necho no more heap\nexit 3\n", r"exit code 3 and left no archive; its last lines: no more heap"),
         ("#!/bin/sh\nexit 0\n", "exit code 0 and left no archive"),
-        (ARCHIVING.replace("(top)", ""), "the JVM took no class from the archive"),
+        (ARCHIVING.replace("(top)", ""), "the JVM loaded no class from the archive"),
     ],
 )
 def test_one_that_could_not_be_made_leaves_the_former_one_as_it_was(machine: Machine, submit: str, error: str) -> None:
@@ -123,11 +129,11 @@ def files_in_configuration(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
-        (a_folder, r"spark\.jsa is a folder: name a file in it"),
+        (a_folder, r"spark\.jsa is a folder: give a file in it"),
         (no_java, r"JAVA_HOME is '/nowhere', where there is no bin/java: install Java 17"),
         (old_java, r"Java 11\.0\.2 in .* is too old for Spark 4: install Java 17"),
         (open_j9, r"is Eclipse OpenJ9 VM \(build\): only HotSpot"),
-        (files_in_configuration, r"there are files in Spark's configuration folder .*: give the settings by"),
+        (files_in_configuration, r"there are files in Spark's configuration folder .*: give the settings with"),
     ],
 )
 def test_what_cannot_work_is_named_before_anything_is_run(
@@ -140,7 +146,7 @@ def test_what_cannot_work_is_named_before_anything_is_run(
 
 
 def test_a_folder_that_is_not_there_is_named(machine: Machine) -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no folder /nowhere; make it, or give another path"):
+    with pytest.raises(ConfigurationError, match=r"there is no folder /nowhere; create it, or give another path"):
         make_archive(Path("/nowhere/spark.jsa"), "app.py", machine.environment)
 
 
@@ -153,7 +159,7 @@ def test_a_program_that_is_not_there_is_named(machine: Machine) -> None:
 
 
 def test_nothing_speaks_against_an_archive_of_this_java_and_this_spark(fitting: Machine) -> None:
-    assert misfit(fitting.archive, fitting.environment) is None
+    assert archive_problem(fitting.archive, fitting.environment) is None
 
 
 def newer_jars(machine: Machine) -> None:
@@ -186,6 +192,6 @@ def test_what_lets_a_jvm_pass_over_the_archive_is_named(
     fitting: Machine, spoil: Callable[[Machine], None], reason: str
 ) -> None:
     spoil(fitting)
-    found = misfit(fitting.archive, fitting.environment)
+    found = archive_problem(fitting.archive, fitting.environment)
     assert found is not None
     assert reason in found

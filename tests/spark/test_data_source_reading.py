@@ -337,7 +337,9 @@ def test_a_range_that_ends_behind_the_last_record_fails(streams: Streams) -> Non
     streams.create()
     [number] = streams.put(b"1")
 
-    with pytest.raises(SourceError, match="has no record with this number or a greater one yet: give an existing number"):
+    with pytest.raises(
+        SourceError, match="has no record with this number or a greater one yet: give an existing number"
+    ):
         streams.read(shardRanges=ranges(end=str(int(number) + 1)))
 
 
@@ -539,7 +541,7 @@ def test_a_shard_that_is_throttled_without_end_fails_its_task(streams: Streams) 
     streams.create()
     streams.engine.faults.throttle(times=None)
 
-    with pytest.raises(KinesisUnavailableError, match="it went on failing after every retry"):
+    with pytest.raises(KinesisUnavailableError, match="every retry failed"):
         streams.read()
 
 

@@ -12,9 +12,15 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, SinkAwayError, by_halves
-from airflow_provider_coordination.spark.outages import calling
-from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
+from airflow_provider_coordination.spark.delivery import (
+    Attempt,
+    DeliveryError,
+    Prepared,
+    SinkUnavailableError,
+    by_halves,
+)
+from airflow_provider_coordination.spark.outages import translating_outages
+from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.spark.storage import delete_folder, join
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.fleet import EPOCH, FakeStream, Fleet
@@ -37,7 +43,7 @@ def others(fleet: Fleet, shard: str) -> list[str]:
     return [name for name in fleet.stream.shards if name != shard]
 
 
-class Noting(PublishLanded):
+class Noting(ParquetLandedDelivery):
     """Notes how many batches it is called with; fails for one shard."""
 
     def __init__(self, fleet: Fleet, *, prepares: str = "", commits: str = "", **options: Any) -> None:
@@ -154,7 +160,7 @@ def test_a_set_that_ends_before_the_commit_takes_its_batch_out_alone(fleet: Flee
 
     sink = Noting(fleet)
     summary = fleet.run(cancel, delivery=sink)
-    assert sink.committed == [SHARDS - 1, 1], "what was cancelled is delivered anew, alone"
+    assert sink.committed == [SHARDS - 1, 1], "a cancelled batch is delivered again, alone"
     assert (summary.lost, summary.failed) == ([], {})
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
@@ -205,11 +211,11 @@ def test_a_sink_that_does_not_answer_is_waited_for_once_for_all_batches() -> Non
 
     def act(batches: Sequence[int]) -> None:
         acts.append(batches)
-        raise SinkAwayError("nobody answers")
+        raise SinkUnavailableError("nobody answers")
 
     found = list(by_halves(range(7), act, "work"))
     assert acts == [range(7)]
-    assert [(some, type(error)) for some, error in found] == [([n], SinkAwayError) for n in range(7)]
+    assert [(some, type(error)) for some, error in found] == [([n], SinkUnavailableError) for n in range(7)]
 
 
 # A sink that is down
@@ -223,7 +229,7 @@ class TwoDatasets:
     def __init__(self, fleet: Fleet, folder: Path) -> None:
         self.folder = folder
         self._each = {
-            name: PublishLanded(str(place), name=name, keep=True)
+            name: ParquetLandedDelivery(str(place), name=name, keep=True)
             for name, place in zip(self.sinks, (fleet.folder, folder), strict=True)
         }
         self.down: set[str] = set()
@@ -233,7 +239,7 @@ class TwoDatasets:
     def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
         prepared: Mapping[str, Prepared | Exception] = {}
         for name in sinks:
-            with calling(name):
+            with translating_outages(name):
                 if name in self.down_to_prepare:
                     raise ConnectionRefusedError("nobody listens")
                 prepared = self._each[name].prepare(attempts, [name])
@@ -291,8 +297,8 @@ def test_a_job_reports_by_name_which_sink_takes_nothing_why_and_how_many_batches
     sinks.down = {"main"}
     fleet.run(delivery=sinks)
     [main] = fleet.report.sinks
-    assert (main.name, main.kind, main.held) == ("main", "parquet", SHARDS)
-    assert main.away_since is not None and main.error == "ConnectionRefusedError: nobody listens"
+    assert (main.name, main.kind, main.waiting_batches) == ("main", "parquet", SHARDS)
+    assert main.unavailable_since is not None and main.error == "ConnectionRefusedError: nobody listens"
 
 
 def test_a_sink_that_is_back_is_reported_to_take_batches(fleet: Fleet, tmp_path: Path) -> None:
@@ -300,7 +306,7 @@ def test_a_sink_that_is_back_is_reported_to_take_batches(fleet: Fleet, tmp_path:
     sinks.down = {"main"}
     fleet.run(up_again(sinks), delivery=sinks)
     [main] = fleet.report.sinks
-    assert main.at is not None and (main.away_since, main.error, main.held) == (None, "", 0)
+    assert main.at is not None and (main.unavailable_since, main.error, main.waiting_batches) == (None, "", 0)
 
 
 @pytest.mark.parametrize("down", sorted(TwoDatasets.sinks))
@@ -323,6 +329,6 @@ def test_while_all_sinks_are_down_nothing_is_released_and_the_reason_names_the_f
     assert fleet.delivered() == Counter() and sinks.copied() == 0
     assert len(summary.failed) == SHARDS
     reasons = set(summary.failed.values())
-    assert reasons == {"sink 'main' takes nothing at present: ConnectionRefusedError: nobody listens"}
+    assert reasons == {"sink 'main' is unavailable: ConnectionRefusedError: nobody listens"}
     [waiting, *_] = [fleet.progress(shard).landed[0] for shard in fleet.stream.shards]
     assert not waiting.redeliver, "no batch is at fault"

@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.spark import ingestion
 from airflow_provider_coordination.spark.delivery import Attempt, Prepared
-from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
+from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.spark.stop_conditions import STOPPED
 from airflow_provider_coordination.spark.summary import Summary
 from tests.support.fleet import EPOCH, PHASES, FakeStream, Fleet
@@ -43,7 +43,7 @@ def owners(fleet: Fleet) -> list[str | None]:
     return [owner_of(fleet, shard) for shard in sorted(fleet.stream.shards)]
 
 
-class Delivering(PublishLanded):
+class Delivering(ParquetLandedDelivery):
     """A sink that does something before it takes a batch.
 
     :param first: called with the partition of each batch.

@@ -115,7 +115,7 @@ def test_a_chain_of_reshardings_faster_than_rounds_is_read_to_its_end(tmp_path: 
     assert worker.name in history.workers, "it is the same job"
 
 
-def test_a_stream_that_is_created_anew_between_two_looks_is_not_read_in_the_old_ones_name(tmp_path: Path) -> None:
+def test_a_stream_that_is_created_again_between_two_checks_is_not_read_under_the_old_name(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.sync()
     worker = history.start()

@@ -26,7 +26,7 @@ from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedErr
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.spark import ingestion
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared
-from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
+from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
@@ -112,10 +112,10 @@ def test_a_failure_that_passes_within_the_job_is_forgotten(fleet: Fleet) -> None
     fleet.stream.send(4)
     sink = FailsForAWhile(str(fleet.folder))
 
-    def mend(phase: str) -> None:
+    def repair(phase: str) -> None:
         sink.broken = sink.broken and phase != "delivered"  # the other shard's batch went through
 
-    assert fleet.run(mend, delivery=sink).failed == {}
+    assert fleet.run(repair, delivery=sink).failed == {}
     partition = fleet.look.view.get(partition_key("s", EPOCH, "shard-0"))
     assert partition is not None and (partition.attempts, partition.last_error) == (0, None)
     assert fleet.delivered() == Counter(fleet.stream.sent)
@@ -140,8 +140,8 @@ def test_a_shard_that_stays_unreadable_fails_after_some_rounds(fleet: Fleet) -> 
     assert list(fleet.run().failed.values()) == ["throttled"]
 
 
-class FailsForAWhile(PublishLanded):
-    """A sink that cannot take the batches of one shard, until it is mended."""
+class FailsForAWhile(ParquetLandedDelivery):
+    """A sink that cannot take the batches of one shard, until it is repaired."""
 
     broken = True
 
@@ -223,7 +223,7 @@ def test_shards_of_an_earlier_stream_of_the_same_name_are_not_read(fleet: Fleet)
     fleet.look.create_partitions({old: fleet.progress("shard-0").to_mapping()})
     fleet.stream.send(4)
     summary = fleet.run()
-    assert list(summary.failed) == [old] and "deleted and created anew" in summary.failed[old]
+    assert list(summary.failed) == [old] and "deleted and created again" in summary.failed[old]
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
@@ -257,7 +257,7 @@ def test_a_progress_that_is_not_json_is_kept_as_it_is(fleet: Fleet) -> None:
     fleet.stream.send(4)
     summary = fleet.run()
     assert list(summary.failed) == [strange.partition_key]
-    assert "is not a JSON object and is kept as it is" in summary.failed[strange.partition_key]
+    assert "is not a JSON object and is kept unchanged" in summary.failed[strange.partition_key]
     stored = fleet.look.view.get(strange.partition_key)
     assert stored is not None and stored.unreadable_progress == strange.unreadable_progress
     assert fleet.delivered() == Counter(fleet.stream.sent)
@@ -311,7 +311,7 @@ def test_a_store_that_goes_away_for_a_while_loses_and_doubles_nothing(
 
 def test_a_store_that_stays_away_ends_the_job(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
-    monkeypatch.setattr(ingestion, "STORE_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(ingestion, "STORE_WAIT_SECONDS", 0.05)
     store = AwayForAWhile(fleet.store, calls=10**9, get_through=False)
     store.away = True
     with pytest.raises(StoreUnavailableError, match="no route"):
@@ -323,7 +323,7 @@ def test_a_job_leaves_the_share_of_the_workers_that_are_expected(fleet: Fleet) -
     assert fleet.run(workers=2).records_delivered == 2
 
 
-def test_an_idle_shard_tells_how_far_it_is_when_it_is_given_back(fleet: Fleet) -> None:
+def test_an_idle_shard_records_how_far_it_is_when_it_is_given_back(fleet: Fleet) -> None:
     before = datetime.now(UTC)
     fleet.run()
     until = fleet.progress("shard-0").delivered_until

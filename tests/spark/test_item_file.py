@@ -122,7 +122,7 @@ def test_a_file_that_is_begun_takes_no_wider_columns_and_no_others(file: ItemFil
     with file:
         file.add(a_page(0, 100))
         file.keep(write=True)
-        with pytest.raises(pa.ArrowInvalid, match="the file is begun without them"):
+        with pytest.raises(pa.ArrowInvalid, match="the file was started without them"):
             file.add(other)
         uri, _ = file.close()
     assert numbers(uri) == list(range(100))
@@ -148,7 +148,7 @@ def test_who_has_more_than_its_share_waits_for_another_that_has(options: ItemLan
         assert room.memory._held == 0 and not room.beyond.locked()
 
 
-def test_what_cannot_be_stored_is_told_from_what_cannot_be_read(file: ItemFile, tmp_path: Path) -> None:
+def test_records_that_cannot_be_stored_are_distinguished_from_unreadable_ones(file: ItemFile, tmp_path: Path) -> None:
     with file:
         file.add(pa.table({"n": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}))
         file.keep(write=True)

@@ -32,11 +32,11 @@ from airflow_provider_coordination.spark.item_landing import (
     ItemPlan,
     LandedItems,
     _land_slot,
-    is_passing,
+    is_temporary,
     land_partition,
 )
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
-from airflow_provider_coordination.spark.slots import dealt
+from airflow_provider_coordination.spark.slots import distribute
 from tests.support.depth import examples
 from tests.support.items import FakeItem, FakeSource, named
 from tests.support.kinesis_server.clock import VirtualClock
@@ -118,7 +118,7 @@ def rows_of(*values: Any, name: str = "n", kind: pa.DataType | None = None) -> p
 # What is in a batch
 
 
-def test_small_items_share_a_file_and_each_record_tells_where_it_is_from(place: Place) -> None:
+def test_small_items_share_a_file_and_each_record_names_its_origin(place: Place) -> None:
     place.add("a", ["a0", "a1"], ["a2"])
     place.add("b", ["b0"])
     row = place.land()
@@ -129,7 +129,7 @@ def test_small_items_share_a_file_and_each_record_tells_where_it_is_from(place: 
     assert (row.start, row.end, row.records, row.is_last, row.items) == ("", "2", 4, True, 2)
 
 
-def test_records_of_an_origin_that_comes_twice_in_a_batch_are_told_apart(place: Place) -> None:
+def test_records_of_an_origin_that_comes_twice_in_a_batch_are_distinguished(place: Place) -> None:
     place.add("a", ["first"], ["second"])
     place.names.append("a")
     assert table(place.land()).column("_row").to_pylist() == [0, 1, 2, 3]
@@ -275,7 +275,7 @@ def test_columns_that_change_within_an_item_without_a_position_make_it_unreadabl
     first, second = place.land_all()
     assert (first.end, table(first).column("n").to_pylist()) == ("1", [0])
     assert (second.end, table(second).column("n").to_pylist()) == ("3", [2])
-    assert [(f.item, "columns that do not go together" in f.reason) for f in second.failed] == [(1, True)]
+    assert [(f.item, "columns that are not compatible" in f.reason) for f in second.failed] == [(1, True)]
 
 
 def test_the_columns_of_an_item_that_is_set_aside_do_not_stand_in_the_way_of_others(place: Place) -> None:
@@ -289,7 +289,7 @@ def test_the_columns_of_an_item_that_is_set_aside_do_not_stand_in_the_way_of_oth
 def test_columns_of_an_item_that_differ_by_case_alone_make_it_unreadable(place: Place) -> None:
     place.add("a", pa.table({"n": [1], "N": [2]}))
     place.add("b", rows_of(1))
-    assert "columns 'n' and 'N' differ by case alone" in place.land().failed[0].reason
+    assert "columns 'n' and 'N' differ only by case" in place.land().failed[0].reason
 
 
 @pytest.mark.parametrize("name", ["_origin", "_row", "_batch_id", "_ROW"])
@@ -297,7 +297,7 @@ def test_an_item_with_a_column_of_ours_is_unreadable_and_says_so(place: Place, n
     place.add("a", rows_of(1, name=name))
     place.add("b", rows_of(1))
     row = place.land()
-    assert f"it has a column '{name}', which is the provider's; rename it" in row.failed[0].reason
+    assert f"it has a column '{name}', whose name is reserved; rename it" in row.failed[0].reason
 
 
 def test_nested_columns_go_together_too(place: Place) -> None:
@@ -349,20 +349,23 @@ def test_a_partition_none_of_whose_items_can_be_read_fails_as_a_whole(place: Pla
     place.add("a", error=DAMAGED)
     place.add("b", error=ValueError("no"))
     row = place.land()
-    assert (row.error, row.passing) == ("none of its 2 items can be read; the first: memory:a: it is damaged", False)
+    assert (row.error, row.is_temporary) == (
+        "none of its 2 items can be read; the first: memory:a: it is damaged",
+        False,
+    )
     assert list(place.folder.rglob("*.parquet")) == []
 
 
-def test_an_error_that_names_its_item_is_told_once_and_whole(place: Place) -> None:
-    told = f"memory:a: access denied, {'as it says at length, ' * 20}; check the credentials"
-    place.add("a", error=ItemUnreadableError(told))
+def test_an_error_that_names_its_item_is_reported_once_and_unshortened(place: Place) -> None:
+    reason = f"memory:a: access denied, {'as it says at length, ' * 20}; check the credentials"
+    place.add("a", error=ItemUnreadableError(reason))
     place.add("b", error=DAMAGED)
-    assert place.land().error == f"none of its 2 items can be read; the first: {told}"
+    assert place.land().error == f"none of its 2 items can be read; the first: {reason}"
 
 
 def test_a_partition_of_one_item_that_cannot_be_read_fails(place: Place) -> None:
     place.add("a", ["0"], error=DAMAGED, fails_at=1)
-    assert (place.land().error, place.land().passing) == ("memory:a: it is damaged", False)
+    assert (place.land().error, place.land().is_temporary) == ("memory:a: it is damaged", False)
 
 
 def test_a_single_item_that_fails_after_a_position_is_landed_up_to_there_and_fails_next_time(place: Place) -> None:
@@ -400,7 +403,7 @@ def test_a_source_that_is_away_before_anything_was_read_may_answer_next_time(pla
     place.add("a", ["0"], error=error, fails_at=1)
     place.add("b", ["1"])
     row = place.land()
-    assert row.passing and row.error is not None and str(error.args[-1]) in row.error
+    assert row.is_temporary and row.error is not None and str(error.args[-1]) in row.error
 
 
 def test_a_source_that_goes_away_after_something_was_read_loses_nothing_of_it(place: Place) -> None:
@@ -438,8 +441,8 @@ def test_an_item_that_is_set_aside_before_the_source_goes_away_is_not_forgotten(
         (ValueError("no"), False),
     ],
 )
-def test_damage_is_told_from_a_source_that_is_away(error: Exception, passes: bool) -> None:
-    assert is_passing(error) is passes
+def test_damage_is_distinguished_from_an_unavailable_source(error: Exception, passes: bool) -> None:
+    assert is_temporary(error) is passes
 
 
 def test_a_landing_place_that_cannot_be_written_is_nobodys_fault_for_ever(place: Place) -> None:
@@ -447,13 +450,13 @@ def test_a_landing_place_that_cannot_be_written_is_nobodys_fault_for_ever(place:
     (place.folder / "in the way").write_text("")
     place.folder = place.folder / "in the way"
     row = place.land()
-    assert row.passing and f"landing in {place.folder} failed" in str(row.error)
+    assert row.is_temporary and f"landing in {place.folder} failed" in str(row.error)
 
 
 def test_what_cannot_be_stored_fails_its_partition_alone(place: Place) -> None:
     place.add("a", pa.table({"n": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}))
     row = place.land()
-    assert not row.passing and str(row.error).startswith("it cannot be landed: ArrowNotImplementedError")
+    assert not row.is_temporary and str(row.error).startswith("it cannot be landed: ArrowNotImplementedError")
 
 
 def test_a_reader_that_cannot_even_name_an_item_fails_its_partition_alone(place: Place) -> None:
@@ -476,7 +479,7 @@ def test_a_position_that_is_too_long_to_be_kept_makes_its_item_unreadable(place:
 
     place.source = Verbose()
     place.add("a", ["0"])
-    assert "its reader gives a position of 8194 bytes, which may have 8192" in str(place.land().error)
+    assert "its reader returned a position of 8194 bytes, above the limit of 8192" in str(place.land().error)
 
 
 def test_the_longest_position_does_not_end_up_in_a_files_name(place: Place) -> None:
@@ -503,9 +506,9 @@ def test_partitions_are_dealt_so_that_slots_get_about_as_much(place: Place) -> N
         return replace(place.plan(), partition_key=key, items=tuple({"size": size} for size in sizes))
 
     plans = [plan("a", 10), plan("b", 90), plan("c", 50, 50), plan("d", 80), plan("e", "large", None, -5, True)]
-    slots = dealt(plans, 2, lambda plan: plan.size)
+    slots = distribute(plans, 2, lambda plan: plan.size)
     assert [[p.partition_key for p in slot] for slot in slots] == [["c", "a", "e"], ["b", "d"]]
-    assert dealt(plans[:1], 4, lambda plan: plan.size) == [[plans[0]]]
+    assert distribute(plans[:1], 4, lambda plan: plan.size) == [[plans[0]]]
     assert replace(plans[2], start=str(ItemPosition(1))).size == 51, "what is read already does not count"
 
 

@@ -119,12 +119,12 @@ def test_a_source_that_answers_in_between_is_asked_as_often_again(history: ItemH
     assert visible(history) == ["1" * 200, "2"]
 
 
-def test_no_secret_that_a_reader_tells_in_an_error_is_kept(tmp_path: Path) -> None:
+def test_no_secret_in_an_error_of_a_reader_is_kept(tmp_path: Path) -> None:
     secret = "a-very-secret-word"
     history = ItemHistory(tmp_path, reads=ReadsSettings(kind=KIND, settings={"password": secret}))
-    told = ItemUnreadableError(f"the login with {secret} failed")
-    history.create({"a": FakeItem([["1"]]), "b": FakeItem([["2"]], error=told)})
-    history.create({"c": FakeItem([["3"]], error=told)})
+    unreadable = ItemUnreadableError(f"the login with {secret} failed")
+    history.create({"a": FakeItem([["1"]]), "b": FakeItem([["2"]], error=unreadable)})
+    history.create({"c": FakeItem([["3"]], error=unreadable)})
     worker = rounds(history)
     kept = repr([(partition.progress, partition.last_error) for partition in history.look.view.partitions()])
     assert kept.count("the login with") == 2 and secret not in kept
@@ -181,14 +181,14 @@ def test_partitions_of_another_kind_are_refused_by_name(history: ItemHistory) ->
     history.look.create_partitions({"q": PartitionProgress(kind="jdbc", items=named("t")).to_mapping()})
     worker = rounds(history)
     assert summary_of(worker).failed["q"] == (
-        "partition 'q' is of kind 'jdbc', and this job reads 'memory': give each its own source"
+        "partition 'q' is of kind 'jdbc', and this job reads 'memory': use a source of its own for each kind"
     )
 
 
 # Conditions
 
 
-def test_a_partition_waits_for_its_condition_so_often_and_is_then_read_as_it_is(history: ItemHistory) -> None:
+def test_a_partition_waits_for_its_condition_a_limited_number_of_times_and_is_then_read(history: ItemHistory) -> None:
     history.create({"a": FakeItem([["1"]])})
     history.source.held_back.add("p0.a")
     worker = history.start()
@@ -222,14 +222,14 @@ def test_readings_of_a_partition_that_is_read_again_do_not_count_as_waiting(hist
     assert history.progresses["p0"].waited == 1
 
 
-def test_a_reader_that_cannot_tell_whether_to_wait_fails_the_partition_and_not_the_job(history: ItemHistory) -> None:
+def test_a_reader_that_cannot_check_its_condition_fails_the_partition_and_not_the_job(history: ItemHistory) -> None:
     class Broken(SlowSource):
         def waits_for(self, items: Any) -> None:
             raise KeyError("bucket")
 
     history.source = Broken(history.clock)
     history.create({"a": FakeItem([["1"]])})
-    assert "whether it has to wait is not known: KeyError('bucket')" in summary_of(rounds(history)).failed["p0"]
+    assert "the reader's condition could not be checked: KeyError('bucket')" in summary_of(rounds(history)).failed["p0"]
 
 
 def test_what_a_reader_does_with_delivered_items_cannot_end_the_job(history: ItemHistory) -> None:
@@ -269,7 +269,9 @@ def test_a_partition_is_read_again_as_often_as_is_said_whoever_acknowledged_it(t
     assert all(set(events.values()) == {1} for events in history.sink.read.values())
 
 
-def test_what_others_read_anew_meanwhile_is_not_swept_by_who_finished_it(history: ItemHistory) -> None:
+def test_files_that_others_landed_again_are_not_swept_by_the_job_that_finished_the_partition(
+    history: ItemHistory,
+) -> None:
     history.create({"a": FakeItem([["1"]])}, reread_seconds=10.0, reads_left=1)
     worker = history.start()
     other = history.start()
@@ -299,7 +301,7 @@ def test_what_others_read_anew_meanwhile_is_not_swept_by_who_finished_it(history
 # What the log says
 
 
-def test_a_round_tells_of_items_only_where_there_are_some_and_of_lag_only_where_it_is_known() -> None:
+def test_a_round_reports_items_only_if_there_are_some_and_lag_only_if_it_is_known() -> None:
     assert RoundRead(partitions=2, items=7, gone=1, set_aside=2).text == "partitions=2 items=7 gone=1 set_aside=2"
     assert RoundRead(partitions=1, behind_ms={"shard-1": 5, "shard-2": None}).text == "partitions=1 lag_ms=[shard-1=5]"
     assert RoundRead(behind_ms={"shard-1": None}).text == "partitions=0"

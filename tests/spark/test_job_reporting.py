@@ -14,7 +14,7 @@ from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedErr
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key, partition_key
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Prepared
-from airflow_provider_coordination.spark.job_reporting import UNASKED, JobReporting
+from airflow_provider_coordination.spark.job_reporting import QUIET_MARGIN, JobReporting
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.redaction import Redaction
 from tests.support.clock import ManualClock
@@ -23,7 +23,7 @@ from tests.support.history import STREAM, History
 from tests.support.sinks import an_attempt
 
 ROUNDS = RoundSettings(round_duration=timedelta(seconds=10), idle_duration=timedelta(seconds=2))
-QUIET_SECONDS = (UNASKED + ROUNDS.round_duration + ROUNDS.idle_duration).total_seconds()
+QUIET_SECONDS = (QUIET_MARGIN + ROUNDS.round_duration + ROUNDS.idle_duration).total_seconds()
 
 
 class Reported:

@@ -74,8 +74,8 @@ def test_what_nobody_recorded_is_deleted_and_what_was_recorded_goes_under_the_pr
     recorded, _ = former.land(), former.land()
     owner = follow(former, store, tmp_path)
     assert take_over(owner.files, recorded) == 1
-    assert there(tmp_path) == [owner.files.place(KEY, recorded)]
-    assert token_of(owner.files.place(KEY, recorded)) == owner.coordinator.leases.fencing_token(KEY)
+    assert there(tmp_path) == [owner.files.location(KEY, recorded)]
+    assert token_of(owner.files.location(KEY, recorded)) == owner.coordinator.leases.fencing_token(KEY)
 
 
 def test_a_recorded_file_is_found_however_its_root_is_spelled(
@@ -85,7 +85,7 @@ def test_a_recorded_file_is_found_however_its_root_is_spelled(
     owner = follow(former, store, tmp_path)
     owner.files = LandedFiles(f"file://{tmp_path}//", owner.coordinator)
     assert take_over(owner.files, recorded) == 0
-    assert there(tmp_path) == [owner.files.place(KEY, recorded)]
+    assert there(tmp_path) == [owner.files.location(KEY, recorded)]
 
 
 def test_of_two_copies_of_a_recorded_file_the_whole_one_is_kept(
@@ -105,7 +105,7 @@ def test_a_damaged_file_is_kept_for_a_person_to_restore(former: Owner, store: In
     Path(recorded.file).write_bytes(b"half")
     owner = follow(former, store, tmp_path)
     take_over(owner.files, recorded)
-    assert there(tmp_path) == [owner.files.place(KEY, recorded)]
+    assert there(tmp_path) == [owner.files.location(KEY, recorded)]
 
 
 def test_a_former_owner_cannot_bring_a_file_back_under_its_lease(
@@ -117,11 +117,11 @@ def test_a_former_owner_cannot_bring_a_file_back_under_its_lease(
     zombie = LandedFiles(former.root, _as_if_it_held(former.coordinator, recorded))
     with pytest.raises(PartitionNotOwnedError, match="is used under a later lease"):
         take_over(zombie, recorded)
-    assert there(tmp_path) == [owner.files.place(KEY, recorded)]
+    assert there(tmp_path) == [owner.files.location(KEY, recorded)]
 
 
 def test_a_late_deletion_leaves_what_was_landed_since(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
-    """A partition is finished and reset, and another job lands it anew, before the first one deletes its files."""
+    """A partition is finished and reset, and another job lands it again, before the first one deletes its files."""
     finished = former.land()
     former.files.add(KEY, finished.file)
     owner = follow(former, store, tmp_path)

@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.sources.kinesis.pacing import Patience
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA
 from airflow_provider_coordination.spark.kinesis.landed_shard import PAGE_BYTES, LandedShard, NoRoomError, PageRoom
-from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ReadPlan
+from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.slot_memory import SlotMemory
 from tests.support.kinesis_server.clock import VirtualClock
 
-PLAN = ReadPlan(
+PLAN = ShardReadPlan(
     source_identifier="clicks|PARTITION",
     partition_key="clicks:1:shardId-0",
     fencing_token=1,
@@ -91,12 +91,12 @@ def test_left_by_an_error_there_is_no_file_and_nothing_is_held(
 
 def test_who_waits_for_a_page_writes_what_it_holds_before(options: LandingOptions, memory: SlotMemory) -> None:
     clock = VirtualClock()
-    patience = Patience(until=clock.monotonic(), clock=clock)
+    retry = RetryBudget(until=clock.monotonic(), clock=clock)
     memory.hold(2 * PAGE_BYTES - 1)
     with LandedShard(PLAN, options, memory, 2**30) as landed:
         landed.add(a_page(0))
         with pytest.raises(NoRoomError):
-            PageRoom(landed, patience).hold()
+            PageRoom(landed, retry).hold()
         assert memory._held == 2 * PAGE_BYTES - 1
         file, _ = landed.close()
     assert pq.read_metadata(file).num_rows == 10
@@ -104,7 +104,7 @@ def test_who_waits_for_a_page_writes_what_it_holds_before(options: LandingOption
 
 def test_a_page_is_let_go_of_once(options: LandingOptions, memory: SlotMemory) -> None:
     with LandedShard(PLAN, options, memory, ROW_GROUP) as landed:
-        room = PageRoom(landed, Patience())
+        room = PageRoom(landed, RetryBudget())
         room.hold()
         assert memory._held == PAGE_BYTES
         room.let_go()
@@ -114,7 +114,7 @@ def test_a_page_is_let_go_of_once(options: LandingOptions, memory: SlotMemory) -
 
 def test_a_page_takes_what_was_held_for_it(options: LandingOptions, memory: SlotMemory) -> None:
     with LandedShard(PLAN, options, memory, 2**30) as landed:
-        room, page = PageRoom(landed, Patience()), a_page(0)
+        room, page = PageRoom(landed, RetryBudget()), a_page(0)
         room.hold()
         landed.add(page, in_place_of=room.hand_over())
         room.let_go()

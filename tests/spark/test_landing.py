@@ -25,7 +25,12 @@ from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, S
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
+from airflow_provider_coordination.spark.kinesis.landing import (
+    LandedShardRow,
+    LandingOptions,
+    ShardReadPlan,
+    land_shard,
+)
 from airflow_provider_coordination.spark.landed_identity import token_of
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.slots import distribute
@@ -39,7 +44,7 @@ from tests.support.kinesis_server.limits import Limits
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CLIENT: Any = None
 """Nothing is asked of it where pages are given."""
-PLAN = ReadPlan(
+PLAN = ShardReadPlan(
     source_identifier="clicks|PARTITION",
     partition_key="s:1:shardId-000000000000",
     fencing_token=7,
@@ -88,7 +93,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[ShardPage | Exception]:
     return given
 
 
-def rows(landed: Landed) -> list[dict[str, Any]]:
+def rows(landed: LandedShardRow) -> list[dict[str, Any]]:
     table: list[dict[str, Any]] = pq.read_table(landed.file).to_pylist()
     return table
 
@@ -110,7 +115,7 @@ def test_records_land_in_one_file_with_the_documented_columns(tmp_path: Path, pa
     assert landed.is_batch and not landed.is_last and landed.error is None
 
 
-def test_aggregated_records_are_told_apart_by_their_sub_sequence_number(tmp_path: Path, pages: list[Any]) -> None:
+def test_aggregated_records_are_distinguished_by_their_sub_sequence_number(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10, aggregate([("a", b"1"), ("b", b"2")])), a_record(11, b"plain")), a_page()]
     found = rows(land_shard(CLIENT, options(tmp_path), PLAN))
     assert [(r["sequence_number"], r["sub_sequence_number"], r["partition_key"], r["data"]) for r in found] == [
@@ -183,13 +188,15 @@ def test_a_shard_that_ends_without_a_record_is_still_a_batch(tmp_path: Path, pag
 @pytest.mark.parametrize(
     ("error", "is_temporary"), [(KinesisUnavailableError("throttled"), True), (AccessDeniedError("denied"), False)]
 )
-def test_an_error_is_told_in_the_manifest_and_nothing_else_holds(
+def test_an_error_is_reported_in_the_manifest_and_nothing_else_holds(
     tmp_path: Path, pages: list[Any], error: Exception, is_temporary: bool
 ) -> None:
     pages += [a_page(behind=9), error]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
     failure = Failure(type(error).__name__, is_of_source=True)
-    assert landed == Landed(partition_key=PLAN.partition_key, error=str(error), is_temporary=is_temporary, failure=failure)
+    assert landed == LandedShardRow(
+        partition_key=PLAN.partition_key, error=str(error), is_temporary=is_temporary, failure=failure
+    )
 
 
 @pytest.mark.parametrize(
@@ -201,7 +208,7 @@ def test_what_was_read_before_an_error_is_landed(tmp_path: Path, pages: list[Any
     assert (landed.error, landed.records, landed.end, landed.is_last) == (None, 1, "10", False)
 
 
-def test_a_place_that_cannot_be_written_is_told_in_the_manifest(tmp_path: Path, pages: list[Any]) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_in_the_manifest(tmp_path: Path, pages: list[Any]) -> None:
     (tmp_path / "file").write_text("")
     pages += [a_page(a_record(10)), a_page()]
     landed = land_shard(CLIENT, options(tmp_path / "file"), PLAN)
@@ -211,7 +218,7 @@ def test_a_place_that_cannot_be_written_is_told_in_the_manifest(tmp_path: Path, 
 def test_a_manifest_row_survives_its_way_through_spark(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10, arrival=NOON - timedelta(seconds=1)), end=True)]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
-    assert read_settings(Landed, "row", json.loads(json.dumps(write_settings(landed)))) == landed
+    assert read_settings(LandedShardRow, "row", json.loads(json.dumps(write_settings(landed)))) == landed
 
 
 @pytest.mark.parametrize(("shards", "slots", "sizes"), [(5, 2, [3, 2]), (2, 8, [1, 1]), (1, 1, [1]), (6, 3, [2, 2, 2])])
@@ -244,7 +251,9 @@ class Service:
         put = self.client.put_record
         return [put(StreamName="s", Data=d, PartitionKey="k", ExplicitHashKey="0")["SequenceNumber"] for d in data]
 
-    def land(self, start: str = "TRIM_HORIZON", *, plan: dict[str, Any] | None = None, **changes: Any) -> Landed:
+    def land(
+        self, start: str = "TRIM_HORIZON", *, plan: dict[str, Any] | None = None, **changes: Any
+    ) -> LandedShardRow:
         read = replace(PLAN, start=start, retention_seconds=86_400.0, **(plan or {}))
         changed = options(self.root, **{"max_bytes": 2**30, **changes})
         return land_shard(self.client, changed, read, clock=self.clock, sleep=self.clock.sleep)
@@ -260,7 +269,7 @@ def service(tmp_path: Path) -> Service:
     return Service(tmp_path)
 
 
-def payloads(landed: Landed) -> list[bytes]:
+def payloads(landed: LandedShardRow) -> list[bytes]:
     return [row["data"] for row in rows(landed)] if landed.file else []
 
 
@@ -486,7 +495,9 @@ def test_a_throttled_round_returns_what_it_has(service: Service) -> None:
 
 
 def test_the_round_says_what_a_person_should_know(caplog: pytest.LogCaptureFixture) -> None:
-    landing.log_warnings([Landed(partition_key="p", filtered=3, throttled=2), Landed(partition_key="q")])
+    landing.log_warnings(
+        [LandedShardRow(partition_key="p", filtered=3, throttled=2), LandedShardRow(partition_key="q")]
+    )
     filtered, throttled = [record.getMessage() for record in caplog.records]
     assert "partition p: 3 user records" in filtered and "filter_by_hash_range=False" in filtered
     assert "partition p: 2 reads were throttled" in throttled and "consumer_name" in throttled
@@ -516,5 +527,5 @@ def test_a_shard_that_may_not_be_read_fails_alone(service: Service, harm: Any) -
     service.put(b"1")
     harm(service.engine.faults)
     landed = service.land()
-    assert landed.error is not None and "access refused" in landed.error and not landed.is_temporary
+    assert landed.error is not None and "access denied" in landed.error and not landed.is_temporary
     assert payloads(service.land()) == [b"1"]

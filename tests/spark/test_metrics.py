@@ -161,20 +161,20 @@ def test_without_its_packages_one_warning_names_the_extra(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "reported"),
     [
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "protocol 'http/json' of OpenTelemetry is not supported"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "0", "interval value 0.0 is invalid"),
     ],
 )
-def test_variables_that_cannot_work_are_told_and_stop_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, value: str, told: str
+def test_variables_that_cannot_work_are_reported_and_stop_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, value: str, reported: str
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv(name, value)
     JobMetrics("owner").close()
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warning.startswith("metrics are not exported: ") and told in warning
+    assert warning.startswith("metrics are not exported: ") and reported in warning
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds

@@ -12,9 +12,9 @@ from pyspark.errors import PySparkException
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.delivery import DeliveryError, SinkAwayError
+from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.files import MissingFileError
-from airflow_provider_coordination.spark.outages import MARK, calling, error_of_task, is_outage
+from airflow_provider_coordination.spark.outages import OUTAGE_MARK, error_of_task, is_outage, translating_outages
 from airflow_provider_coordination.spark.storage import file_size, write_text
 
 
@@ -34,7 +34,7 @@ OUTAGES = [
     OSError("When uploading part: AWS Error UNKNOWN (HTTP status 503) during UploadPart operation: SlowDown"),
     OSError("s3://lake/x: Could not connect to the endpoint URL: 'http://127.0.0.1:9/lake'"),
     EndpointConnectionError(endpoint_url="http://127.0.0.1:9/lake"),
-    SinkAwayError("its catalog does not answer"),
+    SinkUnavailableError("its catalog does not answer"),
     caused(DeliveryError("3 batches were not committed"), OSError("Generic S3 error: error sending request for url")),
 ]
 OF_A_BATCH = [
@@ -56,7 +56,10 @@ OF_A_BATCH = [
 @pytest.mark.parametrize("error", OUTAGES, ids=repr)
 def test_what_a_sink_raises_whatever_it_is_given_is_an_outage(error: Exception) -> None:
     assert is_outage(error)
-    with pytest.raises(SinkAwayError, match=r"^sink 'copy' takes nothing at present: ") as raised, calling("copy"):
+    with (
+        pytest.raises(SinkUnavailableError, match=r"^sink 'copy' is unavailable: ") as raised,
+        translating_outages("copy"),
+    ):
         raise error
     assert raised.value.sink == "copy"
 
@@ -64,23 +67,23 @@ def test_what_a_sink_raises_whatever_it_is_given_is_an_outage(error: Exception) 
 @pytest.mark.parametrize("error", OF_A_BATCH, ids=repr)
 def test_what_speaks_of_files_columns_and_values_is_none(error: Exception) -> None:
     assert not is_outage(error)
-    with pytest.raises(type(error)) as raised, calling("copy"):
+    with pytest.raises(type(error)) as raised, translating_outages("copy"):
         raise error
     assert raised.value is error
 
 
 def test_what_a_task_says_of_an_outage_is_one() -> None:
-    said = error_of_task(ConnectionResetError("by peer"), "file x cannot be read", MARK)
-    with pytest.raises(SinkAwayError) as raised, calling("copy"):
+    said = error_of_task(ConnectionResetError("by peer"), "file x cannot be read", OUTAGE_MARK)
+    with pytest.raises(SinkUnavailableError) as raised, translating_outages("copy"):
         raise PySparkException(f'\n  File "task.py", line 1\nOSError: {said}')
     reason = "file x cannot be read: ConnectionResetError: by peer"
-    assert str(raised.value) == f"sink 'copy' takes nothing at present: {reason}"
-    said = error_of_task(FileNotFoundError("x"), "file x cannot be read", MARK)
+    assert str(raised.value) == f"sink 'copy' is unavailable: {reason}"
+    said = error_of_task(FileNotFoundError("x"), "file x cannot be read", OUTAGE_MARK)
     assert not is_outage(PySparkException(f'\n  File "task.py", line 1\nOSError: {said}'))
 
 
 def test_an_outage_keeps_the_name_that_it_has() -> None:
-    with pytest.raises(SinkAwayError) as raised, calling("main"), calling("copy"):
+    with pytest.raises(SinkUnavailableError) as raised, translating_outages("main"), translating_outages("copy"):
         raise TimeoutError("no answer")
     assert raised.value.sink == "copy"
 

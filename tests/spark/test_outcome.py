@@ -1,4 +1,4 @@
-"""What a job leaves in the store of its end: as it was told, of bounded size, and nothing where nobody follows."""
+"""The outcome that a job stores: unchanged if it fits, of bounded size, and nothing if the job is not followed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark import submission
 from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, main
-from airflow_provider_coordination.spark.outcome import Outcome, coordinator_of, following
+from airflow_provider_coordination.spark.outcome import Outcome, coordinator_of, followed_job
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.spark.summary import Summary
@@ -54,29 +54,31 @@ def test_an_outcome_is_read_as_it_was_left() -> None:
     assert Outcome.from_mapping(json.loads(json.dumps(left.to_mapping()))) == left
 
 
-def test_a_summary_that_names_a_thousand_sets_fits_and_is_told_whole() -> None:
-    told = Summary(acknowledgment_sets=[f"clicks/shard-{n}/{secrets.token_hex(16)}" for n in range(1000)]).to_mapping()
-    left = Outcome(exit_code=0, summary=told).to_mapping()
+def test_a_summary_that_names_a_thousand_sets_fits_and_is_stored_whole() -> None:
+    summary = Summary(
+        acknowledgment_sets=[f"clicks/shard-{n}/{secrets.token_hex(16)}" for n in range(1000)]
+    ).to_mapping()
+    left = Outcome(exit_code=0, summary=summary).to_mapping()
     assert len(json.dumps(left)) < 48 * 1024
-    assert Outcome.from_mapping(left).summary == told
+    assert Outcome.from_mapping(left).summary == summary
 
 
 def test_a_summary_that_is_too_large_however_it_is_packed_is_cut_at_its_longest_list() -> None:
-    told = Summary(rounds=7, acknowledgment_sets=[secrets.token_hex(64) for _ in range(1000)]).to_mapping()
-    left = Outcome(exit_code=0, error="\0" * 9000, tail="x" * 9000, summary=told).to_mapping()
+    summary = Summary(rounds=7, acknowledgment_sets=[secrets.token_hex(64) for _ in range(1000)]).to_mapping()
+    left = Outcome(exit_code=0, error="\0" * 9000, tail="x" * 9000, summary=summary).to_mapping()
     assert len(json.dumps(left)) < 60 * 1024
     read = Outcome.from_mapping(left).summary
     assert read["rounds"] == 7
     assert 0 < len(read["acknowledgment_sets"]) < 1000
-    assert read["acknowledgment_sets"] == told["acknowledgment_sets"][: len(read["acknowledgment_sets"])]
+    assert read["acknowledgment_sets"] == summary["acknowledgment_sets"][: len(read["acknowledgment_sets"])]
 
 
 def test_the_largest_outcome_fits_into_the_store_beside_the_last_report(settings: IngestSettings, jobs: Jobs) -> None:
     errors = [{"error": secrets.token_hex(250), "data": secrets.token_hex(100)} for _ in range(20)]
-    with following(settings, SettingsReference(uri="nowhere")) as followed:
-        followed.reads(lambda: JobReport(at=datetime.now(UTC), parse_errors=errors))
-        told = {"acknowledgment_sets": [secrets.token_hex(64) for _ in range(1000)]}
-        followed.ended(Outcome(exit_code=0, error="\0" * 9000, tail="\0" * 9000, summary=told))
+    with followed_job(settings, SettingsReference(uri="nowhere")) as followed:
+        followed.note_reading(lambda: JobReport(at=datetime.now(UTC), parse_errors=errors))
+        summary = {"acknowledgment_sets": [secrets.token_hex(64) for _ in range(1000)]}
+        followed.record_outcome(Outcome(exit_code=0, error="\0" * 9000, tail="\0" * 9000, summary=summary))
     job = jobs.get("a job")
     assert job is not None and job.report is not None
     assert outcome_of(jobs).exit_code == 0 and job.report.parse_errors
@@ -107,22 +109,22 @@ def test_a_job_that_nobody_follows_leaves_nothing_in_the_store_and_its_settings_
 
     path = tmp_path / "settings.json"
     path.touch()
-    with following(replace(settings, is_followed=False), SettingsReference(uri=str(path))) as followed:
-        followed.began("local-1", None)
-        followed.ended(Outcome(exit_code=0))
+    with followed_job(replace(settings, is_followed=False), SettingsReference(uri=str(path))) as followed:
+        followed.note_application("local-1", None)
+        followed.record_outcome(Outcome(exit_code=0))
     job = jobs.get("a job")
     assert job is not None and job.state is JobState.SUBMITTED
     assert path.exists()
 
 
-def test_a_job_that_is_told_to_stop_before_it_listens_hears_of_it(
+def test_a_job_that_is_stopped_before_it_listens_is_notified(
     settings: IngestSettings, jobs: Jobs, tmp_path: Path
 ) -> None:
     jobs.request_stop("a job", "cleared")
     heard: list[str] = []
-    with following(settings, SettingsReference(uri=str(tmp_path / "settings.json"))) as followed:
+    with followed_job(settings, SettingsReference(uri=str(tmp_path / "settings.json"))) as followed:
         assert followed.is_stopped
-        followed.when_stopped(lambda: heard.append("stop"))
+        followed.on_stop(lambda: heard.append("stop"))
     assert heard == ["stop"]
 
 
@@ -139,7 +141,7 @@ def run(settings: IngestSettings, tmp_path: Path, script: str) -> tuple[int, Pat
     return submission.main([str(path), "/bin/sh", "-c", script]), folder / submission.LOG_NAME
 
 
-def test_a_driver_that_dies_without_a_word_is_told_at_once_and_its_leases_are_free(
+def test_a_driver_that_dies_without_an_outcome_is_reported_at_once_and_its_leases_are_free(
     settings: IngestSettings, jobs: Jobs, tmp_path: Path
 ) -> None:
     job = coordinator_of(settings, settings.owner)
@@ -160,7 +162,7 @@ def test_a_job_that_left_its_outcome_is_not_contradicted(settings: IngestSetting
     assert outcome_of(jobs) == Outcome(exit_code=0)
 
 
-def test_a_spark_submit_that_is_not_there_is_told(settings: IngestSettings, jobs: Jobs, tmp_path: Path) -> None:
+def test_a_missing_spark_submit_is_reported(settings: IngestSettings, jobs: Jobs, tmp_path: Path) -> None:
     folder = tmp_path / "job"
     folder.mkdir()
     settings.write(folder / "job.json")
@@ -168,7 +170,7 @@ def test_a_spark_submit_that_is_not_there_is_told(settings: IngestSettings, jobs
     assert outcome_of(jobs).tail.endswith("spark-submit: No such file or directory")
 
 
-def test_a_store_that_is_away_is_told_in_the_log(
+def test_an_unavailable_store_is_reported_in_the_log(
     settings: IngestSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dataclasses import replace
@@ -176,4 +178,4 @@ def test_a_store_that_is_away_is_told_in_the_log(
     away: Any = replace(settings, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/no/such/folder/x.db"))
     code, log = run(away, tmp_path, "exit 0")
     assert code == 0
-    assert "how the job ended could not be left in the store" in log.read_text()
+    assert "the job's outcome could not be stored" in log.read_text()

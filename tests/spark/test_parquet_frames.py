@@ -11,8 +11,8 @@ import pytest
 
 from airflow_provider_coordination.spark import parquet_frames
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS
-from airflow_provider_coordination.spark.outages import MARK
-from airflow_provider_coordination.spark.parquet_frames import _dealt, _Piece, _read, _write
+from airflow_provider_coordination.spark.outages import OUTAGE_MARK
+from airflow_provider_coordination.spark.parquet_frames import _dealt, _FilePart, _read, _write
 
 MIB = 2**20
 COLUMNS = pa.schema([pa.field("n", pa.int64()), pa.field("_batch_id", pa.string())])
@@ -22,14 +22,14 @@ def batches(*values: int, of: str = "a") -> list[pa.RecordBatch]:
     return [pa.RecordBatch.from_pydict({"n": [value], "_batch_id": [of]}, COLUMNS) for value in values]
 
 
-def read(file: str, *pieces: _Piece, columns: pa.Schema = COLUMNS) -> list[dict[str, Any]]:
+def read(file: str, *pieces: _FilePart, columns: pa.Schema = COLUMNS) -> list[dict[str, Any]]:
     numbers = [pa.RecordBatch.from_pydict({"id": [0]})]
-    found = _read([pieces or (_Piece(file),)], columns, DEFAULT_ACCESS, MARK, numbers)
+    found = _read([pieces or (_FilePart(file),)], columns, DEFAULT_ACCESS, OUTAGE_MARK, numbers)
     return [row for batch in found for row in batch.to_pylist()]
 
 
 def write(folder: Path, given: Any, by: str | None = None) -> list[str]:
-    list(_write(str(folder), by, DEFAULT_ACCESS, MARK, given))
+    list(_write(str(folder), by, DEFAULT_ACCESS, OUTAGE_MARK, given))
     return sorted(map(str, folder.glob("*")))
 
 
@@ -59,7 +59,7 @@ def test_each_row_group_of_a_file_is_read_by_one_of_its_parts(groups: int, of: i
     file = str(tmp_path / "file.parquet")
     rows = pa.table({"n": range(groups * 3), "_batch_id": ["a"] * groups * 3}, COLUMNS)
     pq.write_table(rows, file, row_group_size=3)
-    found = [row["n"] for part in range(of) for row in read(file, _Piece(file, part, of))]
+    found = [row["n"] for part in range(of) for row in read(file, _FilePart(file, part, of))]
     assert sorted(found) == list(range(groups * 3))
 
 
@@ -68,7 +68,7 @@ def test_a_file_of_wide_rows_is_handed_over_in_small_batches(tmp_path: Path) -> 
     columns = pa.schema([pa.field("data", pa.binary())])
     pq.write_table(pa.table({"data": [bytes([n]) * MIB for n in range(12)]}, columns), file, use_dictionary=False)
     numbers = [pa.RecordBatch.from_pydict({"id": [0]})]
-    sizes = [batch.num_rows for batch in _read([[_Piece(file)]], columns, DEFAULT_ACCESS, MARK, numbers)]
+    sizes = [batch.num_rows for batch in _read([[_FilePart(file)]], columns, DEFAULT_ACCESS, OUTAGE_MARK, numbers)]
     assert sum(sizes) == 12 and max(sizes) <= 4
 
 
@@ -124,7 +124,7 @@ def test_what_a_task_wrote_that_fails_is_removed(tmp_path: Path, monkeypatch: py
 def test_what_cannot_be_written_is_no_records_fault(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(OSError, match="taken"):
-        list(_write(str(tmp_path / "taken" / "folder"), None, DEFAULT_ACCESS, MARK, batches(1)))
+        list(_write(str(tmp_path / "taken" / "folder"), None, DEFAULT_ACCESS, OUTAGE_MARK, batches(1)))
 
 
 def test_a_null_that_hides_values_which_must_be_there_is_written_as_null(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_of_an_unpacked_spark_the_folder_takes_the_place_of_its_archive(tmp_path
     assert compiled_path(path, tmp_path / "spark") == expected
 
 
-def test_another_pyspark_than_that_of_the_archive_is_not_imported_instead(tmp_path: Path) -> None:
+def test_another_pyspark_than_the_archived_one_is_not_imported_instead(tmp_path: Path) -> None:
     package(tmp_path / "site-packages")
     path = [archive_of(tmp_path / "spark"), str(tmp_path / "site-packages")]
     assert compiled_path(path, tmp_path / "spark") == path

@@ -102,7 +102,7 @@ def test_what_is_no_secret_stays(settings: IngestSettings, said: str) -> None:
     assert Redaction(settings).text(said) == said
 
 
-def test_a_secret_that_is_too_short_to_be_told_from_words_is_left_alone(settings: IngestSettings) -> None:
+def test_a_secret_that_is_too_short_to_be_distinguished_from_words_is_not_hidden(settings: IngestSettings) -> None:
     short = ingest(
         source="s", owner="o", output="/l", expires_at=settings.expires_at, store=StoreSettings(),
         reads=ReadsSettings(kind="s3", settings={"secret_access_key": "test"}),

@@ -22,7 +22,7 @@ from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.reset import Resets
-from airflow_provider_coordination.sources.reset_targets import target_of
+from airflow_provider_coordination.sources.reset_targets import parse_target
 from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, crash_at
 
@@ -30,7 +30,7 @@ Observer = Callable[[str], None]
 
 
 class Listing:
-    """What a client of Kinesis tells of a stream's shards."""
+    """The shards of a stream, as a Kinesis client lists them."""
 
     def __init__(self, stream: FakeStream) -> None:
         self._stream = stream
@@ -85,14 +85,14 @@ class Person:
     def reset(self, shard: str, to: str) -> None:
         partition = self.fleet.look.view.get(partition_key("s", EPOCH, shard))
         assert partition is not None
-        self._do(self._resets.of_partitions([partition], target_of(to, datetime.now(UTC))))
+        self._do(self._resets.plan_partitions([partition], parse_target(to, datetime.now(UTC))))
 
     def reset_stream(self, to: str | datetime) -> None:
         client = cast(KinesisClient, Listing(self.fleet.stream))
-        self._do(self._resets.of_group("s", target_of(to, datetime.now(UTC)), lambda kind: client))
+        self._do(self._resets.plan_group("s", parse_target(to, datetime.now(UTC)), lambda kind: client))
 
     def _do(self, plan: Any) -> None:
-        for _, result in self._resets.carry_out(plan, as_seen=False):
+        for _, result in self._resets.apply(plan, only_if_unchanged=False):
             assert not isinstance(result, Exception), result
 
     def delivered(self, *, since: int = 1) -> list[str]:
@@ -157,7 +157,7 @@ def test_a_reset_to_now_passes_over_what_a_job_has_begun(tmp_path: Path, phase: 
     assert Counter(person.delivered()) == Counter(stream.sent[6:])
 
 
-def test_a_finished_shard_is_read_anew_and_its_children_stay_as_they_are(tmp_path: Path) -> None:
+def test_a_finished_shard_is_read_again_and_its_children_stay_as_they_are(tmp_path: Path) -> None:
     stream = FakeStream(1)
     fleet = Fleet(stream, tmp_path)
     person = Person(fleet)

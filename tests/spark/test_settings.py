@@ -66,7 +66,7 @@ def test_secrets_stay_out_of_logs() -> None:
     assert "hush" not in repr(SETTINGS)
 
 
-def test_a_secret_of_the_wrong_kind_is_not_told(tmp_path: Path) -> None:
+def test_a_secret_of_the_wrong_kind_is_not_shown(tmp_path: Path) -> None:
     SETTINGS.write(tmp_path / "s.json")
     values = json.loads((tmp_path / "s.json").read_text())
     values["reads"]["settings"]["aws"]["secret_access_key"] = ["hush"]
@@ -93,7 +93,7 @@ def test_an_expired_file_is_refused(tmp_path: Path) -> None:
 
 def test_settings_of_another_job_are_refused(tmp_path: Path) -> None:
     SETTINGS.write(tmp_path / "s.json")
-    with pytest.raises(ConfigurationError, match="are of job 'owner', and this is a driver of job 'another'"):
+    with pytest.raises(ConfigurationError, match="belong to job 'owner', and this is a driver of job 'another'"):
         read(tmp_path / "s.json", NOW, owner="another")
 
 
@@ -141,16 +141,16 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"streams": ("a", "a")}, r"KinesisStreams: field 'streams' must name at least .*; got \['a', 'a'\]"),
         ({"streams": ("",)}, r"KinesisStreams: field 'streams' must name at least .*; got \[''\]"),
         ({"workers": 0}, "'workers' must be positive; got 0"),
-        ({"reads": ReadsSettings(kind="")}, "field 'kind' of what is read must not be empty"),
+        ({"reads": ReadsSettings(kind="")}, "what is read: field 'kind' must not be empty"),
         ({"reads": ReadsSettings(kind="k", settings={"reader": "m"})}, "'reader' must be of the form 'module:class'"),
         ({"reads": ReadsSettings(kind="ftp")}, "kind of source 'ftp' is not known; known are .*'s3'"),
         ({"max_duration": -1.0}, "RoundSettings: field 'max_duration' must be positive; got -1 seconds"),
         ({"idle_duration": -1.0}, "RoundSettings: field 'idle_duration' must not be negative; got -1 seconds"),
         ({"timeout": 0}, "AcknowledgmentSettings: field 'timeout' must be positive; got 0 seconds"),
-        ({"max_leases": 0}, "LeaseSettings: field 'max_leases' must be at least 1, or left out; got 0"),
+        ({"max_leases": 0}, "LeaseSettings: field 'max_leases' must be at least 1, or omitted; got 0"),
         (
             {"max_leases_to_steal": 0},
-            "LeaseSettings: field 'max_leases_to_steal' must be at least 1, or left out; got 0",
+            "LeaseSettings: field 'max_leases_to_steal' must be at least 1, or omitted; got 0",
         ),
         ({"handover_timeout": 0}, "LeaseSettings: field 'handover_timeout' must be positive; got 0 seconds"),
         ({"balance_by": "size"}, "LeaseSettings: field 'balance_by' must be 'count' or 'throughput'; got 'size'"),
@@ -162,15 +162,15 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"earliest": NOW}, "RejectionSettings: field 'event_time' is missing, beside 'earliest': name the column"),
         ({"event_time": "at"}, "RejectionSettings: field 'event_time' is 'at', and there is no bound: give 'earliest'"),
         ({"event_time": "at" * 500, "latest": NOW}, "field 'event_time' has 1000 characters; give a column whose name"),
-        ({"event_time": "at", "latest": NOW}, "'event_time' is 'at', and there is no 'schema' that parses it"),
+        ({"event_time": "at", "latest": NOW}, "'event_time' is 'at', and there is no 'schema' to parse it"),
         (
             {"event_time": "at", "earliest": NOW + timedelta(seconds=1), "latest": NOW},
             "field 'earliest' is 2026-01-01T00:00:01.000000Z, after 'latest', which is 2026-01-01T00:00:00.000000Z: "
             "every record would be rejected",
         ),
         ({"writes": ()}, "'writes' must not be empty"),
-        ({"writes": beside_main(name="a b")}, "field 'writes': the name 'a b' is not usable"),
-        ({"writes": beside_main(name="dead_letter")}, "the name 'dead_letter' is that of the sink of bad records"),
+        ({"writes": beside_main(name="a b")}, "field 'writes': the name 'a b' is invalid"),
+        ({"writes": beside_main(name="dead_letter")}, "the name 'dead_letter' is reserved for the dead-letter sink"),
         ({"writes": beside_main("")}, "sink 'copy' of field 'writes': its location must not be empty"),
         ({"writes": beside_main(where="")}, "sink 'copy' of field 'writes': 'where' must not be empty"),
         ({"writes": beside_main(name="main")}, "field 'writes': number 1 and number 2 both have the name 'main'; give"),
@@ -191,7 +191,7 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"by": ("a", "a")}, "field 'by': 'a' is named twice"),
         ({"by": "check"}, "field 'by' must be 'job', 'downstream' or a list of names; got 'check'"),
         ({"by": ()}, r"field 'by' must be 'job', 'downstream' or a list of names; got \(\)"),
-        ({"by": ("",)}, "field 'by': '' is not usable"),
+        ({"by": ("",)}, "field 'by': '' is invalid"),
         ({"by": tuple(map(str, range(100)))}, "1 sinks and 100 handles are too many"),
         ({"transform": "module"}, "transform 'module' is not of the form 'module:function'"),
         ({"transform": ":f"}, "is not of the form"),
@@ -203,7 +203,7 @@ def test_a_value_that_cannot_work_is_refused(changes: dict[str, Any], message: s
         changed(SETTINGS, **changes).check()
 
 
-def test_a_job_runs_its_leases_by_the_defaults_of_the_coordinator_unless_told_otherwise() -> None:
+def test_a_job_runs_its_leases_by_the_defaults_of_the_coordinator_unless_configured() -> None:
     assert SETTINGS.ownership_timeout == DEFAULT_OWNERSHIP_TIMEOUT
     assert SETTINGS.safety_margin == DEFAULT_SAFETY_MARGIN
 
@@ -222,7 +222,7 @@ def test_two_sinks_in_one_place_are_refused_however_it_is_written(one: str, othe
     for writes in ((parquet(one), parquet(other, "copy")), (parquet(other), parquet(one, "copy"))):
         with pytest.raises(
             ConfigurationError,
-            match=r"^sink 'main' of field 'writes' and sink 'copy' of .* are in one place",
+            match=r"^sink 'main' of field 'writes' and sink 'copy' of .* have the same location",
         ):
             replace(SETTINGS, writes=writes, landing_path="/landing").check()
 
@@ -239,7 +239,9 @@ def test_two_sinks_into_one_table_are_refused(kinds: tuple[str, str], location: 
     writes = tuple(
         SinkSettings(name=name, kind=kind, location=location) for name, kind in zip("ab", kinds, strict=True)
     )
-    with pytest.raises(ConfigurationError, match=r"^sink 'a' of field 'writes' and sink 'b' of .* are in one place"):
+    with pytest.raises(
+        ConfigurationError, match=r"^sink 'a' of field 'writes' and sink 'b' of .* have the same location"
+    ):
         replace(SETTINGS, writes=writes, landing_path="/landing").check()
 
 

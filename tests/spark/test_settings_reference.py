@@ -89,16 +89,18 @@ def test_what_was_changed_is_refused(tmp_path: Path, at: int) -> None:
 
 def test_another_driver_has_no_use_for_sealed_settings(settings: IngestSettings, tmp_path: Path) -> None:
     reference = sealed(settings, tmp_path)
-    with pytest.raises(ConfigurationError, match="are of job 'a job', and this is a driver of job 'another'"):
+    with pytest.raises(ConfigurationError, match="belong to job 'a job', and this is a driver of job 'another'"):
         IngestSettings.read(reference, "another", datetime.now(UTC))
 
 
-def test_a_driver_without_the_module_that_opens_a_seal_is_told_so(
+def test_a_driver_without_the_module_that_opens_a_seal_reports_it(
     settings: IngestSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reference = sealed(settings, tmp_path)
     monkeypatch.setitem(sys.modules, "cryptography.fernet", None)
-    with pytest.raises(ConfigurationError, match="has no module 'cryptography', which opens sealed settings: install"):
+    with pytest.raises(
+        ConfigurationError, match="has no module 'cryptography', which is needed to open sealed settings: install"
+    ):
         reference.read()
 
 
@@ -119,10 +121,10 @@ def test_sealed_settings_serve_one_driver_and_nothing_of_them_is_left(
     assert main([reference.to_text(), "a job"]) == EXIT_SUCCESS
     assert not Path(reference.uri).exists()
     assert main([reference.to_text(), "a job"]) == EXIT_CONFIGURATION
-    assert "there are none: they serve one driver, which has read them" in capsys.readouterr().out
+    assert "they do not exist: they are for one driver, which has read them" in capsys.readouterr().out
     Path(reference.uri).write_bytes(kept)  # as an earlier version in a bucket, or another driver's copy
     assert main([reference.to_text(), "a job"]) == EXIT_CONFIGURATION
-    assert "have served another driver, and serve one" in capsys.readouterr().out
+    assert "another driver has already used the settings of job" in capsys.readouterr().out
     job = jobs.get("a job")
     assert job is not None and job.outcome is not None and job.outcome["exit_code"] == EXIT_SUCCESS
 
@@ -134,7 +136,8 @@ def test_sealed_settings_are_refused_once_they_have_expired(
     reference = sealed(changed(settings, expires_at=datetime(2026, 1, 1, tzinfo=UTC)), tmp_path)
     assert main([reference.to_text(), "a job"]) == EXIT_CONFIGURATION
     assert (
-        "expired at 2026-01-01T00:00:00Z; they are made for one job, so run the task again" in capsys.readouterr().out
+        "expired at 2026-01-01T00:00:00Z; they are valid for one job only: run the task again"
+        in capsys.readouterr().out
     )
 
 
@@ -180,8 +183,8 @@ def test_a_driver_reads_what_is_mounted_and_leaves_it_to_who_mounted_it(
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     ran = [subprocess.run(command, env=environment, capture_output=True, text=True) for _ in range(2)]
     assert (ran[0].returncode, ran[1].returncode) == (EXIT_SUCCESS, EXIT_CONFIGURATION), ran
-    assert "the settings in" in ran[0].stdout and "are left to who put them there" in ran[0].stdout
-    assert "have served another driver" in ran[1].stdout, "a container that was begun again"
+    assert "the settings in" in ran[0].stdout and "could not be deleted; their writer removes them" in ran[0].stdout
+    assert "another driver has already used the settings" in ran[1].stdout, "a container that was begun again"
     assert path.exists() and PASSWORD not in ran[0].stdout + ran[1].stdout
     job = jobs.get("a job")
     assert job is not None and job.outcome is not None and job.outcome["exit_code"] == EXIT_SUCCESS

@@ -18,7 +18,7 @@ from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.files import Files, MissingFileError
 from airflow_provider_coordination.spark.s3_objects import BucketFiles
-from airflow_provider_coordination.spark.shared_files import max_shared_bytes, assign_shared_files, with_shared_file
+from airflow_provider_coordination.spark.shared_files import assign_shared_files, max_shared_bytes, with_shared_file
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from tests.support.counted_objects import CountedObjects
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
@@ -183,7 +183,7 @@ def test_what_is_in_a_file_with_others_stays_there_though_its_delivery_was_rejec
     assert visible(sink) == VALUES and len(files(sink)) == 1 and leftovers(sink) == []
 
 
-def test_what_did_not_get_into_its_file_is_delivered_anew_though_its_delivery_was_rejected(sink: ParquetSink) -> None:
+def test_what_did_not_get_into_its_file_is_delivered_again_though_its_delivery_was_rejected(sink: ParquetSink) -> None:
     sink.prepare(attempts := first_owner(), BatchRows(OTHERS))
     take_over(sink, [recorded(attempt, rejected=True) for attempt in attempts])
     assert visible(sink) == VALUES
@@ -317,7 +317,7 @@ def test_a_request_that_comes_late_finds_its_name_taken(tmp_path: Path) -> None:
         zombie.join(60)
         take_over(sink, [recorded(former[0])])
     assert visible(sink) == VALUES
-    assert len(refused) == 1 and "is taken by others, who deliver some of it" in refused[0]
+    assert len(refused) == 1 and "another owner has taken the name" in refused[0]
 
 
 def test_a_delivery_whose_answer_was_lost_is_in(sink: ParquetSink) -> None:

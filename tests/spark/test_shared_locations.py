@@ -1,4 +1,4 @@
-"""What the driver makes of the answers of executors; see tests/integration/test_slots.py for real ones."""
+"""How the driver handles the check results of executors; see tests/integration/test_slots.py for real executors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.delivery import SinkAwayError
-from airflow_provider_coordination.spark.shared_locations import LOCAL_FOLDERS, Answer, Question, SharedPlaces
+from airflow_provider_coordination.spark.delivery import SinkUnavailableError
+from airflow_provider_coordination.spark.shared_locations import (
+    LOCAL_FOLDERS,
+    LocationCheckRequest,
+    LocationCheckResult,
+    SharedLocations,
+)
 
 NOWHERE = AwsSettings(
     region="us-east-1",
@@ -23,65 +28,65 @@ NOWHERE = AwsSettings(
 )
 
 
-def ask(places: SharedPlaces, executor: str) -> None:
-    """Let an executor answer, which is known by its local folders."""
-    with places.asking() as (question, answers), patch.dict(os.environ, {LOCAL_FOLDERS: executor}):
-        answers.append(answered(question))
+def check_on(locations: SharedLocations, executor: str) -> None:
+    """Check the locations on an executor, which is known by its local folders."""
+    with locations.checking() as (request, results), patch.dict(os.environ, {LOCAL_FOLDERS: executor}):
+        results.append(result_of(request))
 
 
-def ask_and_sweep(places: SharedPlaces) -> None:
-    """Let an executor answer whose files are gone before the driver looks."""
-    with places.asking() as (question, answers):
-        answer = answered(question)
-        Path(answer.files[0]).unlink()
-        answers.append(answer)
+def check_and_delete(locations: SharedLocations) -> None:
+    """Check the locations on an executor whose files are gone before the driver reads them."""
+    with locations.checking() as (request, results):
+        result = result_of(request)
+        Path(result.files[0]).unlink()
+        results.append(result)
 
 
-def pass_on(places: SharedPlaces, answer: Answer) -> None:
-    """Let an executor give this answer."""
-    with places.asking() as (_, answers):
-        answers.append(answer)
+def report(locations: SharedLocations, result: LocationCheckResult) -> None:
+    """Report this result of an executor."""
+    with locations.checking() as (_, results):
+        results.append(result)
 
 
-def answered(question: Question) -> Answer:
-    """Return the answer of an executor that has given none yet."""
-    answer = question.answer(0)
-    assert answer is not None
-    return answer
+def result_of(request: LocationCheckRequest) -> LocationCheckResult:
+    """Return the result of an executor that was not checked before."""
+    result = request.run(0)
+    assert result is not None
+    return result
 
 
-def test_every_place_is_tried_and_nothing_is_left_there(tmp_path: Path) -> None:
+def test_every_location_is_checked_and_no_file_is_left_there(tmp_path: Path) -> None:
     roots = [tmp_path / "landing", tmp_path / "lake"]
-    places = SharedPlaces([str(root) for root in roots])
-    with places.asking() as (question, answers):
-        answers.append(answered(question))
+    locations = SharedLocations([str(root) for root in roots])
+    with locations.checking() as (request, results):
+        results.append(result_of(request))
         assert [len(list(root.rglob("*.*"))) for root in roots] == [1, 1]
     assert not [path for root in roots for path in root.rglob("*")]
 
 
-def test_who_has_answered_is_not_asked_again_and_others_do_not_land(tmp_path: Path) -> None:
-    places = SharedPlaces([str(tmp_path)])
-    assert places.known is None
-    ask(places, "first")
-    assert places.known is not None
+def test_a_checked_executor_is_not_checked_again_and_others_do_not_land(tmp_path: Path) -> None:
+    locations = SharedLocations([str(tmp_path)])
+    assert locations.known_executors_only is None
+    check_on(locations, "first")
+    assert locations.known_executors_only is not None
     with patch.dict(os.environ, {LOCAL_FOLDERS: "first"}):
-        assert places.known.answer(0) is None
+        assert locations.known_executors_only.run(0) is None
     with patch.dict(os.environ, {LOCAL_FOLDERS: "second"}):
-        assert not answered(places.known).may_land
+        assert not result_of(locations.known_executors_only).may_land
 
 
-def test_what_the_driver_does_not_find_is_named(tmp_path: Path) -> None:
-    places = SharedPlaces([str(tmp_path)])
-    with pytest.raises(ConfigurationError, match=r"is not shared by all workers: what .* wrote to .* is not there for"):
-        ask_and_sweep(places)
-    assert places.known is None
+def test_a_file_that_the_driver_does_not_find_is_named(tmp_path: Path) -> None:
+    locations = SharedLocations([str(tmp_path)])
+    with pytest.raises(ConfigurationError, match=r"is not shared by all workers: the driver does not find the file th"):
+        check_and_delete(locations)
+    assert locations.known_executors_only is None
 
 
-def test_a_place_that_does_not_answer_an_executor_at_present_is_no_wrong_setting(tmp_path: Path) -> None:
-    away = Question(frozenset(), ("s3://lake/landing",), "probe", Access((("s3://lake/landing", NOWHERE),)))
-    answer = answered(away)
-    assert answer.is_passing
-    places = SharedPlaces([str(tmp_path)])
-    with pytest.raises(SinkAwayError, match=r"is out of reach for an executor at present: .* cannot use 's3://lake"):
-        pass_on(places, answer)
-    assert places.known is None
+def test_a_location_that_is_unavailable_for_an_executor_is_no_configuration_error(tmp_path: Path) -> None:
+    uri = "s3://lake/landing"
+    result = result_of(LocationCheckRequest(frozenset(), (uri,), "probe", Access(((uri, NOWHERE),))))
+    assert result.is_temporary
+    locations = SharedLocations([str(tmp_path)])
+    with pytest.raises(SinkUnavailableError, match=r"is unavailable for an executor: .* cannot use 's3://lake"):
+        report(locations, result)
+    assert locations.known_executors_only is None

@@ -98,7 +98,7 @@ def test_a_job_with_dynamic_allocation_asks_for_what_its_work_needs_step_by_step
 
 
 def rounds(registered_at: dict[float, int], needed: int = 64, most: int | None = 24) -> dict[float, int]:
-    """Return how many slots rounds have that begin at these times, with so many slots registered."""
+    """Return the number of slots of rounds that begin at these times, with this number of slots registered."""
     growth, found = Growth(started_at=-math.inf), {}
     for now, registered in registered_at.items():
         found[now], growth = planned_slots(

@@ -130,7 +130,9 @@ def test_a_job_that_never_closes_its_trace_ends_all_the_same(
         hangs.set()
 
 
-def test_a_round_tells_its_phases_with_their_partitions_and_records(tmp_path: Path, collector: OtlpReceiver) -> None:
+def test_a_round_has_spans_of_its_phases_with_their_partitions_and_records(
+    tmp_path: Path, collector: OtlpReceiver
+) -> None:
     fleet = Fleet(FakeStream(2), tmp_path)
     fleet.stream.send(5)
     with closing(JobSpans("me", "clicks")) as spans:

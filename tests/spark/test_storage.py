@@ -38,7 +38,7 @@ def test_an_empty_path_never_means_the_current_directory(tmp_path: Path, monkeyp
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     for act in (lambda: publish("", str(tmp_path / "target")), lambda: delete_folder("")):
-        with pytest.raises(ValueError, match="an empty path"):
+        with pytest.raises(ValueError, match="the path is empty"):
             act()
     assert (tmp_path / "here").is_dir()
 

@@ -64,7 +64,7 @@ def test_a_shard_of_another_stream_is_not(described: Described, clock: VirtualCl
         streams(described, clock).check(partition(stream="views"), progress("views"))
 
 
-def test_a_stream_that_was_created_anew_meanwhile_is_another_one(described: Described, clock: VirtualClock) -> None:
+def test_a_stream_that_was_created_again_is_another_one(described: Described, clock: VirtualClock) -> None:
     known = streams(described, clock)
     described.stream = replace(CLICKS, creation_epoch=8)
     known.check(partition(), progress())
@@ -75,7 +75,7 @@ def test_a_stream_that_was_created_anew_meanwhile_is_another_one(described: Desc
     known.check(partition(epoch=8), progress())
 
 
-def test_a_stream_that_was_deleted_meanwhile_is_not_read_any_more(described: Described, clock: VirtualClock) -> None:
+def test_a_stream_that_was_deleted_is_no_longer_read(described: Described, clock: VirtualClock) -> None:
     known = streams(described, clock)
     described.stream = StreamNotFoundError("stream 'clicks' does not exist")
     clock.advance(61)

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
-from tests.support.dag_versions import CASES, CHECKED_OLD, MENDED, OLD, PLAIN, TWO, Case, Dag
+from tests.support.dag_versions import CASES, CHECKED_OLD, FIXED, OLD, PLAIN, TWO, Case, Dag
 from tests.support.freezing import Calls, Strike
 from tests.support.history import History
 from tests.support.struck_jobs import ItemLife, Life, ShardLife, live
@@ -45,7 +45,7 @@ def test_whatever_happens_at_a_call_nothing_is_lost_doubled_or_changed(case: Cas
 
 
 @pytest.mark.parametrize("kind", [ShardLife, ItemLife])
-@pytest.mark.parametrize(("one", "other"), [(PLAIN, TWO), (OLD, MENDED), (TWO, PLAIN), (CHECKED_OLD, OLD)])
+@pytest.mark.parametrize(("one", "other"), [(PLAIN, TWO), (OLD, FIXED), (TWO, PLAIN), (CHECKED_OLD, OLD)])
 def test_jobs_of_two_versions_of_a_dag_at_once_deliver_everything_once(
     kind: type[Life], one: Dag, other: Dag, tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ def _some_files_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     [two, _, one] = (a.batch.file_bytes for a in landing_in(tmp_path / "sizes", "delta").land(VALUES))
     assert two > one
     monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", two)
-    monkeypatch.setattr(catalogs, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(catalogs, "RETRY_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(sinks, "CONFLICT_PAUSE_SECONDS", 0.001)
 
 

@@ -15,7 +15,7 @@ from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant
-from airflow_provider_coordination.supervisor.turn import JobOrder, Supervisor
+from airflow_provider_coordination.supervisor.turn import JobRequest, Supervisor
 from tests.support.fleet import Crash, MortalWorker
 from tests.support.history import STREAM, History
 
@@ -28,9 +28,9 @@ class Backfill:
     def __init__(self, history: History, bounds: Mapping[str, Mapping[str, str]]) -> None:
         self.history = history
         self.jobs = Jobs(history.look.view)
-        self.submitted: list[tuple[JobOrder, MortalWorker]] = []
+        self.submitted: list[tuple[JobRequest, MortalWorker]] = []
         self.dies_at: tuple[str, int] | None = None
-        self.looks_for_partitions = False
+        self.must_discover_partitions = False
         spec = {
             "version": 1,
             "source": STREAM,
@@ -52,7 +52,7 @@ class Backfill:
     def follow(self, spec: IngestionSpec) -> None:
         self.history.bounds = bounds_value(spec.reads.bounds)
 
-    def look_for_partitions(self) -> None:
+    def discover_partitions(self) -> None:
         self.history.sync()
 
     def count(self) -> int | None:
@@ -66,10 +66,10 @@ class Backfill:
     def new_owner(self) -> str:
         return f"worker-{self.history.started + 1}"
 
-    def start(self, order: JobOrder) -> None:
+    def start(self, request: JobRequest) -> None:
         start_by = self.history.clock.now() + START_TIMEOUT
-        assert self.jobs.submit(order.job.owner, task=order.task, digest="", start_by=start_by)
-        self.submitted.append((order, self.history.start(until_caught_up=False)))
+        assert self.jobs.submit(request.job.owner, task=request.task, digest="", start_by=start_by)
+        self.submitted.append((request, self.history.start(until_caught_up=False)))
 
     def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
         self.history.look.give_up_owner(job.owner)
@@ -78,11 +78,11 @@ class Backfill:
 
     def work(self) -> None:
         """Run every submitted job, one of which may die."""
-        for order, worker in self.submitted:
+        for request, worker in self.submitted:
             record = JobRecord(self.history.coordinator(worker.name, worker.store), lambda why: None)
             record.begin()
             worker.dies_at, self.dies_at = self.dies_at, None
-            assert order.job.owner == worker.name
+            assert request.job.owner == worker.name
             try:
                 with self.history.without_spark():
                     summary = worker.job.run()

@@ -43,7 +43,7 @@ def fleet(tmp_path: Path) -> Fleet:
 @pytest.fixture
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let jobs hear of a suspension at their next look."""
-    monkeypatch.setattr(suspension, "REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(suspension, "CACHE_SECONDS", 0.0)
     monkeypatch.setattr(ingestion, "SUSPENSION_POLL_SECONDS", 0.01)
 
 
@@ -156,7 +156,7 @@ def test_what_an_outage_left_undelivered_is_delivered_before_the_end(
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_job_that_begins_meanwhile_takes_nothing(fleet: Fleet) -> None:
+def test_a_job_that_starts_during_a_suspension_takes_nothing(fleet: Fleet) -> None:
     fleet.stream.send(4)
     suspend(fleet)
     before = list(fleet.look.view.partitions())
@@ -304,7 +304,7 @@ steps = st.one_of(
 @given(st.lists(steps, max_size=14))
 def test_every_event_is_delivered_once_whenever_the_source_is_suspended(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suspension, "REMEMBERED_SECONDS", 0.0)
+        patch.setattr(suspension, "CACHE_SECONDS", 0.0)
         stream = FakeStream(2)
         fleet = Fleet(stream, Path(folder))
         for action, value in story:

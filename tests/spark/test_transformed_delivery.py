@@ -17,19 +17,19 @@ from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SH
 from airflow_provider_coordination.spark.landed_identity import file_name
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import write_table
-from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed
+from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.support.dag_versions import TWO, ArrowTransformation
 from tests.support.sinks import an_attempt, under_next_lease
 
 
 @pytest.fixture
-def delivery(tmp_path: Path) -> DeliverTransformed:
+def delivery(tmp_path: Path) -> TransformedDelivery:
     return a_delivery(tmp_path)
 
 
-def a_delivery(folder: Path, *, is_final: bool = True) -> DeliverTransformed:
+def a_delivery(folder: Path, *, is_final: bool = True) -> TransformedDelivery:
     sinks = [ParquetSink(name=name, path=str(folder / name)) for name in TWO.all_sinks]
-    return DeliverTransformed(ArrowTransformation(TWO, SHARD_RECORDS), sinks, source="clicks", is_final=is_final)
+    return TransformedDelivery(ArrowTransformation(TWO, SHARD_RECORDS), sinks, source="clicks", is_final=is_final)
 
 
 @pytest.fixture
@@ -54,13 +54,13 @@ def landed(folder: Path, batch_id: str, *events: str) -> Attempt:
     return an_attempt(batch_id, file=file, file_bytes=size, records=len(events))
 
 
-def prepared_by(delivery: DeliverTransformed, attempts: list[Attempt]) -> tuple[list[Attempt], dict[str, Prepared]]:
+def prepared_by(delivery: TransformedDelivery, attempts: list[Attempt]) -> tuple[list[Attempt], dict[str, Prepared]]:
     """Return the attempts with the files that they share, and what was made of each batch."""
-    made: dict[str, Prepared] = {}
+    prepared: dict[str, Prepared] = {}
     for batch_id, result in delivery.prepare(attempts, delivery.sinks).items():
         assert isinstance(result, Prepared), result
-        made[batch_id] = result
-    return [replace(attempt, shared_file=made[attempt.batch_id].shared_file) for attempt in attempts], made
+        prepared[batch_id] = result
+    return [replace(attempt, shared_file=prepared[attempt.batch_id].shared_file) for attempt in attempts], prepared
 
 
 def rows(folder: Path) -> Counter[str]:
@@ -69,10 +69,10 @@ def rows(folder: Path) -> Counter[str]:
 
 
 def test_many_batches_are_prepared_and_committed_at_once(
-    delivery: DeliverTransformed, attempts: list[Attempt], tmp_path: Path
+    delivery: TransformedDelivery, attempts: list[Attempt], tmp_path: Path
 ) -> None:
     attempts, prepared = prepared_by(delivery, attempts)
-    assert {batch_id: dict(made.records) for batch_id, made in prepared.items()} == {
+    assert {batch_id: dict(result.records) for batch_id, result in prepared.items()} == {
         "a-1": {"dead_letter": 1, "main": 1, "copy": 0},
         "b-1": {"dead_letter": 0, "main": 1, "copy": 0},
         "c-1": {"dead_letter": 0, "main": 2, "copy": 1},
@@ -88,7 +88,7 @@ def test_many_batches_are_prepared_and_committed_at_once(
 
 
 def test_of_many_batches_only_those_are_made_that_a_sink_does_not_have(
-    delivery: DeliverTransformed, attempts: list[Attempt], tmp_path: Path
+    delivery: TransformedDelivery, attempts: list[Attempt], tmp_path: Path
 ) -> None:
     first = attempts[1:2]
     delivery.prepare(first, delivery.sinks)
@@ -109,7 +109,7 @@ def test_a_former_owner_of_one_partition_is_refused_for_that_one_alone_where_oth
     delivery = a_delivery(tmp_path, is_final=False)
     delivery.prepare(attempts, delivery.sinks)
     delivery.sweep({attempts[0].folder: 2})
-    with pytest.raises(CoordinationError, match=r"batch a-1: what was staged in .* is gone or not whole"):
+    with pytest.raises(CoordinationError, match=r"batch a-1: the staged data in .* is gone or incomplete"):
         delivery.commit("main", attempts)
     for attempt in attempts[1:]:
         delivery.commit("main", [attempt])

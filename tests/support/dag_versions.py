@@ -18,9 +18,9 @@ from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
 from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.transformation import (
     ROUTE,
-    Made,
-    Part,
+    RowFiles,
     Transformed,
+    TransformInput,
     groups_of,
     shared_files_of,
 )
@@ -68,7 +68,7 @@ class Case:
     """What happens.
 
     :param first: the victim's version of the DAG.
-    :param then: that of everybody after it.
+    :param then: the version of every later job.
     :param rejects: whether the downstream check rejects each batch once.
     :param items: whether the source holds items; shards if not.
     :param object_store: where files cannot be renamed: `copied` is a move that is a copy and a delete, `s3` has
@@ -91,11 +91,11 @@ class Case:
 
 PLAIN = Dag("plain")
 OLD = Dag("old", transforms=True)
-MENDED = Dag("mended", transforms=True)
+FIXED = Dag("fixed", transforms=True)
 TWO = Dag("two", sinks=(MAIN, "copy"), transforms=True, schema=True)
 CHECKED_PLAIN = Dag("plain", downstream=(CHECK,))
 CHECKED_OLD = Dag("old", transforms=True, downstream=(CHECK,))
-CHECKED_MENDED = Dag("mended", transforms=True, downstream=(CHECK,))
+CHECKED_FIXED = Dag("fixed", transforms=True, downstream=(CHECK,))
 CHECKED_TWO = Dag("two", sinks=(MAIN, "copy"), transforms=True, downstream=(CHECK,))
 LATE = Dag("late", transforms=True, rejects=4)
 LATER = Dag("later", transforms=True, rejects=8)
@@ -105,14 +105,14 @@ STORIES: dict[str, tuple[Dag, Dag, bool]] = {
     "plain": (PLAIN, PLAIN, False),
     "transformed": (OLD, OLD, False),
     "sinks-and-dead-letters": (TWO, TWO, False),
-    "transform-mended": (OLD, MENDED, False),
-    "transform-added": (PLAIN, MENDED, False),
+    "transform-fixed": (OLD, FIXED, False),
+    "transform-added": (PLAIN, FIXED, False),
     "transform-dropped": (OLD, PLAIN, False),
     "sink-added": (PLAIN, TWO, False),
-    "sink-dropped": (TWO, MENDED, False),
+    "sink-dropped": (TWO, FIXED, False),
     "checked": (CHECKED_PLAIN, CHECKED_PLAIN, True),
-    "rejected-then-mended": (CHECKED_OLD, CHECKED_MENDED, True),
-    "copy-mended": (CHECKED_EMPTY, CHECKED_TWO, True),
+    "rejected-then-fixed": (CHECKED_OLD, CHECKED_FIXED, True),
+    "copy-fixed": (CHECKED_EMPTY, CHECKED_TWO, True),
     "copy-emptied": (CHECKED_TWO, CHECKED_EMPTY, True),
     "late": (LATE, LATE, False),
     "late-bound-moved": (LATE, LATER, False),
@@ -133,13 +133,13 @@ class ArrowTransformation:
         self.layout = layout
         self._dag = dag
 
-    def together(self, parts: Sequence[Part]) -> list[Sequence[Part]]:
+    def group_compatible(self, parts: Sequence[TransformInput]) -> list[Sequence[TransformInput]]:
         return [parts]
 
-    def left_out(self, parts: Sequence[Part]) -> pa.Table:
+    def left_out(self, parts: Sequence[TransformInput]) -> pa.Table:
         return pa.concat_tables(self._left_out(part) for part in parts)
 
-    def _left_out(self, part: Part) -> pa.Table:
+    def _left_out(self, part: TransformInput) -> pa.Table:
         records = storage.read_table(part.file)
         bad = is_bad(records) if self._dag.schema else nothing(records)
         found = records.append_column("stage", pc.if_else(bad, str(Stage.SCHEMA), str(Stage.TIME)))
@@ -147,7 +147,7 @@ class ArrowTransformation:
         columns = [BATCH_ID, *self.layout.position, "error", "stage"]
         return found.append_column("error", found.column("stage")).select(columns)
 
-    def write(self, parts: Sequence[Part], folder: str) -> Transformed:
+    def write(self, parts: Sequence[TransformInput], folder: str) -> Transformed:
         records = pa.concat_tables(self._fit(part) for part in parts)
         records = records.append_column("made_by", pa.array([self._dag.name] * records.num_rows, pa.string()))
         if len(self._dag.sinks) > 1:
@@ -160,29 +160,31 @@ class ArrowTransformation:
         size = storage.write_table(records, made)
         types = {field.name: str(field.type) for field in records.schema}
         batch_ids, shared = [part.batch_id for part in parts], shared_files_of(parts)
-        return Transformed(batch_ids=batch_ids, made=Made(files={made: size}), types=types, shared_files=shared)
+        return Transformed(batch_ids=batch_ids, output=RowFiles(files={made: size}), types=types, shared_files=shared)
 
-    def _fit(self, part: Part) -> pa.Table:
+    def _fit(self, part: TransformInput) -> pa.Table:
         records = storage.read_table(part.file)
         records = records.filter(pc.invert(is_late(records, part.bounds)))
         return records.filter(pc.invert(is_bad(records))) if part.has_unfit else records
 
-    def fails(self, part: Part) -> str | None:
+    def error_of(self, part: TransformInput) -> str | None:
         return None
 
-    def take(self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str) -> Made:
-        [whole] = transformed.made.files
+    def select_rows(
+        self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str
+    ) -> RowFiles:
+        [whole] = transformed.output.files
         records = storage.read_table(whole)
         if transformed.is_routed:
             records = records.filter(records[ROUTE.format(number)])
         records = records.drop_columns(transformed.ours)
-        files, apart = {}, {}
+        files, by_group = {}, {}
         groups = groups_of(sink, batch_ids, transformed.shared_files)
         for group, members in groups.items():
             file = storage.join(folder, *([group] if len(groups) > 1 else []), "part-0.parquet")
             files[file] = storage.write_table(records.filter(pc.is_in(records[BATCH_ID], pa.array(members))), file)
-            apart[group] = [file]
-        return Made(files=files, apart=apart)
+            by_group[group] = [file]
+        return RowFiles(files=files, by_group=by_group)
 
 
 def text_of(payload: str | bytes) -> str:

@@ -31,14 +31,14 @@ from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.reset import Resets
-from airflow_provider_coordination.sources.reset_targets import target_of
+from airflow_provider_coordination.sources.reset_targets import parse_target
 from airflow_provider_coordination.spark import item_reading
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems, land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.landed_identity import partition_folder
-from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
+from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.unreliable_store import Fault, UnreliableStore
@@ -85,7 +85,7 @@ class Sink:
     read: dict[tuple[str, int], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
 
-class PublishNoted(PublishLanded):
+class PublishNoted(ParquetLandedDelivery):
     """Publishes landed files, and notes what became visible."""
 
     def __init__(self, history: ItemHistory, *, keep: bool) -> None:
@@ -206,7 +206,7 @@ class ItemHistory:
         """Let a worker make a round; it is gone if it dies on the way.
 
         :param fault: happens to one of its writes.
-        :param after: so many writes later.
+        :param after: after this number of writes.
         """
         worker.network.fault = _after(worker.network, fault, after)
         with self.without_spark():
@@ -217,7 +217,7 @@ class ItemHistory:
             except Crash:
                 self.lose(worker)
             except StoreUnavailableError as error:
-                worker.job._outlast(error)
+                worker.job._wait_for_store(error)
             finally:
                 worker.network.fault = None
 
@@ -250,7 +250,7 @@ class ItemHistory:
             self.sets.acknowledge(waiting.set_id, positive=positive, handle=HANDLE, reason=None if positive else "no")
 
     def reset(self, number: int) -> None:
-        """A person has a partition read anew, and with it what was split off it."""
+        """A user resets a partition, and with it what was split off it."""
         roots = [key for key, progress in self.progresses.items() if progress.split_of is None]
         if not roots:
             return
@@ -262,8 +262,8 @@ class ItemHistory:
                 self.abandoned.add((root, progress.epoch))
         self.clock.advance(1)
         resets = Resets(self.sets)
-        plan = resets.of_partitions(family, target_of("earliest", self.clock.now()))
-        for _, result in resets.carry_out(plan, as_seen=False):
+        plan = resets.plan_partitions(family, parse_target("earliest", self.clock.now()))
+        for _, result in resets.apply(plan, only_if_unchanged=False):
             if isinstance(result, CoordinationError):
                 raise result
 
@@ -364,7 +364,7 @@ class ItemHistory:
 
 
 def _after(network: UnreliableStore, fault: Fault | None, writes: int) -> Fault | None:
-    """Return what lets so many writes pass before a fault happens."""
+    """Return what lets a number of writes pass before a fault happens."""
     if fault is None or not writes:
         return fault
     return Fault(after=lambda: setattr(network, "fault", _after(network, fault, writes - 1)))

@@ -41,7 +41,7 @@ from airflow_provider_coordination.spark import ingestion, item_reading
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems, land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
-from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
+from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.sql import SqlStore
 from tests.support.items import named, table_of
@@ -215,7 +215,7 @@ def work(harm: Harm, owner: str) -> None:
     job = Ingestion(
         settings,
         open_coordinator(harm, owner),
-        PublishLanded(settings.writes[0].location),
+        ParquetLandedDelivery(settings.writes[0].location),
         reading=partial(ItemReading, None, KIND, NamedSource()),
         stop=threading.Event(),
     )
@@ -247,7 +247,7 @@ class Conductor:
         crash_at = set(self.chance.sample(range(1, self.harm.signals), self.harm.crashes))
         try:
             for number in range(self.harm.signals):
-                self.look_after(self.chance.uniform(0, 2 * self.harm.every_seconds))
+                self.refresh_source(self.chance.uniform(0, 2 * self.harm.every_seconds))
                 with suppress(StoreUnavailableError):  # a stopped worker may hold a lock
                     self.supply()
                 self.send(number)
@@ -259,8 +259,8 @@ class Conductor:
                 os.kill(pid, signal.SIGKILL)
         return Outcome(sent=dict(self.sent), created=sorted(self.created), unfinished=unfinished, ended=self.ended)
 
-    def look_after(self, seconds: float) -> None:
-        """Replace workers that ended, for so long."""
+    def refresh_source(self, seconds: float) -> None:
+        """Replace workers that ended, for this long."""
         until = time.monotonic() + seconds
         while True:
             for pid in list(self.owners):
@@ -343,7 +343,7 @@ class Conductor:
         server = get_server(Path(self.harm.postgres), cleanup_mode=None)
         arguments = ("-D", self.harm.postgres, "-m", "immediate", "-w", "stop")
         pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user)
-        self.look_after(self.chance.uniform(0, 2 * RETRY_SECONDS))
+        self.refresh_source(self.chance.uniform(0, 2 * RETRY_SECONDS))
         server.ensure_postgres_running()
 
     def settle(self) -> dict[str, str]:
@@ -351,7 +351,7 @@ class Conductor:
         left = dict.fromkeys(self.created, "missing")
         over = time.monotonic() + SETTLE_SECONDS
         while left and time.monotonic() < over:
-            self.look_after(0.5)
+            self.refresh_source(0.5)
             with suppress(StoreUnavailableError), self.looking() as look:
                 look.create_partitions({key: progress_of(key) for key in left})
                 finished = {p.partition_key for p in look.view.partitions(PartitionStatus.COMPLETED)}

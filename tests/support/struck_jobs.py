@@ -53,8 +53,8 @@ from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
-from airflow_provider_coordination.spark.sinks import TakesLanded, make_sinks
-from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed
+from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, make_sinks
+from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.counted_tables import counted_sinks
@@ -208,13 +208,13 @@ class Life(ABC):
     def delivery(self, dag: Dag) -> Delivery:
         settings = [self.kind(name).settings(self.folder / name) for name in dag.all_sinks]
         sinks = make_sinks(replace(each, name=name) for each, name in zip(settings, dag.all_sinks, strict=True))
-        if dag.sinks == (MAIN,) and not dag.transforms and not dag.schema and isinstance(sinks[0], TakesLanded):
-            return sinks[0].taking_landed(keep=bool(dag.downstream))
-        return DeliverTransformed(
+        if dag.sinks == (MAIN,) and not dag.transforms and not dag.schema and isinstance(sinks[0], AcceptsLandedFiles):
+            return sinks[0].landed_delivery(keep=bool(dag.downstream))
+        return TransformedDelivery(
             ArrowTransformation(dag, self.layout),
             sinks,
             source=self.source,
-            found=BadRecords(),
+            bad_records=BadRecords(),
             keeps_rejected=True,
             is_final=not dag.downstream,
             clock=self.clock,
@@ -225,7 +225,7 @@ class Life(ABC):
             self.renew(job)
             job.round()
         except StoreUnavailableError as error:
-            job._outlast(error)
+            job._wait_for_store(error)
 
     def renew(self, job: Ingestion) -> None:
         for renewable in job.renewables:
@@ -258,7 +258,7 @@ class Life(ABC):
         job = acting_as(VICTIM, lambda: self.job(self.case.first, owner="a", counts=True, observer=ending))
         self.record = JobRecord(self.coordinator("a", CountedStore(self.store, self.calls)), report=job.report)
         self.record.begin()
-        self.record.reads()
+        self.record.note_reading()
         if not self.gives_up:  # otherwise it believes in its leases until it asks
             self.calls.renew = lambda: self.renew(job)
         while steps:
@@ -440,7 +440,7 @@ class Life(ABC):
     def _check_everything(self) -> None:
         bad = {event for event in self.sent if event.startswith(BAD.decode())}
         main, dead = self.rows(MAIN), self.rows(DEAD_LETTER)
-        if self.case.first.schema != self.case.then.schema:  # what was a dead letter is delivered anew as it is; what
+        if self.case.first.schema != self.case.then.schema:  # what was a dead letter is delivered again as it is; what
             dead -= main  # is in a file with others stays there, and is one as well
         taken = main + dead
         assert taken == Counter(self.sent), f"lost {Counter(self.sent) - taken}, doubled {taken - Counter(self.sent)}"

@@ -69,7 +69,7 @@ def test_a_job_reports_while_it_runs_and_ends_soon_after_it_is_asked_to(make_pip
     assert ended is not None and ended.report is not None and ended.outcome is not None
     assert ended.report.totals == RecordCounts(processed=100, processed_bytes=sum(map(_size, pipeline.sent)))
     summary = Outcome.from_mapping(ended.outcome).summary
-    assert (summary["stopped_because"], summary["failed"], summary["lost"]) == ("it was told to stop", {}, [])
+    assert (summary["stopped_because"], summary["failed"], summary["lost"]) == ("it was stopped", {}, [])
     pipeline.assert_exactly_once()
 
 
@@ -98,9 +98,9 @@ def test_late_and_early_records_are_left_out_counted_and_put_aside(make_pipeline
     assert sorted(ds.dataset(pipeline.output).to_table(columns=["id"])["id"].to_pylist()) == ["first", "last"]
     letters = ds.dataset(dead).to_table(columns=["data", "stage"]).to_pylist()
     assert {(json.loads(row["data"])["id"], row["stage"]) for row in letters} == {("late", "time"), ("early", "time")}
-    told = job.summary
-    assert (told["thrown_away"], told["dead_letters"], told["parse_exceptions"]) == (2, 2, 0)
-    assert told["metrics"]["coordination.records_thrown_away"] == 2
+    summary = job.summary
+    assert (summary["thrown_away"], summary["dead_letters"], summary["parse_exceptions"]) == (2, 2, 0)
+    assert summary["metrics"]["coordination.records_thrown_away"] == 2
 
 
 def test_a_job_whose_schema_has_no_event_time_ends_before_it_reads(make_pipeline: MakePipeline) -> None:

@@ -20,7 +20,7 @@ from tests.support.spark_job import MakePipeline
 FRAGILE = "tests.support.transforms:fragile"
 
 
-def test_a_job_told_to_stop_gives_its_leases_back(make_pipeline: MakePipeline) -> None:
+def test_a_stopped_job_gives_its_leases_back(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(2)
     pipeline.send(10)
     pipeline.sync()
@@ -29,7 +29,7 @@ def test_a_job_told_to_stop_gives_its_leases_back(make_pipeline: MakePipeline) -
     assert pipeline.statuses()[PartitionStatus.ASSIGNED] == 2
     job.driver().send_signal(signal.SIGTERM)
     assert job.wait() == 0, job.output
-    assert job.summary["stopped_because"] == "it was told to stop"
+    assert job.summary["stopped_because"] == "it was stopped"
     assert job.summary["metrics"]["coordination.partitions_given_up"] == 2
     assert "coordination.records_delivered=100" in job.output
     assert pipeline.statuses()[PartitionStatus.UNASSIGNED] == 2
@@ -101,7 +101,7 @@ def test_bad_records_hold_up_their_own_shard_alone_until_there_is_a_place_for_th
     assert bad.process.returncode == 1, bad.output
     [(partition, reason)] = bad.summary["failed"].items()
     assert "at least 1 of" in reason and "ValueError: this record is poison" in reason
-    assert "give 'dead_letter_path' to put bad records aside" in reason
+    assert "set 'dead_letter_path' to keep bad records there" in reason
     assert f"failed: partition={partition}" in bad.output
     assert 0 < len(pipeline.delivered()) < len(pipeline.sent), "the other shard went on"
 

@@ -41,7 +41,7 @@ def test_what_is_delivered_is_deleted_and_what_waits_or_is_damaged_stays(pipelin
     assert there(pipeline) == ["growing/c.json", "whole/_SUCCESS", "whole/damaged.json.gz"]
     waiting = pipeline.coordinator().view.get(growing)
     assert waiting is not None and waiting.status is PartitionStatus.CLOSED
-    assert f"partition {growing} waits, for the time 1 of at most 10" in job.output
+    assert f"partition {growing} waits for its condition, wait 1 of at most 10" in job.output
 
     pipeline.put("whole/a.json", range(10))  # the very same content
     [again] = pipeline.find()

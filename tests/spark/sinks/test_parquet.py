@@ -1,4 +1,4 @@
-"""What the Parquet sink does beside the contract: staging folders, manifests, one file a batch."""
+"""The Parquet sink beyond the contract: staging folders, manifests, one file per batch."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_what_is_staged_without_its_manifest_is_never_published(sink: ParquetSin
     assert published(sink) is None
 
 
-def test_a_staging_folder_that_somebody_emptied_is_not_taken_for_a_batch_without_rows(sink: ParquetSink) -> None:
+def test_an_emptied_staging_folder_does_not_count_as_a_batch_without_rows(sink: ParquetSink) -> None:
     deliver(sink, FIRST, 1)
     sink.prepare([SECOND], rows(2))
     for file in staged(sink, SECOND).iterdir():
@@ -88,7 +88,7 @@ def test_a_staged_file_that_was_cut_in_half_publishes_nothing(sink: ParquetSink)
     sink.prepare([FIRST], rows(1))
     file = staged(sink, FIRST) / "part-0.parquet"
     file.write_bytes(file.read_bytes()[:50])
-    with pytest.raises(MissingFileError, match=r"has 50 bytes, and \d+ were written"):
+    with pytest.raises(MissingFileError, match=r"has 50 bytes instead of the \d+ that were written"):
         sink.commit([FIRST])
     assert published(sink) is None
 

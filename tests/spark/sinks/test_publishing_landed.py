@@ -1,4 +1,4 @@
-"""Landed files that become the Parquet dataset's as they are."""
+"""Landed files that are published in the Parquet dataset unchanged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def prepare(sink: ParquetLandedDelivery, attempt: Attempt) -> Prepared:
 
 
 def again(attempt: Attempt, token: int = 2) -> Attempt:
-    """The delivery that follows once the one before was rejected, by another owner."""
+    """The next delivery by another owner, after the former one was rejected."""
     return replace(
         attempt, batch=replace(attempt.batch, redeliver=True), set_id=f"{BATCH}.{token}", fencing_token=token
     )
@@ -89,7 +89,7 @@ def test_publishing_again_finds_it_done(out: Path, landed: Attempt, keep: bool) 
     assert [path.name for path in out.glob("*.parquet")] == ["shard-1-abc.parquet"]
 
 
-def test_a_landed_file_that_vanished_is_an_error_that_says_what_to_do(out: Path) -> None:
+def test_a_missing_landed_file_is_an_error_with_a_remedy(out: Path) -> None:
     with pytest.raises(DeliveryError, match=r"gone\.parquet is gone: restore it, or reset its partition"):
         prepare(ParquetLandedDelivery(str(out)), an_attempt(BATCH, file=str(out / "gone.parquet")))
 
@@ -97,7 +97,7 @@ def test_a_landed_file_that_vanished_is_an_error_that_says_what_to_do(out: Path)
 def test_a_landed_file_that_was_cut_in_half_is_never_published(out: Path, landed: Attempt) -> None:
     content = Path(landed.file).read_bytes()
     Path(landed.file).write_bytes(content[: len(content) // 2])
-    with pytest.raises(DeliveryError, match=r"has \d+ bytes, and \d+ were landed: restore it"):
+    with pytest.raises(DeliveryError, match=r"has \d+ bytes instead of the \d+ that were landed: restore it"):
         deliver(ParquetLandedDelivery(str(out)), landed)
     assert published(out) == []
 
@@ -178,7 +178,7 @@ def land(out: Path, batch_id: str, rows: int, **columns: list[str]) -> Attempt:
 
 
 def deliver_all(delivery: ParquetLandedDelivery, attempts: list[Attempt]) -> list[str | None]:
-    """Deliver what can be delivered of some batches; return the files that they share."""
+    """Deliver as many of the batches as possible; return their shared files."""
     prepared = delivery.prepare(attempts, [MAIN])
     going = [
         replace(attempt, shared_file=made.shared_file)
@@ -206,7 +206,7 @@ def test_small_landed_files_are_put_together_and_stay_while_a_large_one_becomes_
     assert sorted(published(out)) == sorted([0, 0, 1, 0, 1, 2, *range(20_000)])
 
 
-def test_what_is_put_together_is_not_taken_for_a_landed_file(out: Path) -> None:
+def test_a_combined_file_does_not_count_as_a_landed_file(out: Path) -> None:
     attempts = [land(out, "a", 1), land(out, "b", 2)]
     deliver_all(ParquetLandedDelivery(str(out)), attempts)
     [file] = out.glob("*.parquet")
@@ -241,7 +241,7 @@ def test_nothing_is_put_together_that_others_may_reject(out: Path) -> None:
     assert sorted(map(sorted, held(out))) == [["a"], ["b"]]
 
 
-def test_a_dataset_that_takes_nothing_is_not_taken_for_landed_files_that_cannot_be_read(
+def test_an_unwritable_dataset_is_not_reported_as_unreadable_landed_files(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []

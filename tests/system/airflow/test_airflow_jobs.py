@@ -80,7 +80,7 @@ def test_a_deferred_job_frees_its_slot_outlives_the_triggerer_and_ends_with_its_
     airflow.until("the task has ended", lambda: followed.state() == "success")
     summary: dict[str, Any] = airflow.xcom(FOLLOWED, followed.run_id, "ingest")
     assert (summary["owner"], summary["records_delivered"]) == (job.owner, len(pipeline.sent))
-    assert summary["stopped_because"] == "it was told to stop"
+    assert summary["stopped_because"] == "it was stopped"
     followed.wait_for_its_end(job)
     assert pipeline.delivered() == Counter(pipeline.sent)
 
