@@ -37,6 +37,7 @@ format: venv ## format the code, and fix what ruff can fix
 	@$(WITH) ruff format . && ruff check --fix .
 
 docs: venv ## build the manual into .site; warnings are errors
+	@tools/mermaid.sh
 	@$(WITH) mkdocs build --quiet --strict
 
 test-unit: venv ## run the tests that need no server, in under two minutes

@@ -27,9 +27,12 @@ HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig, **kwargs: Any) -> Files:
-    """Add the colours of code; `mkdocs` calls this once."""
+    """Add the colours of code, and mermaid; `mkdocs` calls this once."""
     colours = HtmlFormatter(style="default").get_style_defs(".rst-content .highlight")
     files.append(File.generated(config, "colours.css", content=colours))
+    for script in (REPOSITORY / ".tools" / "mermaid").glob("*.js"):  # `tools/mermaid.sh` fetches it if it can
+        files.append(File.generated(config, "mermaid.js", abs_src_path=str(script)))
+        config.extra_javascript.append("mermaid.js")
     return files
 
 
