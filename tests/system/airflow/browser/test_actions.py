@@ -74,7 +74,7 @@ def test_an_action_asks_why_does_it_and_leaves_word_of_who_did(
     opened(page, "a").get_by_role("button", name=f"{action}…").click()
     dialog = page.get_by_role("alertdialog")
     dialog.get_by_role("button", name=action, exact=True).click()
-    expect(dialog).to_contain_text("Say why")
+    expect(dialog).to_contain_text("Enter a reason")
     assert site.scenery.found(name, "a").status is before(site.scenery.found(name, "a")).status
 
     confirm(page, action)
@@ -135,7 +135,7 @@ def test_a_click_on_what_has_changed_changes_nothing_and_says_so(
 
     dialog = confirm(page, "Release")
 
-    expect(dialog).to_contain_text("Has changed since you looked: nothing was done")
+    expect(dialog).to_contain_text("It has changed since you opened the dialog. Nothing was done")
     assert site.scenery.found(name, "a") == taken
     dialog.get_by_role("button", name="Try again with its current state…").click()
     confirm(page, "Release")

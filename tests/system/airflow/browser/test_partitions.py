@@ -129,7 +129,7 @@ def test_the_drawer_says_everything_about_a_partition_and_its_address_leads_to_i
     row(page, "a").get_by_role("button", name="a", exact=True).click()
 
     drawer = page.get_by_role("dialog", name="a")
-    expect(drawer).to_contain_text("A job has it on lease")
+    expect(drawer).to_contain_text("A job holds its lease")
     expect(drawer.get_by_role("region", name="Failed 1 time in a row")).to_contain_text(DAMAGED)
     log = drawer.get_by_role("link", name="Task instance and log")
     expect(log).to_have_attribute(
@@ -138,7 +138,7 @@ def test_the_drawer_says_everything_about_a_partition_and_its_address_leads_to_i
     expect(drawer.get_by_role("region", name="History")).to_contain_text("acquired")
     expect(drawer.get_by_role("region", name="History")).to_contain_text(f"failed: {DAMAGED}")
     expect(drawer.get_by_label("progress", exact=True)).to_contain_text('"kind": "s3"')
-    drawer.get_by_role("button", name="Copy the owner’s name").click()
+    drawer.get_by_role("button", name="Copy the name of the owner").click()
     assert page.evaluate("navigator.clipboard.readText()") == holder
 
     page.reload()

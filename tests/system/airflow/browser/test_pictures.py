@@ -120,4 +120,4 @@ def test_the_page_of_acknowledgments_leads_to_the_partition(site: Site, see: See
     page.get_by_role("link", name="Partition delivered/1.json.gz").click()
 
     sets = page.get_by_role("dialog", name="delivered/1.json.gz").get_by_role("region", name="Acknowledgment sets")
-    expect(sets).to_contain_text("Missing: warehouse, quality check")
+    expect(sets).to_contain_text("Missing handles: warehouse, quality check")

@@ -270,7 +270,7 @@ def test_given_positions_are_reset_alone(site: Site, supervise: Supervise, see: 
     page.get_by_role("button", name="Reset…").click()
     dialog = page.get_by_role("alertdialog")
     dialog.get_by_label("Read from").select_option("positions")
-    dialog.get_by_label("A line each").fill(f"{SHARD.format(1)} earliest")
+    dialog.get_by_label("One line for each").fill(f"{SHARD.format(1)} earliest")
     before = {key: source.view.get(key) for key in source.stream.shards}
     expect(confirm(page, "Reset", "a bad transform")).to_have_count(0)
 
@@ -298,7 +298,7 @@ def test_the_first_spec_of_a_source_is_submitted_from_the_list(
     dialog = page.get_by_role("alertdialog")
     text, alert = dialog.get_by_label("Spec, as JSON"), dialog.get_by_role("alert")
     written = json.loads(text.input_value())
-    expect(confirm(page, "Submit", "a new shop").get_by_role("alert")).to_contain_text("The spec names no source")
+    expect(confirm(page, "Submit", "a new shop").get_by_role("alert")).to_contain_text("The spec has no source")
     written |= {"source": "lamps", "reads": {"kinesis": {"streams": "lamps", "aws_conn_id": "aws_default"}}}
     written |= {"writes": [{"parquet": {"path": "/data/lake/lamps"}}], "schema": "id STRING"}
     for wrong, why in (({**written, "task_count": 2}, "task_count"), (written, "stream 'lamps'")):
