@@ -74,15 +74,15 @@ def test_a_few_bad_records_among_good_ones_are_left_to_the_job(stream: Stream) -
         (
             {**GOOD, "amount": "12.50"},
             "amount DOUBLE",
-            "column 'amount' is of type DOUBLE, and the record has \"12.50\"",
+            "column 'amount' has type DOUBLE, but the record has \"12.50\"",
         ),
-        (GOOD, "id BIGINT", "column 'id' is of type BIGINT, and the record has \"1\""),
-        (GOOD, "amount INT", "column 'amount' is of type INT, and the record has 1.5"),
+        (GOOD, "id BIGINT", "column 'id' has type BIGINT, but the record has \"1\""),
+        (GOOD, "amount INT", "column 'amount' has type INT, but the record has 1.5"),
         ({**GOOD, "at": "yesterday"}, "at TIMESTAMP", 'the record has "yesterday"'),
-        (GOOD, "id ARRAY<STRING>", "column 'id' is of type ARRAY"),
-        (GOOD, "id STRING, user STRING NOT NULL", "column 'user' is NOT NULL, and the record has none"),
-        (GOOD, "ID STRING", "it has none of the columns; its fields are 'id', 'at', 'amount'"),
-        ([1], "id STRING", "the payload is no JSON object"),
+        (GOOD, "id ARRAY<STRING>", "column 'id' has type ARRAY"),
+        (GOOD, "id STRING, user STRING NOT NULL", "column 'user' is NOT NULL, but the record has no value"),
+        (GOOD, "ID STRING", "the payload has none of the columns; its fields are 'id', 'at', 'amount'"),
+        ([1], "id STRING", "the payload is not a JSON object"),
     ],
     ids=str,
 )
@@ -92,7 +92,7 @@ def test_a_schema_that_no_record_fits_is_an_error_that_names_the_column(
     stream.put(json.dumps(payload).encode())
     with pytest.raises(ConfigurationError) as raised:
         stream.checked("schema", schema)
-    assert "field 'schema' fits none of 1 records: " in str(raised.value) and said in str(raised.value)
+    assert "field 'schema' matches none of 1 records: " in str(raised.value) and said in str(raised.value)
 
 
 def test_two_sinks_in_one_place_are_refused(stream: Stream) -> None:

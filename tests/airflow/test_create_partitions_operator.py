@@ -117,7 +117,9 @@ def test_a_task_that_may_not_look_for_too_long_fails_and_names_the_way_out() -> 
         clock.advance(seconds)
         renewed(holder)
 
-    with pytest.raises(SupplierBusyError, match=r"supplier, holder, .*Let the task retry, or set 'leave_when_busy' if"):
+    with pytest.raises(
+        SupplierBusyError, match=r"supplier, holder, .*[Ll]et the task retry, or set 'leave_when_busy' if"
+    ):
         supply(waiting, lambda state: [Page({"oslo": {}})], skip_when_empty=False, sleep=sleep)
     assert list(waiting.view.partitions()) == []
 

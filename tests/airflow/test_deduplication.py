@@ -192,7 +192,7 @@ def test_rows_that_live_ingestion_delivers_are_left_to_it(
     [
         ({"mark": None}, "has taken no row yet"),
         ({"reads": {"column": "id"}}, "reads something else: 'column' 'id' there and 'placed_at' here"),
-        ({"reads": {"incremental": False}}, "does not read what is new, but its bounds once"),
+        ({"reads": {"incremental": False}}, "is not incremental, but reads its bounds once"),
         ({"began": "17"}, "begins at '17', which is no time"),
     ],
     ids=["nothing yet", "another column", "once", "a number"],

@@ -50,7 +50,7 @@ def test_the_interval_of_the_run_is_taken_from_its_context() -> None:
 
 @pytest.mark.parametrize("context", [{}, {"data_interval_start": START, "data_interval_end": START}], ids=repr)
 def test_the_error_of_a_run_without_an_interval_says_what_to_do(context: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="or a user started the run; .* or give the ends"):
+    with pytest.raises(ConfigurationError, match=r"or a user started the run; .* or give the ends"):
         interval_value("data_interval", context)
 
 

@@ -89,7 +89,9 @@ def test_what_is_left_of_such_an_interval_is_read_on_request(
 
 
 def test_a_beginning_of_its_own_is_refused(context: Any) -> None:
-    with pytest.raises(AirflowFailException, match="field 'initial_position' is 'LATEST', but field 'interval' already bounds"):
+    with pytest.raises(
+        AirflowFailException, match="field 'initial_position' is 'LATEST', but field 'interval' already bounds"
+    ):
         sync(reads=KinesisStreams("clicks", initial_position="LATEST")).execute(context)
 
 

@@ -85,7 +85,7 @@ def test_the_tls_options_of_postgresql_are_passed_to_the_driver(connect: Any) ->
         ("postgres", {"schema": "shop"}, "field 'host' is missing"),
         ("postgres", {"host": "db"}, "field 'schema' is missing"),
         ("jdbc", {"host": "jdbc:h2:mem:x"}, "field 'driver' must name the class"),
-        ("jdbc", {"host": f"jdbc:postgresql://me:{SECRET}@db/shop"}, "must not hold a password"),
+        ("jdbc", {"host": f"jdbc:postgresql://me:{SECRET}@db/shop"}, "must not contain a password"),
     ],
 )
 def test_a_connection_that_cannot_be_used_is_refused_by_what_it_lacks(

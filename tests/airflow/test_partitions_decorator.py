@@ -132,5 +132,8 @@ def test_it_skips_what_follows_where_nothing_is_available_if_it_is_set_to(coordi
 
 
 def test_the_source_must_have_a_name() -> None:
-    with pytest.raises(ValueError, match="field 'source' is missing: give it, or give 'reads'"), DAG("dag", schedule=None):
+    with (
+        pytest.raises(ValueError, match="field 'source' is missing: give it, or give 'reads'"),
+        DAG("dag", schedule=None),
+    ):
         task.partitions()(list)()

@@ -160,7 +160,7 @@ def test_partitions_of_items_are_read_from_their_beginning_and_what_was_split_of
             {"to": "latest", "reads": KinesisStreams("s"), "partition_keys": "x"},
             "no partition 'x' of 's'; check the name; known names: shardId-0",
         ),
-        ({"to": "latest", "reads": KinesisStreams("other")}, "nothing that is called 'other'"),
+        ({"to": "latest", "reads": KinesisStreams("other")}, "has no part 'other'"),
         ({"to": "earliest"}, "field 'reads' is missing: a source of kind 'kinesis' must be queried for its contents"),
         ({"to": "latest", "partition_keys": "x"}, "source 'clicks' has no partition 'x'"),
         ({"to": "latest", "partition_keys": "a"}, "'a' is read as a whole and has no position 'latest'"),

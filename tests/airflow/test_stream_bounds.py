@@ -111,7 +111,9 @@ def test_a_beginning_beside_bounds_is_refused() -> None:
 
 
 def test_an_interval_beside_bounds_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"field 'bounds' is .* but field 'interval' already bounds what is read"):
+    with pytest.raises(
+        ConfigurationError, match=r"field 'bounds' is .* but field 'interval' already bounds what is read"
+    ):
         KinesisStreams("clicks", bounds=INSTANTS).within(START, END)
 
 

@@ -57,7 +57,7 @@ def test_a_wrong_spec_fails_the_task_without_a_retry(coordination: SourceCoordin
     with pytest.raises(AirflowFailException, match="'task_count' must be at least 1"):
         submit(context, supervise={"task_count": 0})
     submit(context)
-    with pytest.raises(AirflowFailException, match="version 7 of the spec, which this one was made from, is replaced"):
+    with pytest.raises(AirflowFailException, match="version 7 of the spec, which this one was made from, was replaced"):
         SubmitSupervisorOperator(task_id="submit", spec={**SPEC, "schema": "id STRING"}, replacing=7).execute(context)
 
 
@@ -117,7 +117,7 @@ def test_a_terminated_one_fails_the_task_with_what_to_do(
 ) -> None:
     submit(context)
     TerminateSupervisorOperator(task_id="terminate", source="clicks").execute(context)
-    with pytest.raises(AirflowFailException, match=r"is terminated since .*; submit a spec to begin anew"):
+    with pytest.raises(AirflowFailException, match=r"was terminated at .*; submit a spec to start it again"):
         verb(task_id="verb", source="clicks").execute(context)
 
 
