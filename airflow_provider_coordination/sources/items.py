@@ -69,7 +69,7 @@ class ItemReader(Protocol):
         """Yield the records of an item, page by page.
 
         :param item: what to read, as the supplier wrote it.
-        :param position: that of the last page that is landed; empty to start at the beginning.
+        :param position: the position of the last landed page; empty to start at the beginning.
         :raises ItemGoneError: if there is nothing left to read.
         :raises SourceUnavailableError: if trying again later may help; pages yielded so far are kept.
         :raises ItemUnreadableError: if the item cannot be read. Any other exception counts as this one, except the

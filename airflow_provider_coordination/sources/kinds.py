@@ -116,7 +116,7 @@ class SourceKind:
     def rebuilt(
         self, partition_key: str, progress: Any, others: Mapping[str, LandedProgress]
     ) -> Mapping[str, LandedProgress]:
-        """Return the progress after what is delivered, by key: this partition's, and that of partitions it created.
+        """Return the progress after what is delivered, by key: of this partition and of partitions it created.
 
         Partitions that it created are included only if the tables do not know them.
 

@@ -265,7 +265,7 @@ class LandedBatches:
     ) -> Settlement:
         """Return the settlement of a finished partition with the partitions that follow it; by default there are none.
 
-        :param settlement: that of the partition alone.
+        :param settlement: the settlement of the partition alone.
         :param partition: before the settlement.
         :param before: its progress before.
         :param after: its progress after.

@@ -30,13 +30,13 @@ SHARD = replace(a_shard("shardId-0"), checkpoint="100", delivered_until=NOW - MI
 ITEMS = PartitionProgress(kind="s3", items=tuple({"key": str(n)} for n in range(4)))
 
 
-def told(progress: ShardProgress | PartitionProgress) -> Inspection:
+def inspection_of(progress: ShardProgress | PartitionProgress) -> Inspection:
     return inspect_partition(a_partition("p", **progress.to_mapping()), NOW)
 
 
-def test_a_shard_tells_its_position_and_how_far_behind_it_is() -> None:
+def test_an_inspection_of_a_shard_has_its_position_and_lag() -> None:
     waiting = SHARD.landing(a_batch("100", "120")).landing(a_batch("120", "140"))
-    assert told(waiting) == Inspection(
+    assert inspection_of(waiting) == Inspection(
         kind="kinesis", position="100", lag=60.0, landed_batches=2, landed_records=20, throughput=12.5
     )
 
@@ -52,7 +52,7 @@ def test_a_shard_tells_its_position_and_how_far_behind_it_is() -> None:
     ],
 )
 def test_the_lag_of_a_shard_is_what_its_progress_knows(progress: ShardProgress, lag: float | None) -> None:
-    assert told(progress).lag == lag
+    assert inspection_of(progress).lag == lag
 
 
 def test_what_is_delivered_to_its_end_is_not_behind() -> None:
@@ -60,15 +60,15 @@ def test_what_is_delivered_to_its_end_is_not_behind() -> None:
     assert (inspect_partition(partition, NOW).lag, inspect_partition(partition, NOW).throughput) == (None, None)
 
 
-def test_a_partition_of_items_tells_how_many_are_done() -> None:
-    assert told(ITEMS) == Inspection(kind="s3", items_done=0, items=4)
+def test_an_inspection_of_items_has_the_number_that_are_done() -> None:
+    assert inspection_of(ITEMS) == Inspection(kind="s3", items_done=0, items=4)
     begun = replace(ITEMS, checkpoint="2:line 7").landing(a_batch("2:line 7", "3"))
-    assert told(begun) == Inspection(
+    assert inspection_of(begun) == Inspection(
         kind="s3", position="2:line 7", items_done=2, items=4, landed_batches=1, landed_records=10
     )
 
 
-def test_a_batch_tells_what_it_waits_for() -> None:
+def test_a_batch_has_the_set_that_it_waits_for() -> None:
     batches = [
         a_batch("100", "110", acknowledged=True),
         a_batch("110", "120", acknowledgment_set="a set"),
@@ -81,7 +81,7 @@ def test_a_batch_tells_what_it_waits_for() -> None:
     assert sets_waited_for(a_partition("p", acknowledgment_set="of the whole")) == ["of the whole"]
 
 
-def test_what_is_lost_and_what_could_not_be_read_is_told() -> None:
+def test_losses_and_unreadable_items_are_listed() -> None:
     gap = Gap(after="1", before="9", since=None, until=NOW, found_at=NOW, reason="trimmed")
     assert lost(a_partition("p", **SHARD.with_gap(gap).to_mapping())) == [str(gap)]
     failed = replace(ITEMS, failed=(FailedItem(item=2, reason="not JSON"),))
@@ -92,7 +92,7 @@ def test_a_progress_of_nobodys_source_is_readable_and_says_nothing() -> None:
     assert inspect_partition(a_partition("p", cursor=7), NOW) == Inspection()
 
 
-def test_what_is_no_progress_is_told_so() -> None:
+def test_a_progress_that_cannot_be_read_is_reported_as_such() -> None:
     unreadable = replace(a_partition("p"), unreadable_progress="{")
     assert inspect_partition(unreadable, NOW) == Inspection(is_readable=False)
     assert not inspect_partition(a_partition("p", kind=7), NOW).is_readable

@@ -148,7 +148,7 @@ def test_no_batch_gets_an_ordinal_that_another_one_had_also_not_after_a_reset_or
     assert used.ordinal < again.ordinal < removed_and_back.ordinal
 
 
-def test_a_partition_that_begins_anew_makes_other_batches() -> None:
+def test_a_partition_that_starts_again_makes_other_batches() -> None:
     used = replace(landed("1", "3", failed=(FailedItem(item=1, reason="no"),)), waited=4)
     for_next_read = used.for_next_read()
     assert for_next_read == replace(THREE, epoch=1, ordinal=2)

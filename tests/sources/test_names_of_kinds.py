@@ -21,7 +21,7 @@ DRUID = re.compile(r"^supervisor/druid/")
 
 
 def is_of_a_kind(path: Path) -> bool:
-    """Tell whether a module is a kind's own: it, or a folder that it is in, has the kind's name."""
+    """Return whether a module is a kind's own: it, or a folder that it is in, has the kind's name."""
     return any(part.removesuffix(".py") in KINDS.names() for part in path.parts)
 
 

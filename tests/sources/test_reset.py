@@ -212,7 +212,7 @@ def test_a_sequence_number_of_another_shard_is_refused_with_those_of_this_one(
         source.plan(key, to=str(number(closed)))
 
 
-def test_a_stream_is_read_anew_parents_first(source: Source) -> None:
+def test_a_stream_is_read_again_parents_first(source: Source) -> None:
     source.split()
     parent, *children = source.shards
     parent_key = source.lease(parent, checkpoint="5", is_ended=True, finished=True, epoch=3)
@@ -282,7 +282,7 @@ def test_a_stream_of_another_source_is_named_with_what_there_is(source: Source) 
         source.plan_stream(name="views")
 
 
-def test_a_whole_source_is_read_anew_whatever_its_partitions_are(source: Source) -> None:
+def test_a_whole_source_is_read_again_whatever_its_partitions_are(source: Source) -> None:
     key = source.lease(source.shards[0], checkpoint="5")
     source.worker.create_partitions({"table:1:2": {"rows_done": 4}})
 
@@ -329,7 +329,7 @@ def test_unattended_it_is_done_to_partitions_as_they_are(source: Source) -> None
 
 
 @pytest.mark.parametrize("only_if_unchanged", [True, False])
-def test_a_shard_that_somebody_has_removed_meanwhile_is_removed(source: Source, only_if_unchanged: bool) -> None:
+def test_a_shard_that_another_process_removed_counts_as_removed(source: Source, only_if_unchanged: bool) -> None:
     source.split()
     parent, *children = source.shards
     source.lease(parent, finished=True)
@@ -380,7 +380,7 @@ def test_an_item_that_was_split_off_is_removed_with_the_partition_in_which_it_is
     assert source.worker.view.get("p#1") is None and source["p"].progress["checkpoint"] == ""
 
 
-def test_what_was_split_off_begins_anew_where_it_began(source: Source) -> None:
+def test_a_split_off_item_starts_again_at_its_own_start(source: Source) -> None:
     source.worker.create_partitions({"p#1": items("b", split_of="p", begin="0:7", checkpoint="0:9")})
     source.do(source.resets.plan_partitions([source["p#1"]], source.target("earliest")))
     assert source["p#1"].progress["checkpoint"] == "0:7"

@@ -1,6 +1,6 @@
-"""Calls to DynamoDB as a source, and their errors in our words.
+"""Calls to DynamoDB as a source, and the translation of their errors.
 
-Throttled calls are repeated by the AWS SDK, with growing pauses; what is still refused then is left to the next round.
+The AWS SDK repeats throttled calls with growing pauses. If a call is still throttled, the next round tries again.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ THROTTLED = frozenset(
     }
 )
 NOT_FOUND = frozenset({"ExportNotFoundException", "ResourceNotFoundException", "TableNotFoundException"})
-PASSING = frozenset({"InternalServerError", "ResourceInUseException", "ServiceUnavailable"})
+TEMPORARY = frozenset({"InternalServerError", "ResourceInUseException", "ServiceUnavailable"})
 
 
 class DynamoDBCalls:
     """Makes calls about one table or export. Threads may share it.
 
-    :param aws: where DynamoDB is and who asks.
-    :param what: what they are about, for errors, such as `table 'orders'`.
+    :param aws: the endpoint and the credentials of DynamoDB.
+    :param what: what the calls concern, for errors, such as `table 'orders'`.
     """
 
     def __init__(self, aws: AwsSettings, what: str) -> None:
@@ -47,10 +47,10 @@ class DynamoDBCalls:
         return aws_client(self._aws, "dynamodb")
 
     def __call__(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        """Make one call and return its answer.
+        """Make one call and return its response.
 
         :param operation: the client's method.
-        :raises ConfigurationError: if only a person can put it right.
+        :raises ConfigurationError: if the user must fix something.
         :raises SourceUnavailableError: if trying again later may help.
         """
         from botocore import exceptions
@@ -63,12 +63,12 @@ class DynamoDBCalls:
             raise self._refusal(error) from error
         except (exceptions.ConnectionError, exceptions.HTTPClientError, ResponseParserError) as error:
             raise SourceUnavailableError(
-                f"{self._name}: no usable answer: {_sentence(error)}; check endpoint_url, region and the network"
+                f"{self._name}: no valid response: {_sentence(error)}; check endpoint_url, region and the network"
             ) from error
         except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
             raise ConfigurationError(
-                f"{self._name}: {_sentence(error)}; give an AWS connection with keys, or credentials where the AWS SDK "
-                "looks for them (environment, shared file, instance role)"
+                f"{self._name}: {_sentence(error)}; give an AWS connection with keys, or provide credentials in the "
+                "AWS default credential chain (environment, shared file, instance role)"
             ) from error
         except exceptions.BotoCoreError as error:
             raise ConfigurationError(f"{self._name}: {_sentence(error)}; check the settings") from error
@@ -81,34 +81,36 @@ class DynamoDBCalls:
     def _refusal(self, error: ClientError) -> CoordinationError:
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        said = _sentence(error)
+        message = _sentence(error)
         if error.operation_name.startswith("AssumeRole"):
             return ConfigurationError(
-                f"{self._name}: the role cannot be assumed: {said}; check role_arn, external_id and its trust"
+                f"{self._name}: the role cannot be assumed: {message}; check role_arn, external_id and the role's "
+                "trust policy"
             )
         if code in NOT_FOUND:
             return ConfigurationError(
-                f"{self._name} does not exist: check its name, the region, the account of the credentials and "
+                f"{self._name} does not exist; check its name, the region, the account of the credentials and "
                 "endpoint_url, or create it"
             )
         if code in ACCESS_CODES:
             return ConfigurationError(
-                f"{self._name}: access refused: {said}; allow dynamodb:{error.operation_name}, or check the credentials"
+                f"{self._name}: access denied: {message}; allow dynamodb:{error.operation_name}, or check the "
+                "credentials"
             )
         if code in THROTTLED:
             return SourceUnavailableError(
-                f"{self._name}: throttled after every retry: {said}; lower read_units_per_second, or raise the table's "
-                "capacity"
+                f"{self._name}: throttled after every retry: {message}; lower read_units_per_second, or raise the "
+                "table's capacity"
             )
-        if code in PASSING or status >= 500:
-            return SourceUnavailableError(f"{self._name}: {said}; it went on failing after every retry")
-        return ConfigurationError(f"{self._name}: {said}; check the settings")
+        if code in TEMPORARY or status >= 500:
+            return SourceUnavailableError(f"{self._name}: {message}; every retry failed")
+        return ConfigurationError(f"{self._name}: {message}; check the settings")
 
 
 def table_identity(table: Mapping[str, Any]) -> str:
-    """Return what tells a table from another that had its name before.
+    """Return an identity that distinguishes a table from earlier ones of the same name.
 
-    :param table: as `DescribeTable` has it. DynamoDB Local leaves its id out.
+    :param table: as `DescribeTable` returns it. DynamoDB Local leaves out the id.
     """
     return str(table.get("TableId") or format_instant(table["CreationDateTime"]))
 

@@ -1,7 +1,7 @@
 """Items of DynamoDB as plain JSON, and keys as positions.
 
-DynamoDB types each value (`{"N": "1"}`). In plain JSON a number is the number that DynamoDB holds, digit by digit,
-never a float that is near it; binary is base64; a set is a list.
+DynamoDB types each value (`{"N": "1"}`). In plain JSON, a number has exactly DynamoDB's digits and is never rounded to
+a float; binary is base64; a set is a list.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from airflow_provider_coordination.sources.items import ItemUnreadableError
 
 Attributes = Mapping[str, Any]
-"""Names and typed values; binary as bytes, as boto3 has them, or as base64 text, as DynamoDB's JSON does."""
+"""Names and typed values; binary values are bytes, as in boto3, or base64 text, as in DynamoDB's JSON."""
 
 _text = partial(json.dumps, ensure_ascii=False)
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -65,7 +65,7 @@ _OF_KIND: Mapping[str, Any] = {
 
 
 def position_of(key: Attributes) -> str:
-    """Return a key as text, exactly: DynamoDB's JSON."""
+    """Return a key as text, without loss: DynamoDB's JSON."""
     typed = {
         name: {kind: b64encode(held).decode() if kind == "B" else held for kind, held in value.items()}
         for name, value in key.items()
@@ -74,20 +74,20 @@ def position_of(key: Attributes) -> str:
 
 
 def key_at(position: str) -> dict[str, Any]:
-    """Return the key that `position_of` made a text of.
+    """Return the key of a text that `position_of` made.
 
-    :raises ItemUnreadableError: if it is none.
+    :raises ItemUnreadableError: if it is not a key.
     """
     try:
         return typed_values(json.loads(position))
     except (AttributeError, TypeError, ValueError):
         raise ItemUnreadableError(
-            f"position {position!r} is not a key of DynamoDB; reset the partition to read it from its beginning"
+            f"position {position!r} is not a key of DynamoDB; reset the partition to read it from its start"
         ) from None
 
 
 def typed_values(values: Attributes) -> dict[str, Any]:
-    """Return values as boto3 takes them, out of DynamoDB's JSON, in which binary is base64 text."""
+    """Return values in boto3's form, from DynamoDB's JSON, in which binary values are base64 text."""
     return {
         name: {kind: b64decode(held, validate=True) if kind == "B" else held for kind, held in value.items()}
         for name, value in values.items()

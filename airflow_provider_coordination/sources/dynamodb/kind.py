@@ -15,9 +15,9 @@ def _datasets(settings: Settings) -> Iterable[DatasetName]:
 
 
 def table_dataset(table: str, aws: Mapping[str, Any]) -> DatasetName:
-    """Return the name of a table.
+    """Return the dataset of a table.
 
-    :param aws: the AWS settings, as they travel.
+    :param aws: the AWS settings, as a JSON object.
     """
     return DatasetName(f"dynamodb://{aws_host('dynamodb', aws)}", table)
 

@@ -16,20 +16,20 @@ from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBSett
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ReadPage
 
 RECORD_SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("data", pa.string())])
-"""`key` holds the item's key, `data` the whole item, both as plain JSON."""
+"""`key` is the item's key, `data` the whole item, both as plain JSON."""
 FIRST_PAGE_ITEMS = 100
-"""How many items the first page has, where reading is slowed down: what they cost is not known yet."""
+"""How many items the first page has if reading is limited: their cost is not known yet."""
 
 
 class SegmentReader:
     """Reads segments, page by page; an `ItemReader`.
 
-    A position is the key of the last item that was read, as DynamoDB's JSON: DynamoDB goes on after it, whether it is
-    still there or not. A scan is no snapshot: an item that is written while it goes on is read as it was or as it
-    became, and one that is there all the time is read once.
+    A position is the key of the last item that was read, as DynamoDB's JSON. DynamoDB continues after it, even if the
+    item no longer exists. A scan is not a snapshot: an item that is written during the scan is read before or after the
+    write, and an item that exists all the time is read once.
 
-    :param settings: what is read.
-    :param sleep: waits so many seconds.
+    :param settings: of the source.
+    :param sleep: waits that many seconds.
     """
 
     reads_at_once: int | None = None
@@ -47,12 +47,12 @@ class SegmentReader:
         return cls(read_settings(DynamoDBSettings, "DynamoDB settings", settings))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without the client, which cannot."""
+        """Pickle without the client."""
         return SegmentReader, (self._settings, self._sleep)
 
     @cached_property
     def calls(self) -> DynamoDBCalls:
-        """What makes the calls."""
+        """The calls to DynamoDB."""
         return DynamoDBCalls(self._settings.aws, f"table {self._settings.table!r}")
 
     def origin(self, item: Item) -> str:
@@ -63,7 +63,7 @@ class SegmentReader:
         """See `ItemReader.read`.
 
         :raises ItemGoneError: if another table has this name now.
-        :raises ConfigurationError: if there is no such table, it must not be read, or an expression is wrong.
+        :raises ConfigurationError: if the table does not exist, access is denied, or an expression is invalid.
         """
         self._check_table(item)
         request = self._request(item)
@@ -84,12 +84,12 @@ class SegmentReader:
                 self._sleep(pace.after(answer))
 
     def _check_table(self, item: Item) -> None:
-        """Check that the table is the one that was cut into segments."""
+        """Check that the table is the one that was divided into segments."""
         table = self.calls("describe_table", TableName=self._settings.table)["Table"]
         if table_identity(table) != item["table_id"]:
             raise ItemGoneError(
-                f"the table {self._settings.table!r} that was cut into {item['total']} segments was deleted, and "
-                "another one has its name: let the supplier cut that one"
+                f"the table {self._settings.table!r} that was divided into {item['total']} segments was deleted, and "
+                "another table has its name; run the supplier to read that one"
             )
 
     def _request(self, item: Item) -> dict[str, Any]:
@@ -109,15 +109,15 @@ class SegmentReader:
 
 
 class Pace:
-    """Slows reading down to so many read units a second, in pages of about a second.
+    """Limits reading to a number of read units a second, in pages of about a second.
 
-    :param units_per_second: how many.
+    :param units_per_second: the number of read units.
     """
 
     def __init__(self, units_per_second: float) -> None:
         self._units_per_second = units_per_second
         self.items = FIRST_PAGE_ITEMS
-        """How many items the next page has at most."""
+        """The most items of the next page."""
 
     def after(self, answer: Mapping[str, Any]) -> float:
         """Return how many seconds to wait after a page."""

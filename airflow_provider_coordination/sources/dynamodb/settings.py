@@ -1,4 +1,4 @@
-"""What is read of DynamoDB: settings that travel to the Spark job."""
+"""The settings of DynamoDB sources, which are passed to the Spark job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.rereading import check_rereading
 
 MAX_SEGMENTS = 1_000_000
-"""How many segments DynamoDB allows a parallel scan."""
+"""The most segments of a parallel scan that DynamoDB allows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,19 +18,19 @@ class DynamoDBSettings:
     """A table, read by a parallel scan.
 
     :param table: its name.
-    :param segments: into how many segments the scan is cut; None lets the supplier decide by the table's size.
-    :param scan: a name for this reading of the table: under another name all of it is read anew.
-    :param filter_expression: only items for which this holds; DynamoDB reads, and bills, the others too.
-    :param projection_expression: only these attributes of each item.
-    :param expression_attribute_names: what the names in the expressions that begin with `#` stand for.
-    :param expression_attribute_values: what the names that begin with `:` stand for, as DynamoDB's JSON, such as
+    :param segments: the number of segments of the scan; None lets the supplier decide by the table's size.
+    :param scan: a name for this read of the table: under another name, the whole table is read again.
+    :param filter_expression: read only items for which this is true; DynamoDB reads, and bills, the others too.
+    :param projection_expression: read only these attributes of each item.
+    :param expression_attribute_names: the names that begin with `#` in the expressions.
+    :param expression_attribute_values: the values that begin with `:` in the expressions, as DynamoDB's JSON, such as
         `{":min": {"N": "10"}}`; binary values as base64.
     :param consistent_read: read consistently, at twice the price.
-    :param read_units_per_second: most capacity that reading the whole table takes; each segment gets its share of it.
-        None for no limit.
-    :param interval_seconds: read each segment again so long after it is delivered; None for never.
-    :param count: how often it is read altogether; None for no end. Only with `interval_seconds`.
-    :param aws: where DynamoDB is and who asks.
+    :param read_units_per_second: the most capacity for reading the whole table, shared by the segments. None for no
+        limit.
+    :param interval_seconds: read each segment again this many seconds after it is delivered; None for never.
+    :param count: how often it is read in total; None for no limit. Only with `interval_seconds`.
+    :param aws: the endpoint and the credentials of DynamoDB.
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
 
@@ -57,13 +57,13 @@ class DynamoDBSettings:
         for name, value in self.expression_attribute_values.items():
             if not isinstance(value, dict) or len(value) != 1:
                 raise _invalid(
-                    "expression_attribute_values", {name: value}, """must hold typed values such as {"N": "10"}"""
+                    "expression_attribute_values", {name: value}, """must contain typed values such as {"N": "10"}"""
                 )
         check_rereading("DynamoDB settings", self.interval_seconds, self.count)
 
     @property
     def reads_left(self) -> int | None:
-        """How often each segment is read after the first time; None for no end."""
+        """How often each segment is read after the first time; None for no limit."""
         return None if self.count is None else self.count - 1
 
 
@@ -74,17 +74,17 @@ class DynamoDBExportSettings:
     Give one of `export_arn`, `location` and `table_arn`.
 
     :param export_arn: an export that was started elsewhere.
-    :param location: the folder of a finished export, the one that holds `manifest-summary.json`: an `s3://` URI, or
-        a path that every worker reaches.
-    :param table_arn: the table of which the supplier starts an export; it needs point-in-time recovery.
-    :param bucket: where an export that is started goes.
-    :param prefix: what its objects' keys begin with.
-    :param bucket_owner: the account of the bucket, where that is another.
-    :param kms_key_id: the key that encrypts its objects; None for S3's own.
-    :param export: a name for the export that is started: another name starts another one.
-    :param files_per_partition: how many of its files a partition holds at most.
-    :param aws: where DynamoDB is and who asks.
-    :param s3: where S3 is and who asks.
+    :param location: the folder of a finished export, which has `manifest-summary.json`: an `s3://` URI, or a path that
+        every worker can read.
+    :param table_arn: the table that the supplier exports; it needs point-in-time recovery.
+    :param bucket: the bucket of the started export.
+    :param prefix: the prefix of its objects' keys.
+    :param bucket_owner: the account of the bucket, if it is another account.
+    :param kms_key_id: the key that encrypts its objects; None for S3's own key.
+    :param export: a name for the started export: another name starts another export.
+    :param files_per_partition: the most files of one partition.
+    :param aws: the endpoint and the credentials of DynamoDB.
+    :param s3: the settings for S3.
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
 

@@ -1,4 +1,4 @@
-"""Cutting a table into the segments of a parallel scan."""
+"""Dividing a table into the segments of a parallel scan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 KIND = "dynamodb"
 SEGMENT_BYTES = 256 * 1024 * 1024
-"""How large a segment is about, where the supplier decides."""
+"""The approximate size of a segment if the supplier decides."""
 MAX_DERIVED_SEGMENTS = 1024
 PAGE_PARTITIONS = 500
 READABLE = frozenset({"ACTIVE", "UPDATING"})
@@ -26,11 +26,11 @@ READABLE = frozenset({"ACTIVE", "UPDATING"})
 class SegmentSupplier:
     """Makes a partition of each segment of a table's scan; a `Supplier`.
 
-    Run again it changes nothing, also if the table has grown, or `segments` is another: a scan keeps the number of
-    segments that it began with, for only together they are the table. A table that was deleted and created anew is
-    another table.
+    Another run changes nothing, even if the table has grown or `segments` has changed: a scan keeps its first number of
+    segments, since only those together are the whole table. A table that was deleted and created again is another
+    table.
 
-    :param settings: what is read.
+    :param settings: of the source.
     :param view: of the source.
     """
 
@@ -42,8 +42,8 @@ class SegmentSupplier:
     def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
         """Yield the segments.
 
-        :raises ConfigurationError: if there is no such table, or it must not be read.
-        :raises SourceUnavailableError: if DynamoDB does not answer, or the table is not ready yet.
+        :raises ConfigurationError: if the table does not exist, or access is denied.
+        :raises SourceUnavailableError: if DynamoDB is unavailable, or the table is not ready yet.
         """
         table = self._calls("describe_table", TableName=self._settings.table)["Table"]
         if table.get("TableStatus", "ACTIVE") not in READABLE:
@@ -66,7 +66,7 @@ class SegmentSupplier:
             )
 
     def _total(self, table_id: str, table: Mapping[str, Any]) -> int:
-        """Return into how many segments the scan is cut: as it began, as is set, or by the table's size."""
+        """Return the number of segments: of the existing partitions, from the settings, or by the table's size."""
         first = self._view.get(self._key(table_id, 0))
         if first is not None:
             return int(PartitionProgress.from_mapping(first.progress).items[0]["total"])

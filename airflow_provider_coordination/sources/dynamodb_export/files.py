@@ -1,4 +1,4 @@
-"""What a point-in-time export wrote: its manifests and its data files, in S3 or copied to another place."""
+"""The manifests and data files of a point-in-time export, in S3 or copied to another location."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ FORMAT = "DYNAMODB_JSON"
 class DataFile:
     """A file of an export.
 
-    :param uri: where it is.
-    :param version: the ETag that the manifest gives, without quotes; empty where it gives none, or the export was
-        copied: a copy has an ETag of its own.
-    :param records: how many items it holds.
+    :param uri: its location.
+    :param version: the ETag in the manifest, without quotes; empty if the manifest has none, or the export was copied:
+        a copy has its own ETag.
+    :param records: the number of its items.
     """
 
     uri: str
@@ -43,10 +43,10 @@ class DataFile:
     records: int
 
 
-class ExportPlace:
-    """Where exports are, and how to get at their files. Threads may share it.
+class ExportStorage:
+    """Reads the files of exports. Threads may share it.
 
-    :param aws: where S3 is and who asks.
+    :param aws: the settings for S3.
     """
 
     def __init__(self, aws: AwsSettings) -> None:
@@ -57,13 +57,13 @@ class ExportPlace:
         return s3_client(self._aws)
 
     def open(self, uri: str, version: str = "") -> ReadableObject:
-        """Return a file, as it is now.
+        """Return a file in its present version.
 
         :param version: the ETag that it must have; empty for any.
-        :raises ItemGoneError: if it is not there.
-        :raises ItemUnreadableError: if another one is there.
+        :raises ItemGoneError: if it does not exist.
+        :raises ItemUnreadableError: if it has another ETag.
         :raises SourceUnavailableError: if trying again may help.
-        :raises ConfigurationError: if a person has to put something right, such as who may read it.
+        :raises ConfigurationError: if the user must fix something, such as a permission.
         """
         if not is_s3(uri):
             filesystem, path, _ = open_filesystem(uri)
@@ -78,7 +78,7 @@ class ExportPlace:
         if version and head["ETag"].strip('"') != version:
             raise ItemUnreadableError(
                 f"{uri} is not the file that the export wrote: its ETag is {head['ETag']}, not {version}; restore it, "
-                "or export anew"
+                "or export again"
             )
         return S3Object(self._client, uri, head["ContentLength"], head["ETag"])
 
@@ -86,8 +86,8 @@ class ExportPlace:
         """Yield the data files of a finished export.
 
         :param location: its folder.
-        :raises ConfigurationError: if there is no finished export there, its manifests are damaged, or it is of a kind
-            that is not read.
+        :raises ConfigurationError: if the folder has no finished export, its manifests are damaged, or its format is
+            not supported.
         :raises SourceUnavailableError: if trying again may help.
         """
         folder = location.rstrip("/")
@@ -108,7 +108,7 @@ class ExportPlace:
         for name, wanted in (("outputFormat", FORMAT), ("exportType", FULL)):
             if summary.get(name, wanted) != wanted:
                 raise ConfigurationError(
-                    f"export {folder}: its {name} is {summary[name]!r}, and only {wanted!r} is read; export anew"
+                    f"export {folder}: its {name} is {summary[name]!r}, and only {wanted!r} is supported; export again"
                 )
         return summary
 
@@ -118,17 +118,17 @@ class ExportPlace:
             content = source.file().read()
         except ItemGoneError:
             raise ConfigurationError(
-                f"{uri} does not exist: the export is not finished, or 'location' is not the folder that holds "
-                f"{SUMMARY}, such as s3://bucket/prefix/AWSDynamoDB/<export id>"
+                f"{uri} does not exist; wait until the export is finished, or set 'location' to the folder "
+                f"with {SUMMARY}, such as s3://bucket/prefix/AWSDynamoDB/<export id>"
             ) from None
         return bytes(content).decode()
 
 
 def _data_file(folder: str, bucket: object, entry: Mapping[str, Any]) -> DataFile:
-    """Return a data file of a manifest: where that says, unless the export was copied.
+    """Return a data file of a manifest: at the manifest's location, unless the export was copied.
 
-    :param folder: where the manifest is.
-    :param bucket: the one to which the export was written.
+    :param folder: the folder of the manifest.
+    :param bucket: the bucket that the export was written to.
     """
     key, records = str(entry["dataFileS3Key"]), int(entry.get("itemCount", 0))
     written = object_uri(str(bucket), key)
@@ -138,4 +138,4 @@ def _data_file(folder: str, bucket: object, entry: Mapping[str, Any]) -> DataFil
 
 
 def _damaged(uri: str, error: Exception) -> ConfigurationError:
-    return ConfigurationError(f"{uri} is no manifest of an export: {type(error).__name__}: {error}; restore it")
+    return ConfigurationError(f"{uri} is not a manifest of an export: {type(error).__name__}: {error}; restore it")

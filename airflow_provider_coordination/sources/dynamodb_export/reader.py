@@ -12,24 +12,24 @@ import pyarrow as pa
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.dynamodb.documents import plain_json
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings
-from airflow_provider_coordination.sources.dynamodb_export.files import ExportPlace
+from airflow_provider_coordination.sources.dynamodb_export.files import ExportStorage
 from airflow_provider_coordination.sources.items import Item, ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.format_settings import AUTO
 from airflow_provider_coordination.sources.s3.formats import PAGE_BYTES
 from airflow_provider_coordination.sources.s3.lines import DATA, JsonDataFormat
 
 RECORD_SCHEMA = pa.schema([pa.field(DATA, pa.string())])
-"""`data` holds the item as plain JSON."""
+"""`data` is the item as plain JSON."""
 
 
 class ExportReader:
     """Reads data files, page by page; an `ItemReader`.
 
-    A position is a number of plain bytes, as that of JSON lines in S3 is: a file that is read on is decompressed from
-    its beginning.
+    A position is a number of uncompressed bytes, as for JSON lines in S3: a file is decompressed from its start
+    when reading continues.
 
-    :param settings: what is read.
-    :param page_bytes: about how many plain bytes make a page.
+    :param settings: of the source.
+    :param page_bytes: the approximate size of a page in uncompressed bytes.
     """
 
     reads_at_once: int | None = None
@@ -48,12 +48,12 @@ class ExportReader:
         return cls(read_settings(DynamoDBExportSettings, "DynamoDB export settings", settings))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without the client, which cannot."""
+        """Pickle without the client."""
         return ExportReader, (self._settings, self._page_bytes)
 
     @cached_property
-    def _place(self) -> ExportPlace:
-        return ExportPlace(self._settings.s3)
+    def _storage(self) -> ExportStorage:
+        return ExportStorage(self._settings.s3)
 
     def origin(self, item: Item) -> str:
         """See `ItemReader.origin`: the file's URI."""
@@ -62,10 +62,10 @@ class ExportReader:
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
         """See `ItemReader.read`.
 
-        :raises ItemGoneError: if the file is not there.
-        :raises ItemUnreadableError: if another one is there, or it is damaged, or no export in DynamoDB's JSON.
+        :raises ItemGoneError: if the file does not exist.
+        :raises ItemUnreadableError: if it was replaced, is damaged, or is not an export in DynamoDB's JSON.
         """
-        source = self._place.open(item["uri"], item["version"])
+        source = self._storage.open(item["uri"], item["version"])
         for page in self._lines.pages(source, position):
             items = [_item(line) for line in page.records.column(DATA).to_pylist()]
             yield ReadPage(pa.table([pa.array(items, pa.string())], schema=RECORD_SCHEMA), page.position)
@@ -76,6 +76,6 @@ def _item(line: bytes) -> str:
         attributes = json.loads(line)["Item"]
     except (KeyError, TypeError, ValueError):
         raise ItemUnreadableError(
-            f'a line of it is not an item in DynamoDB\'s JSON, as {{"Item": {{...}}}}; it begins with {line[:60]!r}'
+            f'a line is not an item in DynamoDB\'s JSON, as {{"Item": {{...}}}}; it begins with {line[:60]!r}'
         ) from None
     return plain_json(attributes)

@@ -1,4 +1,4 @@
-"""Finding the files of a point-in-time export, which is started if none is given."""
+"""Finding the files of a point-in-time export; the export is started if none is given."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings
-from airflow_provider_coordination.sources.dynamodb_export.files import FORMAT, DataFile, ExportPlace
+from airflow_provider_coordination.sources.dynamodb_export.files import FORMAT, DataFile, ExportStorage
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.s3.locations import object_uri
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 KIND = "dynamodb_export"
 PAGE_PARTITIONS = 100
 REMEMBERED_EXPORTS = 100
-"""How many of the exports that were started a source remembers: the latest."""
+"""How many of the latest started exports are kept in a source's state."""
 
 
 class ExportFailedError(SourceError):
@@ -31,11 +31,11 @@ class ExportFailedError(SourceError):
 class ExportSupplier:
     """Makes partitions of the files of an export; a `Supplier`.
 
-    An export takes minutes to hours. While it goes on there are no partitions: run the supplier again. One that is
-    started is remembered in the source's state, and started again by nobody. Its partitions keep the number of files
-    that they began with, whatever `files_per_partition` says now, or files would be in two of them, or in none.
+    An export takes minutes to hours. Until it is finished there are no partitions: run the supplier again. A started
+    export is stored in the source's state, and is not started again. Its partitions keep their first number of files,
+    even if `files_per_partition` changes. Otherwise files would be in two partitions, or in none.
 
-    :param settings: what is read.
+    :param settings: of the source.
     :param view: of the source.
     """
 
@@ -47,9 +47,9 @@ class ExportSupplier:
     def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
         """Yield the files, several to a partition.
 
-        :raises ConfigurationError: if there is no such export or table, or only a person can put right what is wrong.
+        :raises ConfigurationError: if the export or table does not exist, or the user must fix something else.
         :raises ExportFailedError: if DynamoDB could not finish the export.
-        :raises SourceUnavailableError: if a service does not answer.
+        :raises SourceUnavailableError: if a service is unavailable.
         """
         location = self._settings.location
         if location is None:
@@ -72,11 +72,11 @@ class ExportSupplier:
 
     @property
     def _name(self) -> str:
-        """The name by which the state knows an export that is started here."""
+        """The name of the started export in the state."""
         return f"{self._settings.table_arn}/{self._settings.export}".rstrip("/")
 
     def _start(self) -> str:
-        """Start the export; sent twice within eight hours, DynamoDB starts one."""
+        """Start the export; if the request is sent twice within eight hours, DynamoDB starts one export."""
         settings = self._settings
         token = hashlib.sha256(f"{self._view.source_identifier}\n{self._name}".encode()).hexdigest()[:36]
         request = {
@@ -99,28 +99,28 @@ class ExportSupplier:
         export = self.calls("describe_export", ExportArn=arn)["ExportDescription"]
         status = export["ExportStatus"]
         if status == "IN_PROGRESS":
-            log.info("export %s is not finished yet: run again later", arn)
+            log.info("export %s is not finished yet; run the supplier again later", arn)
             return None
         if status != "COMPLETED":
             why = " ".join(filter(None, (export.get("FailureCode"), export.get("FailureMessage"))))
             raise ExportFailedError(
-                f"export {arn} is {status}: {why or 'it does not say why'}; put that right, and start another "
-                "one under another name of 'export'"
+                f"export {arn} is {status}: {why or 'no reason is given'}; fix the cause, and start another "
+                "export with another name in 'export'"
             )
         key = "/".join(filter(None, (export.get("S3Prefix"), "AWSDynamoDB", arn.rpartition("/")[2])))
         return object_uri(export["S3Bucket"], key)
 
     def _files_each(self, export: str) -> int:
-        """Return how many files a partition holds: as its first one began, or as is set."""
+        """Return the number of files of a partition, from the first partition or from the settings."""
         first = self._view.get(_key(export, 0))
         if first is None:
             return self._settings.files_per_partition
         return len(PartitionProgress.from_mapping(first.progress).items)
 
     def _packed(self, location: str, files_each: int) -> Iterator[list[DataFile]]:
-        """Yield the files that hold items, so many at a time."""
-        files = [file for file in ExportPlace(self._settings.s3).files(location) if file.records]
-        log.info("export %s: %d files hold %d items", location, len(files), sum(file.records for file in files))
+        """Yield the files that have items, `files_each` at a time."""
+        files = [file for file in ExportStorage(self._settings.s3).files(location) if file.records]
+        log.info("export %s: %d files with %d items", location, len(files), sum(file.records for file in files))
         for start in range(0, len(files), files_each):
             yield files[start : start + files_each]
 

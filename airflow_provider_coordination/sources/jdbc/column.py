@@ -1,4 +1,4 @@
-"""One column of a table or query, as the supplier asks about it."""
+"""The supplier's queries about one column of a table or query."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from airflow_provider_coordination.sources.jdbc.values import (
 )
 
 MAX_RANGES = 100_000
-"""Into how many ranges a column is cut at most, at a time."""
+"""The most ranges that a column is divided into at a time."""
 RESERVED = ("_origin", "_row", "_batch_id")
 """The names of the columns that landing adds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column that ranges are cut by.
+    """The column that defines the ranges.
 
     :param name: its name.
-    :param kind: what its values are; None where the database does not say and there are none.
+    :param kind: the kind of its values; None if the database does not report it and there are no values.
     :param settings: of the table or query.
-    :param query: asks the database.
+    :param query: queries the database.
     """
 
     name: str
@@ -49,15 +49,15 @@ class Column:
         return Range(column=self.name, kind=self.kind.value if self.kind else "")
 
     def count(self, within: Range) -> int:
-        """Return how many rows a range holds."""
+        """Return the number of rows in a range."""
         return int(self._one("COUNT(*)", within.predicate(self.settings.dialect)))
 
     def largest(self, within: Range, at_most: Value | None = None, *, closed: bool = True) -> Value | None:
-        """Return the largest value in a range; None if it holds no row.
+        """Return the largest value in a range; None if it has no row.
 
-        :param at_most: leave out what is larger than this; None for nothing.
-        :param closed: whether this itself is taken in.
-        :raises SourceError: if it is infinite or not a number: nothing could come after it.
+        :param at_most: an upper bound; None for none.
+        :param closed: whether the bound itself is included.
+        :raises SourceError: if the value is infinite or not a number: no value could follow it.
         """
         predicate = within.predicate(self.settings.dialect)
         if at_most is not None:
@@ -67,23 +67,23 @@ class Column:
         value: Value | None = self._one(f"MAX({self._quoted})", predicate)
         if value is not None and not is_finite(value):
             raise SourceError(
-                f"{self._where}: its largest value is {value}, after which nothing comes; correct that row, or leave "
-                "it out by a query"
+                f"{self._where}: its largest value is {value}, which no value can follow; correct that row, or leave "
+                "it out with a query"
             )
         return value
 
     def starts(self, within: Range, rows: int) -> list[Value]:
-        """Return the value of the first row of each portion of so many rows, in order.
+        """Return the value of the first row of each portion of `rows` rows, in order.
 
-        The database numbers the rows: it goes through the column once, along its index if it has one.
+        The database numbers the rows: it scans the column once, by its index if it has one.
 
         :raises ConfigurationError: if there are too many portions.
         """
-        place = f"MOD(n - 1, {rows})" if self.settings.dialect == "oracle" else f"(n - 1) % {rows}"
+        offset = f"MOD(n - 1, {rows})" if self.settings.dialect == "oracle" else f"(n - 1) % {rows}"
         found = self.query.ask(
             f"SELECT v FROM (SELECT {self._quoted} AS v, ROW_NUMBER() OVER (ORDER BY {self._quoted}) AS n "
             f"FROM {self.settings.relation} WHERE {within.predicate(self.settings.dialect)}) numbered "
-            f"WHERE {place} = 0 ORDER BY n",
+            f"WHERE {offset} = 0 ORDER BY n",
             at_most=MAX_RANGES + 1,
         ).rows
         if len(found) > MAX_RANGES:
@@ -106,12 +106,12 @@ class Column:
 
 
 def find_column(settings: JdbcSettings, name: str, query: Query) -> Column:
-    """Look the column up.
+    """Find a column in the database.
 
     :param settings: of the table or query.
-    :param name: the column's.
-    :param query: asks the database.
-    :raises ConfigurationError: if there is no such table or column, or no ranges can be cut by it.
+    :param name: the name of the column.
+    :param query: queries the database.
+    :raises ConfigurationError: if the table or column does not exist, or the column cannot define ranges.
     """
     try:
         columns = query.ask(f"SELECT * FROM {settings.relation} WHERE 1 = 0").columns
@@ -124,7 +124,7 @@ def find_column(settings: JdbcSettings, name: str, query: Query) -> Column:
         kind, met = _kind_of_values(settings, name, query)
     if kind is None and met:
         raise ConfigurationError(
-            f"{settings.name}: column {name!r} is {met}; ranges are cut by a column of whole numbers, decimals, dates "
+            f"{settings.name}: column {name!r} is {met}; ranges need a column of whole numbers, decimals, dates "
             "or times"
         )
     return Column(name=name, kind=kind, settings=settings, query=query)
@@ -135,17 +135,19 @@ def _check_names(relation: str, columns: Sequence[str], name: str) -> None:
         near = [column for column in columns if column.lower() == name.lower()]
         raise ConfigurationError(
             f"{relation}: there is no column {name!r}; "
-            + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(columns)}")
+            + (f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(columns)}")
         )
-    lowered = [column.lower() for column in columns]  # Spark does not tell case apart
+    lowered = [column.lower() for column in columns]  # Spark ignores case
     if doubled := sorted(column for column in columns if lowered.count(column.lower()) > 1):
-        raise ConfigurationError(f"{relation}: column {doubled[0]!r} is there twice; name each differently")
+        raise ConfigurationError(f"{relation}: column {doubled[0]!r} appears twice; give each column its own name")
     if taken := [column for column in columns if column.lower() in RESERVED]:
-        raise ConfigurationError(f"{relation}: the name of column {taken[0]!r} is the provider's; rename it by a query")
+        raise ConfigurationError(
+            f"{relation}: the name of column {taken[0]!r} is reserved by the provider; rename it with a query"
+        )
 
 
 def _kind_of_values(settings: JdbcSettings, name: str, query: Query) -> tuple[Kind | None, str]:
-    """Return what the values of a column are, and what they look like; None and nothing if there are none."""
+    """Return the kind of a column's values and a description; None and an empty text if there are no values."""
     column = quoted(settings.dialect, name)
     ends = query.ask(f"SELECT MIN({column}), MAX({column}) FROM {settings.relation}").rows[0]
     kinds = {kind_of_value(end) for end in ends if end is not None}

@@ -14,11 +14,11 @@ DATABASES = {
     "mysql": ("mysql", "3306", ""),
     "mariadb": ("mysql", "3306", ""),
 }
-"""OpenLineage's scheme, the usual port and the usual schema of a database, by what JDBC calls it."""
+"""OpenLineage's scheme, the default port and the default schema of a database, by its JDBC name."""
 
 
 def _datasets(settings: Settings) -> Iterable[DatasetName]:
-    """Name a table by its JDBC URL; a query has no name."""
+    """Return the dataset of a table by its JDBC URL; a query has no dataset."""
     found = JDBC_URL.match(settings["url"])
     if found is None or not settings.get("table"):
         return
@@ -27,9 +27,9 @@ def _datasets(settings: Settings) -> Iterable[DatasetName]:
     table = re.sub(r'["`\[\]]', "", settings["table"])
     if schema and "." not in table:
         table = f"{schema}.{table}"
-    place = host if ":" in host or not port else f"{host}:{port}"
+    authority = host if ":" in host or not port else f"{host}:{port}"
     is_named_whole = table.startswith(f"{database}.") and (table.count(".") == 2 or not schema)
-    yield DatasetName(f"{scheme}://{place}", table if is_named_whole or not database else f"{database}.{table}")
+    yield DatasetName(f"{scheme}://{authority}", table if is_named_whole or not database else f"{database}.{table}")
 
 
 KIND = ItemKind(

@@ -1,8 +1,8 @@
-"""Ranges of a column, and how a range is cut into smaller ones that hold about as many rows each.
+"""Ranges of a column, and dividing a range into smaller ones with about the same number of rows.
 
-The cut goes by the rows themselves, not by the width of the ranges: a gap of a million days costs nothing, and a busy
-hour becomes as many ranges as it needs. Ranges follow each other without a gap and without an overlap, so that every
-row, those that come later included, is in exactly one of them.
+Ranges are made by the number of rows, not by their width: a gap of a million days costs nothing, and a busy hour
+becomes as many ranges as it needs. Ranges follow each other without a gap and without an overlap. So every row,
+including later ones, is in exactly one range.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from airflow_provider_coordination.sources.jdbc.values import Kind, Value, liter
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """The rows whose value in a column lies between two bounds: `[lower, upper)`, where it is not said otherwise.
+    """The rows whose value in a column lies between two bounds: `[lower, upper)`, unless set otherwise.
 
-    A range without bounds holds every row with a value. Rows without one are a range of their own.
+    A range without bounds has every row with a value. Rows without a value are a range of their own.
 
     :param column: the column.
-    :param kind: what its values are; empty only if there is no bound.
+    :param kind: the kind of its values; empty only if there is no bound.
     :param lower: the lower bound, as `text_of` writes it; None for no bound.
-    :param lower_open: whether the lower bound itself is left out.
+    :param lower_open: whether the lower bound itself is excluded.
     :param upper: the upper bound; None for no bound.
-    :param upper_closed: whether the upper bound itself is taken in.
-    :param is_null: whether it holds the rows without a value, and only those.
+    :param upper_closed: whether the upper bound itself is included.
+    :param is_null: whether it has exactly the rows without a value.
     """
 
     column: str
@@ -42,7 +42,7 @@ class Range:
     is_null: bool = False
 
     def __str__(self) -> str:
-        """Write it as it is written in mathematics."""
+        """Return the range in mathematical notation."""
         if self.is_null:
             return f"{self.column} is null"
         if self.lower is not None and self.lower == self.upper:
@@ -52,10 +52,10 @@ class Range:
         return f"{self.column} {lower}, {upper}"
 
     def predicate(self, dialect: str) -> str:
-        """Write it as SQL.
+        """Return the range as a SQL predicate.
 
         :param dialect: the kind of database.
-        :raises ValueError: if a bound is not of the kind that it should be.
+        :raises ValueError: if a bound is not of the range's kind.
         """
         column = quoted(dialect, self.column)
         if self.is_null:
@@ -71,14 +71,14 @@ class Range:
         return " AND ".join(bounds) or f"{column} IS NOT NULL"
 
     def to_item(self) -> dict[str, Any]:
-        """Return it as an item: what is as usual is left out."""
+        """Return the range as an item, without default values."""
         return {name: value for name, value in write_settings(self).items() if value not in ("", None, False)}
 
     @classmethod
     def from_item(cls, item: Mapping[str, Any]) -> Range:
-        """Return the range that an item says.
+        """Return the range of an item.
 
-        :raises ItemUnreadableError: if it says none.
+        :raises ItemUnreadableError: if the item is not a range.
         """
         try:
             return read_settings(cls, "item", item)
@@ -90,10 +90,10 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """What a range was cut into.
+    """The parts of a range.
 
-    :param ranges: in order; together they hold what the range holds.
-    :param huge: the keys that have so many rows that each became a range of its own.
+    :param ranges: in order; together they have the same rows as the range.
+    :param huge: the keys with enough rows for a range of their own.
     """
 
     ranges: tuple[Range, ...]
@@ -101,12 +101,12 @@ class Cut:
 
 
 def cut(whole: Range, starts: Sequence[Value]) -> Cut:
-    """Cut a range at the values where, in the order of the column, a new portion of its rows begins.
+    """Divide a range at the values where, in the order of the column, a new portion of its rows starts.
 
-    A range then holds less than two portions of rows, unless all of them have the same key. A key that fills a portion
-    alone is met as the start of several, and becomes a range of its own.
+    A range then has less than two portions of rows, unless all of them have the same key. A key that fills a portion
+    alone is the start of several portions, and becomes a range of its own.
 
-    :param whole: what is cut.
+    :param whole: the range.
     :param starts: the value of the first row of each portion, in order.
     """
     ranges: list[Range] = []
@@ -129,7 +129,7 @@ def cut(whole: Range, starts: Sequence[Value]) -> Cut:
 
 
 def rest(whole: Range, last: Range) -> Range | None:
-    """Return what of a range comes after one of those that it was cut into; None if that is the last one."""
+    """Return the rest of a range after one of its parts; None if that is the last part."""
     if last.upper == whole.upper and last.upper_closed == whole.upper_closed:
         return None
     return replace(whole, lower=last.upper, lower_open=last.upper_closed)

@@ -1,7 +1,7 @@
-"""Reading ranges, through Spark: JDBC drivers are Java.
+"""Reading ranges through Spark, since JDBC drivers are Java.
 
-The password is told to the driver alone, as a property of the connection. It is no part of the URL, of Spark's
-configuration, of a plan or of a log line.
+The password is only passed to the driver, as a property of the connection. It is not in the URL, Spark's configuration,
+a plan or a log line.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ CONNECTOR_J = DRIVERS["mysql"][0]
 class RangeReader:
     """Reads ranges of a table or query; a `FrameReader`, and `Checking`.
 
-    :param settings: how to reach the database, and what to read of it.
-    :raises ConfigurationError: if a setting is wrong.
+    :param settings: the connection, and the table or query.
+    :raises ConfigurationError: if a setting is invalid.
     """
 
     def __init__(self, settings: JdbcSettings) -> None:
@@ -35,7 +35,7 @@ class RangeReader:
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> RangeReader:
-        """Make it of a JSON object.
+        """Make it from a JSON object.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
@@ -59,7 +59,7 @@ class RangeReader:
             ) from None
 
     def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
-        """See `FrameReader.frame`: each item is one predicate, and so one partition of Spark's."""
+        """See `FrameReader.frame`: each item is one predicate, and so one Spark partition."""
         predicates = [self._predicate(item) for item in items]
         return spark.read.jdbc(
             self._settings.url, self._settings.relation, predicates=predicates, properties=self._properties()
@@ -82,7 +82,7 @@ class RangeReader:
             **settings.properties,
             "driver": self._driver,
             "fetchsize": str(settings.fetch_size),
-            # A time without a zone stays what it says, whatever zone the JVM is in.
+            # A time without a zone is unchanged, whatever the time zone of the JVM.
             "preferTimestampNTZ": "true",
         }
         if self._driver == CONNECTOR_J:

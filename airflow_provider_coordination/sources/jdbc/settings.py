@@ -1,6 +1,6 @@
-"""How to reach a database by JDBC, what to read of it, and how to cut that into ranges.
+"""The settings of a JDBC source: the connection, the table or query, and how it is divided into ranges.
 
-The password is given beside the URL, never in it: URLs are shown in logs and plans, passwords nowhere.
+The password is never part of the URL: URLs are shown in logs and plans, passwords never.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DRIVERS = {
     "oracle": ("oracle.jdbc.OracleDriver", "com.oracle.database.jdbc:ojdbc11"),
     "mariadb": ("org.mariadb.jdbc.Driver", "org.mariadb.jdbc:mariadb-java-client"),
 }
-"""The driver's class by the first word of a URL, and the package that has it."""
+"""The driver's class and its package, by the first word of a URL."""
 
 OF_SPARK = (
     "dbtable",
@@ -40,7 +40,7 @@ OF_SPARK = (
     "url",
     "user",
 )
-"""The options of Spark's JDBC source that have a setting of their own here."""
+"""The options of Spark's JDBC source that have their own setting here."""
 
 _URL = re.compile(r"jdbc:([a-z0-9]+):(\S+)")
 _SECRET = re.compile(r"://[^/?#@]*:[^/?#@]*@|[?&;](?:password|pwd)=|^jdbc:oracle:\w+:[^/@]+/[^@]*@", re.IGNORECASE)
@@ -54,14 +54,14 @@ class JdbcSettings:
     """A table or query of a database.
 
     :param url: the JDBC URL, without user and password.
-    :param user: as whom to connect.
-    :param password: never shown.
-    :param driver: the class of the JDBC driver; None for the usual one of the URL.
-    :param table: what is read: a table or view, with its schema if it needs one.
-    :param query: what is read instead of a table: one SELECT.
-    :param fetch_size: how many rows the driver fetches at a time; with 0 some drivers fetch all at once.
-    :param session: a statement that every session begins with, such as `SET ROLE reader`.
-    :param properties: what else the driver is told, such as `{"sslmode": "verify-full"}`; never shown.
+    :param user: the user to connect as.
+    :param password: the user's password; never shown.
+    :param driver: the class of the JDBC driver; None for the default of the URL.
+    :param table: the table or view to read, with its schema if needed.
+    :param query: the query to read instead of a table: one SELECT.
+    :param fetch_size: how many rows the driver fetches at a time; with 0, some drivers fetch all at once.
+    :param session: a statement that is run at the start of every session, such as `SET ROLE reader`.
+    :param properties: further properties of the driver, such as `{"sslmode": "verify-full"}`; never shown.
     """
 
     url: str
@@ -87,20 +87,22 @@ class JdbcSettings:
             raise _invalid("session", self.session, "must be one statement, without ';'")
         for name, value in self.properties.items():
             if name.lower() in OF_SPARK:
-                raise _invalid("properties", name, "must not hold what has a parameter or a connection's field")
+                raise _invalid(
+                    "properties", name, "must not contain a property that has its own parameter or connection field"
+                )
             if not isinstance(value, str):
                 raise _invalid("properties", f"{type(value).__name__} for {name!r}", "must map text to text")
 
     @property
     def relation(self) -> str:
-        """What is read, as it stands after FROM."""
+        """The table or query as SQL for FROM."""
         if self.query is None:
             return str(self.table)
         return f"(\n{self.query.strip()}\n) coordination_source"
 
     @property
     def name(self) -> str:
-        """What is read, for messages."""
+        """The name of the table or query, for messages."""
         return "query" if self.table is None else self.table
 
     @property
@@ -113,7 +115,7 @@ class JdbcSettings:
     def driver_class(self) -> str:
         """The class of the JDBC driver.
 
-        :raises ConfigurationError: if none is given, and none is usual for the URL.
+        :raises ConfigurationError: if none is given, and the URL has no default.
         """
         if self.driver:
             return self.driver
@@ -123,29 +125,29 @@ class JdbcSettings:
 
     @property
     def session_statement(self) -> str | None:
-        """What every session begins with."""
+        """The statement at the start of every session."""
         if self.session is None and self.dialect == MYSQL:
-            # Otherwise a TIMESTAMP would mean another instant in a session of the task and in one of Spark.
+            # Otherwise a TIMESTAMP could mean different instants in a session of the task and in one of Spark.
             return "SET time_zone = '+00:00'"
         return self.session
 
     def _check_url(self) -> None:
         found = _URL.fullmatch(self.url)
-        # What is wrong with a URL is said without it, as it may hold a password.
+        # The messages do not show the URL, since it may contain a password.
         if found is None:
             raise ConfigurationError(
-                "jdbc settings: field 'url' is no JDBC URL; give one such as jdbc:postgresql://host:5432/database"
+                "jdbc settings: field 'url' is not a JDBC URL; give one such as jdbc:postgresql://host:5432/database"
             )
         if _SECRET.search(self.url):
             raise ConfigurationError(
-                "jdbc settings: field 'url' must not hold a password, since URLs are shown in logs and plans; put it "
-                "into the login and password of the connection"
+                "jdbc settings: field 'url' must not contain a password, since URLs are shown in logs and plans; put "
+                "it into the login and password of the connection"
             )
         if found[1] == "mariadb":
             raise ConfigurationError(
-                "jdbc settings: field 'url' begins with 'jdbc:mariadb:', which Spark takes for a database that quotes "
-                "names as standard SQL does, and reads the names of columns instead of their values; begin it with "
-                "'jdbc:mysql:' and, with MariaDB's driver, end it with '?permitMysqlScheme'"
+                "jdbc settings: field 'url' begins with 'jdbc:mariadb:', for which Spark quotes names as in standard "
+                "SQL, so that it reads the names of columns instead of their values; begin it with 'jdbc:mysql:' "
+                "and, with MariaDB's driver, end it with '?permitMysqlScheme'"
             )
 
     def _check_relation(self) -> None:
@@ -165,20 +167,20 @@ class JdbcSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RangeSettings:
-    """How a table or query is cut into ranges, and which of its rows are read.
+    """How a table or query is divided into ranges, and which of its rows are read.
 
-    :param column: of numbers or times; let it have an index.
-    :param rows_per_partition: about how many rows a range holds.
-    :param partitions: into about how many ranges it is cut, instead.
+    :param column: a column of numbers or times; it should have an index.
+    :param rows_per_partition: the approximate number of rows of a range.
+    :param partitions: the approximate number of ranges, instead of `rows_per_partition`.
     :param start: read no row whose value is less than this; text.
-    :param end: read no row whose value is this or more; text. With `start` an interval, both ends exact.
-    :param incremental: each run of the supplier takes what came after the run before it: `column` is the high-water
-        column. `start` then is where the first run begins.
-    :param lag_seconds: how long rows may become visible after the time in their column. What is younger is left to a
+    :param end: read no row whose value is this or more; text. With `start` it is an interval with exact ends.
+    :param incremental: each run of the supplier reads the rows after those of the previous run: `column` is the
+        high-water column. `start` then is where the first run starts.
+    :param lag_seconds: how long after the time in its column a row may become visible. Younger rows are left to a
         later run. Only with `incremental`.
-    :param lag_keys: the same for a column of numbers: how far behind the highest one a row may still become visible.
-    :param nulls: what becomes of rows without a value in the column: `"read"` makes them a range of their own,
-        `"refuse"` ends the run with an error if there are any, `"ignore"` leaves them out. None is `"read"` if
+    :param lag_keys: the same for a column of numbers: how far below the highest one a row may still become visible.
+    :param nulls: what happens to rows without a value in the column: `"read"` makes them a range of their own,
+        `"refuse"` ends the run with an error if there are any, `"ignore"` leaves them out. None means `"read"` if
         everything is read, and `"refuse"` otherwise: such a row is in no interval, and neither new nor old.
     """
 
@@ -202,7 +204,7 @@ class RangeSettings:
         if self.partitions is not None and self.rows_per_partition is not None:
             raise ConfigurationError(
                 "jdbc settings: fields 'partitions' and 'rows_per_partition' are both given; got "
-                f"{self.partitions!r} and {self.rows_per_partition!r}: give one of them"
+                f"{self.partitions!r} and {self.rows_per_partition!r}; give one of them"
             )
         for name in ("partitions", "rows_per_partition"):
             if (value := getattr(self, name)) is not None and value < 1:
@@ -224,7 +226,7 @@ class RangeSettings:
 
     @property
     def null_handling(self) -> str:
-        """What becomes of rows without a value in the column."""
+        """What happens to rows without a value in the column."""
         return self.nulls or (READ if self.reads_everything else REFUSE)
 
     def _check_incremental(self) -> None:
@@ -234,7 +236,7 @@ class RangeSettings:
             if (value := getattr(self, name)) is None:
                 continue
             if not self.incremental:
-                raise _invalid("lag", value, "is only for 'incremental'")
+                raise _invalid("lag", value, "needs 'incremental'")
             if value < 0:
                 raise _invalid("lag", value, "must not be negative")
 

@@ -1,8 +1,7 @@
-"""The supplier: cuts a table or query into ranges, and makes each a partition.
+"""The supplier: divides a table or query into ranges, and makes each range a partition.
 
-Where the ranges begin and end depends on the rows that are there, and these change. So the next ranges are written
-into the supplier's state before they become partitions: a supplier that is cut off in between goes on with the same
-ranges, and no row ever belongs to two.
+The bounds of the ranges depend on the present rows, and these change. So the next ranges are stored in the supplier's
+state before they become partitions. An interrupted supplier continues with the same ranges, and no row is ever in two.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ log = logging.getLogger(__name__)
 
 KIND = "jdbc"
 PAGE_RANGES = 100
-"""How many ranges become partitions at a time; their bounds are kept in the supplier's state meanwhile."""
+"""How many ranges become partitions at a time; until then, their bounds are in the supplier's state."""
 HUGE_KEYS_NAMED = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class RangeState:
-    """What the supplier remembers from run to run.
+    """The state of the supplier between runs.
 
-    :param reads: what is read, so that others who read something else by the same source are refused.
-    :param planned: the ranges that are partitions next, if they are not already.
-    :param left: what is cut after them; None for nothing.
-    :param began: the bound that the first one began at, where all that is new is read; None for no bound.
-    :param mark: the largest value that was taken; None before the first.
-    :param is_done: whether there is nothing left to take, ever.
+    :param reads: the identity of the table and settings, so that the source cannot be used for another one.
+    :param planned: the ranges that become partitions next, if they are not partitions already.
+    :param left: the range that is divided after them; None if nothing is left.
+    :param began: the bound of the first run of an incremental read; None for no bound.
+    :param mark: the largest value that was read; None before the first run.
+    :param is_done: whether nothing will ever be left to read.
     """
 
     reads: dict[str, Any] = field(default_factory=dict)
@@ -63,10 +62,10 @@ class RangeState:
 class RangeSupplier:
     """Finds the ranges of a table or query; a `Supplier`.
 
-    :param query: asks the database.
-    :param settings: what is read.
-    :param ranges: how it is cut, and which rows are read.
-    :param now: what time it is (aware).
+    :param query: queries the database.
+    :param settings: the table or query.
+    :param ranges: how it is divided, and which rows are read.
+    :param now: returns the present instant (aware).
     """
 
     def __init__(
@@ -86,15 +85,15 @@ class RangeSupplier:
     def __call__(self, stored: Mapping[str, Any]) -> Iterator[Page]:
         """Yield the ranges that are not partitions yet, page by page.
 
-        :param stored: what the last run left.
-        :raises ConfigurationError: if the table, the column or a bound cannot be used, or the source was made for
-            another table, column or interval.
-        :raises SourceError: if the database does not answer, or its rows cannot be cut.
+        :param stored: the state of the last run.
+        :raises ConfigurationError: if the table, the column or a bound is invalid, or the source was made for another
+            table, column or interval.
+        :raises SourceError: if the database is unavailable, or its rows cannot be divided.
         """
         state = self._state(stored)
         is_under_way = state.left is not None or bool(state.planned)
         if self.is_done(stored):
-            log.info("%s: everything is partitions already", self._what)
+            log.info("%s: everything is in partitions already", self._what)
             return
         column = find_column(self._settings, self._ranges.column, self._query)
         if not is_under_way:
@@ -111,16 +110,16 @@ class RangeSupplier:
             planned = page
 
     def is_done(self, stored: Mapping[str, Any]) -> bool:
-        """Return whether everything is partitions already.
+        """Return whether everything is in partitions already.
 
-        :param stored: what the last run left.
+        :param stored: the state of the last run.
         :raises ConfigurationError: if the source was made for another table, column or interval.
         """
         state = self._state(stored)
         return state.is_done and state.left is None and not state.planned
 
     def _state(self, stored: Mapping[str, Any]) -> RangeState:
-        """Return what the last run left, if it read what this one does."""
+        """Return the state of the last run, if it read the same table, column and interval."""
         state = read_settings(RangeState, "state of the supplier", stored)
         settings, ranges = self._settings, self._ranges
         reads = {
@@ -135,12 +134,12 @@ class RangeSupplier:
                 + ", ".join(f"{name!r} {state.reads.get(name)!r}" for name in other)
                 + ", and is now given "
                 + ", ".join(f"{name!r} {reads[name]!r}" for name in other)
-                + ": give the task another 'source', or what it was made with"
+                + "; give the task another 'source', or the former settings"
             )
         return replace(state, reads=reads)
 
     def _begun(self, column: Column, state: RangeState) -> RangeState | None:
-        """Return the state with what is to be cut now; None if there is nothing."""
+        """Return the state with the range to divide now; None if there is none."""
         nulls = self._nulls(column)
         if column.kind is None and not self._ranges.reads_everything:
             return None  # there is no row
@@ -148,7 +147,7 @@ class RangeSupplier:
         if start is not None and end is not None and start >= end:  # type: ignore[operator]
             raise ConfigurationError(
                 f"{self._what}: field 'start' must be before 'end'; got {self._ranges.start!r} and "
-                f"{self._ranges.end!r}; a run has an interval of some length by CronDataIntervalTimetable"
+                f"{self._ranges.end!r}; use CronDataIntervalTimetable to give runs an interval longer than zero"
             )
         whole = column.everything
         if start is not None and column.kind is not None:
@@ -163,12 +162,12 @@ class RangeSupplier:
         if mark is None or column.kind is None:
             return None
         text = text_of(column.kind, mark)
-        log.info("%s: taken up to %s, after %s", self._what, text, state.mark)
+        log.info("%s: reading new rows up to %s, after %s", self._what, text, state.mark)
         began = self._ranges.start if state.mark is None else state.began
         return replace(state, left=replace(whole, upper=text, upper_closed=True), began=began, mark=text)
 
     def _cut(self, column: Column, whole: Range) -> tuple[Range, ...]:
-        """Return the ranges that a range is cut into."""
+        """Divide a range into ranges."""
         rows = self._ranges.rows_per_partition or DEFAULT_ROWS_PER_PARTITION
         if self._ranges.partitions is not None:
             rows = max(-(-column.count(whole) // self._ranges.partitions), 1)
@@ -176,7 +175,7 @@ class RangeSupplier:
             made = cut(whole, column.starts(whole, rows))
         except ValueError as error:
             raise ConfigurationError(
-                f"{self._what}: no ranges can be cut: {error}; let the column hold values of one kind"
+                f"{self._what}: the column cannot be divided into ranges: {error}; use a column with values of one kind"
             ) from error
         self._warn_of_huge_keys(column, made)
         return made.ranges
@@ -187,13 +186,13 @@ class RangeSupplier:
             text = text_of(column.kind, key)
             rows = column.count(replace(column.everything, lower=text, upper=text, upper_closed=True))
             log.warning(
-                "%s: the key %s alone has %d rows; they are one range, which one Spark task reads",
+                "%s: the key %s has %d rows; they are one range, which one Spark task reads",
                 self._what,
                 text,
                 rows,
             )
         if len(made.huge) > HUGE_KEYS_NAMED:
-            log.warning("%s: %d keys have that many rows", self._what, len(made.huge))
+            log.warning("%s: %d keys have more rows than a range should have", self._what, len(made.huge))
 
     def _nulls(self, column: Column) -> tuple[Range, ...]:
         """Return the range of the rows without a value, if there are any and they are read."""
@@ -203,13 +202,13 @@ class RangeSupplier:
         if rows and handling == REFUSE:
             raise ConfigurationError(
                 f"{self._what}: {rows} rows have no value in the column, so they are in no interval, and neither new "
-                "nor old: correct them, or leave them out with nulls='ignore'"
+                "nor old; correct them, or leave them out with nulls='ignore'"
                 + ("; nulls='read' makes them a range of their own" if self._ranges.reads_everything else "")
             )
         return (nulls,) if rows else ()
 
     def _new_mark(self, column: Column, after: Range) -> Value | None:
-        """Return the largest value that is taken now; None if there is none."""
+        """Return the largest value that is read now; None if there is none."""
         ranges, kind = self._ranges, column.kind
         assert kind is not None
         if (ranges.lag_keys if kind.is_time else ranges.lag_seconds) is not None:
@@ -223,7 +222,7 @@ class RangeSupplier:
                 return highest
             return column.largest(after, _less(highest, ranges.lag_keys))
         visible = self._now().astimezone(UTC) - timedelta(seconds=ranges.lag_seconds or 0)
-        if kind is Kind.DATE:  # a day is taken once it is over
+        if kind is Kind.DATE:  # a day is read once it is over
             return column.largest(after, visible.date(), closed=False)
         return column.largest(after, visible if kind is Kind.TIMESTAMP_TZ else visible.replace(tzinfo=None))
 
@@ -241,26 +240,28 @@ class RangeSupplier:
         return f"{self._settings.name} by column {self._ranges.column!r}"
 
 
-def taken_from(other: SourceCoordinator, table: str | None, query: str | None, column: str) -> datetime | None:
-    """Return from which value of a column on a source reads all that is new in a table; None for all there is.
+def incremental_start(other: SourceCoordinator, table: str | None, query: str | None, column: str) -> datetime | None:
+    """Return the value from which an incremental source reads a table; None if it reads all rows.
 
-    :param other: of that source.
-    :param table: the table; None where there is a query.
+    :param other: the coordinator of that source.
+    :param table: the table; None if there is a query.
     :param query: the query.
-    :param column: what holds times or dates.
-    :raises ConfigurationError: if it has taken nothing yet, reads something else, or not what is new.
+    :param column: a column of times or dates.
+    :raises ConfigurationError: if the source has read nothing yet, reads something else, or is not incremental.
     """
     state = read_settings(RangeState, "state of the supplier", other.view.supplier_state())
     wanted = _identity(table, query, column)
     what = f"field 'deduplicate_against': source {other.source!r}"
     if state.mark is None and not state.is_done:
-        raise ConfigurationError(f"{what} has taken no row yet, so where it begins is not known: let it run first")
+        raise ConfigurationError(f"{what} has read no row yet, so its start is not known; let it run first")
     if differing := [name for name, value in wanted.items() if state.reads.get(name) != value]:
-        told = ", ".join(f"{name!r} {state.reads.get(name)!r} there and {wanted[name]!r} here" for name in differing)
-        raise ConfigurationError(f"{what} reads something else: {told}; name the source that reads the same")
+        differences = ", ".join(
+            f"{name!r} {state.reads.get(name)!r} there and {wanted[name]!r} here" for name in differing
+        )
+        raise ConfigurationError(f"{what} reads something else: {differences}; name the source that reads the same")
     if not state.reads.get("incremental"):
         raise ConfigurationError(
-            f"{what} does not read what is new, but its bounds once: name one with incremental=True, or choose "
+            f"{what} is not incremental, but reads its bounds once; name one with incremental=True, or choose "
             "intervals outside of its bounds"
         )
     if state.began is None:
@@ -269,19 +270,20 @@ def taken_from(other: SourceCoordinator, table: str | None, query: str | None, c
         began = datetime.fromisoformat(state.began)
     except ValueError:
         raise ConfigurationError(
-            f"{what} begins at {state.began!r}, which is no time: it cannot bound an interval"
+            f"{what} starts at {state.began!r}, which is not a time, so it cannot bound an interval; name a source "
+            "with a column of times"
         ) from None
     return began.replace(tzinfo=UTC) if began.tzinfo is None else began.astimezone(UTC)
 
 
 def _identity(table: str | None, query: str | None, column: str) -> dict[str, Any]:
-    """Return what tells one table from another, short enough for a state."""
+    """Return the identity of a table or query, short enough for a state."""
     digest = None if query is None else hashlib.sha256(query.encode()).hexdigest()[:16]
     return {"table": table, "query": digest, "column": column}
 
 
 def _partitions(ranges: Sequence[Range]) -> dict[str, dict[str, Any]]:
-    """Return the first progress of the partitions that ranges become, by their keys."""
+    """Return the first progress of the partitions that ranges become, by partition key."""
     return {str(each): PartitionProgress(kind=KIND, items=(each.to_item(),)).to_mapping() for each in ranges}
 
 

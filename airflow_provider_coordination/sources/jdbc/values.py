@@ -1,7 +1,7 @@
-"""The values of a column that ranges are cut by: how they are written down, and how a database is told of them.
+"""The values of the column that defines ranges: their text form and their SQL literals.
 
-A value travels as text together with its kind. It becomes SQL only by being read as what its kind says and written
-anew, so that no text, wherever it comes from, is ever part of a statement as it stands.
+A value is stored as text with its kind. It becomes SQL only after it is parsed by its kind and formatted again. So no
+stored text is ever part of a statement unchanged.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from decimal import Decimal
 from enum import StrEnum
 
 Value = int | float | Decimal | date | datetime
-"""What a bound is. A `datetime` is aware if its kind is `TIMESTAMP_TZ`, and naive otherwise."""
+"""The value of a bound. A `datetime` is aware if its kind is `TIMESTAMP_TZ`, and naive otherwise."""
 
 
 class Kind(StrEnum):
-    """What the values of a column are."""
+    """The kind of a column's values."""
 
     INTEGER = "integer"
     DECIMAL = "decimal"
@@ -72,17 +72,17 @@ _BY_TYPE_CODE = {
 
 
 def knows_types(dialect: str) -> bool:
-    """Return whether this kind of database says what a column is before it has a value."""
+    """Return whether the type codes of this kind of database are known; otherwise kinds are found by values."""
     return dialect in _BY_TYPE_CODE
 
 
 def kind_of_type(dialect: str, type_code: object) -> Kind | None:
-    """Return the kind of a column by what its driver calls its type; None if no ranges can be cut by it."""
+    """Return the kind of a column by its driver's type code; None if the column cannot define ranges."""
     return _BY_TYPE_CODE.get(dialect, {}).get(type_code)  # type: ignore[call-overload, no-any-return]
 
 
 def kind_of_value(value: object) -> Kind | None:
-    """Return the kind of a value as a driver gives it; None if no ranges can be cut by it."""
+    """Return the kind of a driver's value; None if such values cannot define ranges."""
     if isinstance(value, bool):
         return None
     if isinstance(value, datetime):
@@ -94,12 +94,12 @@ def kind_of_value(value: object) -> Kind | None:
 
 
 def is_finite(value: Value) -> bool:
-    """Return whether a value has a place among the others: neither infinite nor not a number."""
+    """Return whether a value is neither infinite nor NaN."""
     return not isinstance(value, (float, Decimal)) or math.isfinite(value)
 
 
 def text_of(kind: Kind, value: Value) -> str:
-    """Write a value down, so that `value_of` returns an equal one.
+    """Return a value as text, from which `value_of` returns an equal one.
 
     :raises ValueError: if it is not of this kind, or not finite.
     """
@@ -128,7 +128,7 @@ _NUMBERS = {
 
 
 def value_of(kind: Kind, text: str) -> Value:
-    """Read a value.
+    """Parse a value.
 
     :raises ValueError: if it is not of this kind.
     """
@@ -145,11 +145,11 @@ def value_of(kind: Kind, text: str) -> Value:
 
 
 def given_value(kind: Kind, text: str) -> Value:
-    """Read a bound that a person gives, who may name an instant for any kind of time.
+    """Parse a bound that a user gives, which may be an instant for any kind of time.
 
-    An instant is meant in UTC for a column without a time zone. A day is meant for its first moment.
+    For a column without a time zone, an instant is converted to UTC. A day means its first moment.
 
-    :raises ValueError: saying what is wanted instead.
+    :raises ValueError: with the expected form.
     """
     if not kind.is_time:
         try:
@@ -170,15 +170,15 @@ def given_value(kind: Kind, text: str) -> Value:
     if kind is Kind.TIMESTAMP:
         return naive
     if naive.time() != time():
-        raise ValueError("the column holds days; give one, such as 2026-01-31, or its midnight in UTC")
+        raise ValueError("the column has days; give one, such as 2026-01-31, or its midnight in UTC")
     return naive.date()
 
 
 def literal(dialect: str, kind: Kind, text: str) -> str:
-    """Write a value as SQL.
+    """Return a value as a SQL literal.
 
     :param dialect: the kind of database.
-    :param text: as `text_of` wrote it.
+    :param text: the value, as `text_of` returns it.
     :raises ValueError: if it is not of this kind.
     """
     value = value_of(kind, text)
@@ -190,13 +190,13 @@ def literal(dialect: str, kind: Kind, text: str) -> str:
         text, standard, of_sql_server = value.isoformat(" "), "TIMESTAMP", "DATETIME2"
     else:
         text = value.astimezone(UTC).isoformat(" ")
-        # Oracle tells by the text whether there is a zone.
+        # Oracle sees from the text whether there is a zone.
         standard = "TIMESTAMP" if dialect == ORACLE else "TIMESTAMP WITH TIME ZONE"
         of_sql_server = "DATETIMEOFFSET"
     return f"CAST('{text}' AS {of_sql_server})" if dialect == SQL_SERVER else f"{standard} '{text}'"
 
 
 def quoted(dialect: str, name: str) -> str:
-    """Write the name of a column as SQL."""
+    """Return the quoted name of a column."""
     mark = "`" if dialect == MYSQL else '"'
     return f"{mark}{name.replace(mark, mark * 2)}{mark}"

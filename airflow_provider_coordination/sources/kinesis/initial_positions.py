@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 DATE_ACCURACY = timedelta(seconds=1)
 """The service reports the time in whole seconds."""
 CREATION_SECONDS = timedelta(seconds=60)
-"""The creation time of a stream may be this much earlier than that of its first shards."""
+"""The creation time of a stream may be this much earlier than the creation time of its first shards."""
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 
 

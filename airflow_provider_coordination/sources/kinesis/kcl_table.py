@@ -159,7 +159,7 @@ def read_items(call: DynamoDbCalls) -> list[Item]:
         return [item for page in pages for item in page["Items"]]
     except RejectedError:
         raise ConfigurationError(
-            f"the lease table {call.name} does not exist; its name is that of the Kinesis Client Library application; "
+            f"the lease table {call.name} does not exist; it has the name of the Kinesis Client Library application; "
             "check the name, the region, the account and the endpoint"
         ) from None
 

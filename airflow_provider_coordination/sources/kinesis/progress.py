@@ -283,7 +283,7 @@ class ShardProgress(LandedProgress):
         :param checkpoint: where to start.
         :param delivered_until: an instant (aware) before which no record arrived in it; None if unknown.
         :param owed_since: the instant (aware) from which no record may be missing, if that is later.
-        :param epoch: that of the shards that it came from; see `start_of_child`.
+        :param epoch: the epoch of the shards that it came from; see `start_of_child`.
         :param start: the earliest position at which it is read; None for the start of the shard.
         :param end: where reading ends; None for the end of the shard.
         """

@@ -71,7 +71,7 @@ def check_progress(partition: Partition, given: Mapping[str, Any]) -> None:
         return  # the key does not name a shard, so there is nothing to compare
     if (progress.stream, progress.shard_id) != (shard.stream, shard.shard_id):
         raise ProgressError(
-            f"partition {partition.partition_key!r}: the given progress is that of shard {progress.shard_id!r} of "
+            f"partition {partition.partition_key!r}: the given progress belongs to shard {progress.shard_id!r} of "
             f"stream {progress.stream!r}; give a progress of this shard"
         )
 

@@ -22,7 +22,7 @@ from airflow_provider_coordination.sources.kinesis.shards import Shard
 class StreamReset:
     """What happens to the shards of a stream that is reset.
 
-    :param epoch: greater than that of every lease of the stream.
+    :param epoch: greater than the epoch of every lease of the stream.
     :param begin: the shards with a lease that are read again first; ancestors first.
     :param create: the shards to read first whose leases were cleaned up.
     :param remove: the shards whose leases are removed until their parents are finished; ancestors first, so that a

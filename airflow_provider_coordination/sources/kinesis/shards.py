@@ -236,7 +236,7 @@ def hash_range_fault(shards: Sequence[Shard]) -> str:
         if start > expected:
             return f"no shard covers the hash keys {expected} to {start - 1}, between {before} and {name}"
         if start < expected or end < start:
-            return f"the hash range {start} to {end} of {name} overlaps that of {before}"
+            return f"the hash range {start} to {end} of {name} overlaps the one of {before}"
         expected, before = end + 1, name
     if expected != MAX_HASH_KEY + 1:
         return f"the last hash range, of {before}, ends at {expected - 1} and not at {MAX_HASH_KEY}"

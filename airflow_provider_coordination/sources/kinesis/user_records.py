@@ -1,6 +1,6 @@
 """The user records of a whole page, as Arrow columns.
 
-The result equals that of `aggregation.expand_within`, record by record, but the method is faster. In an aggregate as
+The result is the same as from `aggregation.expand_within`, but the method is faster. In an aggregate as
 producers write it, one loop finds the start of each user record. Everything else is checked and extracted in columns
 with NumPy. Aggregates in any other form are parsed by `aggregation`; without NumPy, all are.
 """

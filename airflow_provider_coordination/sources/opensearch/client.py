@@ -1,7 +1,7 @@
-"""Requests to OpenSearch, and its refusals in our words.
+"""Requests to OpenSearch, and the translation of its errors.
 
-urllib3 is what boto3 brings along, and a handful of endpoints needs no client library. A request that is answered with
-a plea for patience, or not at all, is repeated with growing pauses, at another node if there are several.
+boto3 already depends on urllib3, and a few endpoints need no client library. A request that is throttled or gets no
+response is repeated with growing pauses, at another node if there are several.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ MAX_ATTEMPTS = 5
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
 REASON_CHARACTERS = 500
-PATIENCE = frozenset({408, 429, 502, 503, 504})
-"""What is answered where trying again may help."""
+RETRYABLE_STATUSES = frozenset({408, 429, 502, 503, 504})
+"""The status codes after which trying again may help."""
 
 
 class ViewLostError(SourceUnavailableError):
-    """The view of an index that was read is not there any more: it expired, or its node went away."""
+    """The view of an index no longer exists: it expired, or its node went down."""
 
 
 class OpenSearchClient:
     """Sends requests to a cluster. Threads may share it.
 
-    :param settings: where the cluster is and who asks.
-    :param sleep: waits so many seconds.
+    :param settings: the hosts and the credentials.
+    :param sleep: waits that many seconds.
     """
 
     def __init__(self, settings: OpenSearchSettings, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -53,13 +53,13 @@ class OpenSearchClient:
         self._turns = count(random.randrange(len(self._nodes)))
 
     def json(self, method: str, path: str, *, about: str, **request: Any) -> Any:
-        """Send a request and return its answer; see `send`."""
+        """Send a request and return its parsed response; see `send`."""
         body = self.send(method, path, about=about, **request)
         try:
             return json.loads(body)
         except ValueError:
             raise SourceUnavailableError(
-                f"{about}: the answer is not JSON; is {self._nodes[0]} OpenSearch, or something before it?"
+                f"{about}: the response is not JSON; check that {self._nodes[0]} is OpenSearch, and not a proxy"
             ) from None
 
     def send(
@@ -72,18 +72,18 @@ class OpenSearchClient:
         body: Mapping[str, Any] | None = None,
         repeat: bool = True,
     ) -> bytes:
-        """Send a request and return its answer as it is.
+        """Send a request and return the body of its response.
 
         :param path: begins with `/`, percent-encoded.
-        :param about: what it is about, for errors, such as `index 'logs'`.
-        :param parameters: of the query.
-        :param body: becomes JSON.
-        :param repeat: whether it does no harm to send it twice.
-        :raises ItemGoneError: if the index is not there.
+        :param about: what the request concerns, for errors, such as `index 'logs'`.
+        :param parameters: the query parameters.
+        :param body: sent as JSON.
+        :param repeat: whether it may be sent twice.
+        :raises ItemGoneError: if the index does not exist.
         :raises ItemUnreadableError: if the index is closed, or blocked.
-        :raises ViewLostError: if the view that it names is not there.
+        :raises ViewLostError: if the view that it names no longer exists.
         :raises SourceUnavailableError: if trying again later may help.
-        :raises ConfigurationError: if only a person can put it right.
+        :raises ConfigurationError: if the user must fix something.
         """
         from urllib3.exceptions import HTTPError, LocationValueError, SSLError
 
@@ -98,24 +98,24 @@ class OpenSearchClient:
                 )
                 if answer.status < 300:
                     return bytes(answer.data)
-                said = _refusal(answer.status, bytes(answer.data), f"OpenSearch at {node}: {about}")
-                if answer.status not in PATIENCE:
-                    raise said
-            except (LocationValueError, UnicodeError, OSError) as error:  # a file of certificates that is not there
+                failure = _refusal(answer.status, bytes(answer.data), f"OpenSearch at {node}: {about}")
+                if answer.status not in RETRYABLE_STATUSES:
+                    raise failure
+            except (LocationValueError, UnicodeError, OSError) as error:  # such as a missing file of certificates
                 raise ConfigurationError(f"OpenSearch at {node}: {about}: {error}; check the settings") from error
             except HTTPError as error:
                 if isinstance(getattr(error, "reason", error), SSLError):
                     raise ConfigurationError(
-                        f"OpenSearch at {node}: {about}: its certificate is refused: {_sentence(error)}; give "
+                        f"OpenSearch at {node}: {about}: its certificate is not trusted: {_sentence(error)}; give "
                         "'ca_certificates', or check the host's name"
                     ) from error
-                said = SourceUnavailableError(
-                    f"OpenSearch at {node}: {about}: no answer: {_sentence(error)}; check hosts and the network"
+                failure = SourceUnavailableError(
+                    f"OpenSearch at {node}: {about}: no response: {_sentence(error)}; check hosts and the network"
                 )
             pause = next(pauses, None)
             if pause is None:
-                raise said
-            log.debug("%s; trying again in %.2f s", said, pause)
+                raise failure
+            log.debug("%s; trying again in %.2f s", failure, pause)
             self._sleep(pause)
 
     def _pauses(self) -> Iterator[float]:
@@ -156,8 +156,8 @@ class OpenSearchClient:
             credentials = self._session.get_credentials()
             if credentials is None:
                 raise ConfigurationError(
-                    "OpenSearch settings: field 'aws' gives no credentials, and the AWS SDK finds none: give an AWS "
-                    "connection with keys, or credentials where the AWS SDK looks for them"
+                    "OpenSearch settings: field 'aws' has no credentials, and the AWS SDK finds none; give an AWS "
+                    "connection with keys, or provide credentials in the AWS default credential chain"
                 )
             SigV4Auth(credentials, "es", self._session.region_name).add_auth(request)
         except BotoCoreError as error:
@@ -169,7 +169,7 @@ class OpenSearchClient:
         assert self._settings.aws is not None
         session = aws_session(self._settings.aws)
         if not session.region_name:
-            raise ConfigurationError("OpenSearch settings: field 'aws' needs a region, to sign requests for")
+            raise ConfigurationError("OpenSearch settings: field 'aws' needs a region, for which requests are signed")
         return session
 
 
@@ -185,23 +185,21 @@ def _refusal(status: int, body: bytes, about: str) -> CoordinationError:
         error = body.decode(errors="replace")
     kinds, reason = set(_kinds(error)), _reason(error)
     if "index_not_found_exception" in kinds:
-        return ItemGoneError(f"{about}: it is not there any more")
+        return ItemGoneError(f"{about}: it does not exist any more")
     if "index_closed_exception" in kinds:
-        return ItemUnreadableError(f"{about}: it is closed: open it, or exclude it and remove its partitions")
+        return ItemUnreadableError(f"{about}: it is closed; open it, or exclude it and remove its partitions")
     if kinds & {"search_context_missing_exception", "search_context_exception"}:
-        return ViewLostError(f"{about}: the view that was read is not there any more: {reason}")
-    if "cluster_block_exception" in kinds and status not in PATIENCE:
-        return ItemUnreadableError(f"{about}: it is blocked: {reason}")
+        return ViewLostError(f"{about}: the view that was read no longer exists: {reason}")
+    if "cluster_block_exception" in kinds and status not in RETRYABLE_STATUSES:
+        return ItemUnreadableError(f"{about}: it is blocked: {reason}; remove the block")
     if status in (401, 403):
         return ConfigurationError(
-            f"{about}: access refused ({status}): {reason}; check user and password, or the AWS identity, and what the "
-            "cluster allows it"
+            f"{about}: access denied ({status}): {reason}; check user and password, or the AWS identity, and its "
+            "permissions in the cluster"
         )
-    if status in PATIENCE or status >= 500:
-        patience = (
-            "too many requests; read fewer slices at a time" if status == 429 else "the cluster cannot answer now"
-        )
-        return SourceUnavailableError(f"{about}: {patience} ({status}): {reason}")
+    if status in RETRYABLE_STATUSES or status >= 500:
+        cause = "too many requests; read fewer slices at a time" if status == 429 else "the cluster is unavailable"
+        return SourceUnavailableError(f"{about}: {cause} ({status}): {reason}")
     return ConfigurationError(f"{about}: refused ({status}): {reason}; check the settings")
 
 
@@ -218,7 +216,7 @@ def _kinds(error: Any) -> Iterator[str]:
 
 
 def _reason(error: Any) -> str:
-    """Return the innermost sentence, which says most."""
+    """Return the innermost reason, which is the most specific."""
     cause: Any = error
     while isinstance(cause, Mapping):
         roots = cause.get("root_cause")
@@ -228,7 +226,7 @@ def _reason(error: Any) -> str:
             cause = cause["caused_by"]
         else:
             cause = cause.get("reason") or cause.get("type") or ""
-    return " ".join(str(cause or "").split())[:REASON_CHARACTERS] or "it does not say why"
+    return " ".join(str(cause or "").split())[:REASON_CHARACTERS] or "no reason is given"
 
 
 def _sentence(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What indices a cluster has."""
+"""The indices of a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow_provider_coordination.sources.opensearch.client import OpenSearchCl
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
 
 STREAM_INDEX = ".ds-"
-"""What the names of the indices begin with that a data stream consists of."""
+"""The prefix of the names of a data stream's indices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +19,9 @@ class Index:
     """An index.
 
     :param name: its name.
-    :param uuid: tells it from another of that name.
-    :param shards: how many primary shards it has, for as long as it lives.
-    :param bytes: how large they are.
+    :param uuid: distinguishes it from other indices of the same name.
+    :param shards: the number of primary shards, which never changes.
+    :param bytes: the size of the primary shards.
     :param is_open: whether it can be read.
     """
 
@@ -32,16 +32,17 @@ class Index:
     is_open: bool
 
 
-def indices_of(client: OpenSearchClient, settings: OpenSearchSettings) -> Iterator[Index]:
-    """Yield the indices that settings ask for, each once; hidden ones and those of the system only where they are
-    asked for by a name that begins with a dot.
+def select_indices(client: OpenSearchClient, settings: OpenSearchSettings) -> Iterator[Index]:
+    """Yield the indices that the settings select, each once.
 
-    :raises SourceUnavailableError: if the cluster does not answer.
-    :raises ConfigurationError: if it does not let us ask.
+    Hidden indices and system indices are only selected by a name that begins with a dot.
+
+    :raises SourceUnavailableError: if the cluster is unavailable.
+    :raises ConfigurationError: if the cluster denies access.
     """
     seen: set[str] = set()
     for pattern in settings.indices:
-        for index in indices_named(client, pattern):
+        for index in find_indices(client, pattern):
             wanted = not index.name.startswith(".") or index.name.startswith(STREAM_INDEX) or pattern.startswith(".")
             excluded = any(fnmatchcase(index.name, out) for out in settings.exclude)
             if wanted and not excluded and index.name not in seen:
@@ -49,8 +50,8 @@ def indices_of(client: OpenSearchClient, settings: OpenSearchSettings) -> Iterat
                 yield index
 
 
-def indices_named(client: OpenSearchClient, pattern: str) -> list[Index]:
-    """Return the indices that a name, an alias, a data stream or a pattern stands for; none if there is none."""
+def find_indices(client: OpenSearchClient, pattern: str) -> list[Index]:
+    """Return the indices of a name, an alias, a data stream or a pattern; empty if there is none."""
     parameters = {
         "format": "json",
         "bytes": "b",

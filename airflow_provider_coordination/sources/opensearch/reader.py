@@ -13,7 +13,7 @@ import pyarrow as pa
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, ViewLostError
-from airflow_provider_coordination.sources.opensearch.indices import indices_named
+from airflow_provider_coordination.sources.opensearch.indices import find_indices
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
 from airflow_provider_coordination.sources.opensearch.views import Document, Views, about
 
@@ -27,23 +27,23 @@ RECORD_SCHEMA = pa.schema(
         pa.field("data", pa.string()),
     ]
 )
-"""`data` holds the document's `_source`, JSON as the server has it."""
+"""`data` is the document's `_source`, the server's unchanged JSON."""
 READS_AT_ONCE = 32
-"""How many slices a job reads at the same time: a server keeps a view for each, and some 300 of everybody's."""
+"""How many slices a job reads at the same time: a server keeps a view for each, and about 300 views in total."""
 EVERYTHING = -1
-"""The sequence number before the first."""
+"""The sequence number before the first one."""
 
 
 class SliceReader:
     """Reads slices; an `ItemReader`.
 
-    A position is the sequence number of the last document that was read. Each call reads a view of its own, kept by the
-    server as a point in time or a scroll: all that a slice held when the call began. One that expires, or goes down
-    with its node, is replaced by another, behind the last page. So a document that is there all the time is read once;
-    one that is written while its slice is read in several views may be read as it was and as it became.
+    A position is the sequence number of the last document that was read. Each call reads its own view, which the server
+    keeps as a point in time or a scroll: the content of the slice at the start of the call. A view that expires, or is
+    lost with its node, is replaced by another one after the last page. So a document that exists all the time is read
+    once. A document that is written while its slice is read in several views may be read before and after the write.
 
-    :param settings: what is read.
-    :param sleep: waits so many seconds.
+    :param settings: of the source.
+    :param sleep: waits that many seconds.
     """
 
     reads_at_once: int | None = READS_AT_ONCE
@@ -61,12 +61,12 @@ class SliceReader:
         return cls(read_settings(OpenSearchSettings, "OpenSearch settings", settings))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without the client, which cannot."""
+        """Pickle without the client."""
         return SliceReader, (self._settings, self._sleep)
 
     @cached_property
     def client(self) -> OpenSearchClient:
-        """What sends the requests."""
+        """The client of the cluster."""
         return OpenSearchClient(self._settings, self._sleep)
 
     @cached_property
@@ -80,9 +80,9 @@ class SliceReader:
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
         """See `ItemReader.read`.
 
-        :raises ItemGoneError: if the index was deleted, or another one has its name.
+        :raises ItemGoneError: if the index was deleted, or another index has its name.
         :raises ItemUnreadableError: if it is closed.
-        :raises ConfigurationError: if the cluster refuses us, or the query.
+        :raises ConfigurationError: if the cluster rejects the credentials or the query.
         """
         after, lost = _sequence_number(position), False
         while True:
@@ -95,19 +95,19 @@ class SliceReader:
                             yield ReadPage(_records(item, page), str(after))
                 return
             except ViewLostError as error:
-                if lost:  # twice without a page between: keeping views does not work here
+                if lost:  # twice without a page in between: the server does not keep views
                     raise
                 lost = True
-                log.info("%s; another one is opened after sequence number %d", error, after)
+                log.info("%s; opening another view after sequence number %d", error, after)
 
     def _check_index(self, item: Item) -> None:
-        """Check that the index is the one that was cut into slices, and open."""
-        found = [index for index in indices_named(self.client, item["index"]) if index.uuid == item["uuid"]]
+        """Check that the index is the one that was divided into slices, and is open."""
+        found = [index for index in find_indices(self.client, item["index"]) if index.uuid == item["uuid"]]
         if not found:
             raise ItemGoneError(f"{about(item)}: the index was deleted")
         if not found[0].is_open:
             raise ItemUnreadableError(
-                f"{about(item)}: the index is closed: open it, or exclude it and remove its partitions"
+                f"{about(item)}: the index is closed; open it, or exclude it and remove its partitions"
             )
 
 
@@ -118,7 +118,7 @@ def _sequence_number(position: str) -> int:
         return int(position)
     except ValueError:
         raise ItemUnreadableError(
-            f"position {position!r} is not a sequence number; reset the partition to read it from its beginning"
+            f"position {position!r} is not a sequence number; reset the partition to read it from its start"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""What is read of OpenSearch: settings that travel to the Spark job."""
+"""The settings of OpenSearch sources, which are passed to the Spark job."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ POINT_IN_TIME = "point_in_time"
 SCROLL = "scroll"
 CONTEXTS = (POINT_IN_TIME, SCROLL)
 MAX_SLICES = 1024
-"""How many slices an index has at most, where its settings say nothing else."""
+"""The most slices of an index, unless its settings have another limit."""
 MAX_PAGE_DOCUMENTS = 10_000
-"""How many documents a search returns at most, where the index's settings say nothing else."""
+"""The most documents that a search returns, unless the index's settings have another limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSearchSettings:
     """Some indices of an OpenSearch cluster.
 
-    :param hosts: where the cluster's nodes are, as URLs such as `https://search.example.com:9200`; one after the other
-        is asked.
-    :param user: with `password`, who asks.
-    :param password: never shown.
+    :param hosts: the URLs of the cluster's nodes, such as `https://search.example.com:9200`; they are used in turn.
+    :param user: the user, together with `password`.
+    :param password: the user's password; never shown.
     :param aws: sign the requests with this identity instead, for a domain of Amazon OpenSearch Service.
-    :param verify_certificates: whether the nodes' certificates have to be valid.
-    :param ca_certificates: a file, on every worker, with the certificates to trust; None for the usual ones.
-    :param indices: names of indices, aliases and data streams; `*` stands for any characters.
-    :param exclude: names of indices that are left out, in the same way.
-    :param slices: how many slices an index is cut into at least; None for one a shard.
-    :param query: only documents that match, as OpenSearch's query DSL; None for all.
-    :param page_documents: how many documents are asked for at a time, at most.
-    :param context: what keeps a view of a slice while it is read: `"point_in_time"` or `"scroll"`; None for what the
-        server has.
-    :param interval_seconds: read each slice again so long after it is delivered; None for never.
-    :param count: how often it is read altogether; None for no end. Only with `interval_seconds`.
+    :param verify_certificates: whether the nodes' certificates must be valid.
+    :param ca_certificates: a file, on every worker, with the certificates to trust; None for the default ones.
+    :param indices: names of indices, aliases and data streams; `*` matches any characters.
+    :param exclude: names of indices to leave out, in the same form.
+    :param slices: the least number of slices of an index; None for one slice a shard.
+    :param query: read only documents that match, in OpenSearch's query DSL; None for all.
+    :param page_documents: the most documents that are requested at a time.
+    :param context: how a view of a slice is kept while it is read: `"point_in_time"` or `"scroll"`; None to choose
+        what the server supports.
+    :param interval_seconds: read each slice again this many seconds after it is delivered; None for never.
+    :param count: how often it is read in total; None for no limit. Only with `interval_seconds`.
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
 
@@ -70,7 +69,7 @@ class OpenSearchSettings:
             raise _invalid("indices", list(self.indices), "must name indices, such as 'logs-*'")
         for name in (*self.indices, *self.exclude):
             if "," in name or name.startswith("-"):
-                raise _invalid("indices", name, "must be one name or pattern each; give 'exclude' for what is left out")
+                raise _invalid("indices", name, "must be one name or pattern each; use 'exclude' to leave indices out")
         if self.slices is not None and not 1 <= self.slices <= MAX_SLICES:
             raise _invalid("slices", self.slices, f"must be from 1 to {MAX_SLICES}")
         if not 1 <= self.page_documents <= MAX_PAGE_DOCUMENTS:
@@ -81,7 +80,7 @@ class OpenSearchSettings:
 
     @property
     def reads_left(self) -> int | None:
-        """How often each slice is read after the first time; None for no end."""
+        """How often each slice is read after the first time; None for no limit."""
         return None if self.count is None else self.count - 1
 
 
@@ -89,11 +88,11 @@ def _check_host(host: str) -> None:
     parts = urlsplit(host)
     if parts.username or parts.password:
         raise ConfigurationError(
-            f"OpenSearch settings: field 'hosts' must not hold a password; give 'user' and 'password' beside "
-            f"{parts.scheme}://{parts.hostname}"
+            f"OpenSearch settings: field 'hosts' must not contain a password; give {parts.scheme}://"
+            f"{parts.hostname} with 'user' and 'password'"
         )
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise _invalid("hosts", host, "must hold URLs that begin with http:// or https://")
+        raise _invalid("hosts", host, "must contain URLs that begin with http:// or https://")
 
 
 def _invalid(name: str, value: object, remedy: str) -> ConfigurationError:

@@ -1,4 +1,4 @@
-"""Cutting indices into slices."""
+"""Dividing indices into slices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient
-from airflow_provider_coordination.sources.opensearch.indices import Index, indices_of
+from airflow_provider_coordination.sources.opensearch.indices import Index, select_indices
 from airflow_provider_coordination.sources.opensearch.settings import MAX_SLICES, OpenSearchSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
 
@@ -21,10 +21,10 @@ KIND = "opensearch"
 class SliceSupplier:
     """Makes a partition of each slice of each index; a `Supplier`.
 
-    Each run finds the indices that are new. One that is known keeps the slices that it began with, for only together
-    they are the index, whatever `slices` says now. An index that was deleted and created anew is another index.
+    Each run finds new indices. A known index keeps its first number of slices, even if `slices` changes, since only
+    those together are the whole index. An index that was deleted and created again is another index.
 
-    :param settings: what is read.
+    :param settings: of the source.
     :param view: of the source.
     """
 
@@ -36,23 +36,25 @@ class SliceSupplier:
     def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
         """Yield the slices, an index at a time.
 
-        :raises ConfigurationError: if the cluster does not let us ask.
-        :raises SourceUnavailableError: if it does not answer.
+        :raises ConfigurationError: if the cluster denies access.
+        :raises SourceUnavailableError: if the cluster is unavailable.
         """
         found = 0
-        for index in indices_of(self._client, self._settings):
+        for index in select_indices(self._client, self._settings):
             if not index.is_open:
-                log.warning("index %s is closed, and left out until it is open", index.name)
+                log.warning("index %s is closed, and is left out until it is open", index.name)
                 continue
             found += 1
             slices = self._slices(index)
             yield Page({_key(index, number): self._progress(index, number, slices) for number in range(slices)})
         if not found:
-            log.warning("no index is named %s", ", ".join(map(repr, self._settings.indices)))
+            log.warning("no index matches %s", ", ".join(map(repr, self._settings.indices)))
 
     def _slices(self, index: Index) -> int:
-        """Return into how many slices an index is cut: as it began, or a multiple of its shards, so that each slice
-        lies in one."""
+        """Return the number of slices of an index, from its existing partitions, or as a multiple of its shards.
+
+        With a multiple of the shards, each slice lies in one shard.
+        """
         first = self._view.get(_key(index, 0))
         if first is not None:
             return int(PartitionProgress.from_mapping(first.progress).items[0]["slices"])

@@ -1,7 +1,7 @@
-"""Views of a slice: what it held at one moment, page by page, in the order of its sequence numbers.
+"""Views of a slice: its content at one moment, page by page, in the order of its sequence numbers.
 
-A slice lies in one shard, and there each version of a document has a sequence number of its own. So a sequence number
-is a position that outlives the view: what comes after it can be read in another view, by another process, days later.
+A slice lies in one shard, where each version of a document has its own sequence number. So a sequence number is a
+position that outlives the view: another process can read on after it in another view, even days later.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from airflow_provider_coordination.sources.opensearch.settings import POINT_IN_T
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE = "5m"
-"""How long the server keeps a view after the last page that was asked for."""
+"""How long the server keeps a view after the last page was requested."""
 HAS_POINT_IN_TIME = (2, 4)
-"""The first version of OpenSearch in which points in time work as they do now."""
+"""The first version of OpenSearch with the present form of points in time."""
 ORDER = [{"_seq_no": "asc"}]
 FIRST_PAGE_DOCUMENTS = 100
-"""How many documents the first page has: how large they are is not known yet."""
+"""How many documents the first page has: their size is not known yet."""
 PAGE_BYTES = 4 * 2**20
-"""How large later pages are at most, where documents are like those before."""
+"""The greatest size of later pages, if documents are as large as the previous ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Document:
 
     :param id: its name in the index.
     :param seq_no: its sequence number.
-    :param source: what was indexed, as JSON, byte by byte as the server has it.
+    :param source: the indexed document, as JSON, with exactly the server's bytes.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Answer:
     """A page of a search.
 
     :param documents: in order.
-    :param scroll: the id to go on with, of a scroll.
+    :param scroll: the id with which a scroll continues.
     """
 
     documents: list[Document]
@@ -58,12 +58,12 @@ class Answer:
 
 
 class View(Protocol):
-    """What a slice held at one moment."""
+    """The content of a slice at one moment."""
 
     def pages(self) -> Iterator[list[Document]]:
         """Yield its documents, page by page.
 
-        :raises ViewLostError: if it is not there any more.
+        :raises ViewLostError: if the view no longer exists.
         """
         ...
 
@@ -72,7 +72,7 @@ class Views:
     """Opens views of slices.
 
     :param client: of the cluster.
-    :param settings: how it is read.
+    :param settings: of the source.
     """
 
     def __init__(self, client: OpenSearchClient, settings: OpenSearchSettings) -> None:
@@ -87,7 +87,7 @@ class Views:
         """Open a view of a slice; it is closed at the end.
 
         :param item: the slice.
-        :param after: only what comes after this sequence number; -1 for everything.
+        :param after: read only documents after this sequence number; -1 for all.
         """
         if self._has_point_in_time():
             with self._point_in_time(item) as view:
@@ -100,49 +100,52 @@ class Views:
                 scroll.close()
 
     def search(self, path: str, about: str, body: Mapping[str, Any], *, repeat: bool, **parameters: str) -> Answer:
-        """Search, and read the answer.
+        """Search, and parse the response.
 
-        :raises SourceUnavailableError: if not all of the shard answered.
+        :raises SourceUnavailableError: if the search did not cover the whole shard.
         """
         answer = self._parse(
             self._client.send("POST", path, about=about, parameters=parameters, body=body, repeat=repeat)
         )
         if answer.timed_out or answer.shards.failed:
-            raise SourceUnavailableError(f"{about}: the search did not reach all of the shard")
+            raise SourceUnavailableError(f"{about}: the search did not cover the whole shard")
         documents = []
         for hit in answer.hits.hits:
             if not (source := bytes(hit.source).decode()):
-                raise ItemUnreadableError(f"{about}: document {hit.id!r} has no _source: its mapping does not keep it")
+                raise ItemUnreadableError(
+                    f"{about}: document {hit.id!r} has no _source, since its mapping does not store it; enable _source "
+                    "and index again"
+                )
             documents.append(Document(id=hit.id, seq_no=hit.sort[0], source=source))
         return Answer(documents=documents, scroll=answer.scroll_id)
 
     def query(self, after: int) -> dict[str, Any]:
-        """Return the query for what comes after a sequence number."""
+        """Return the query for the documents after a sequence number."""
         filters: list[Any] = [{"range": {"_seq_no": {"gt": after}}}]
         if self._settings.query is not None:
             filters.append(self._settings.query)
         return {"bool": {"filter": filters}}
 
     def page_documents(self, before: list[Document]) -> int:
-        """Return how many documents to ask for, by what the page before had."""
+        """Return how many documents to request, by the size of those in the previous page."""
         if not before:
             return min(FIRST_PAGE_DOCUMENTS, self._settings.page_documents)
         each = max(1, sum(len(document.source) for document in before) // len(before))
         return max(1, min(PAGE_BYTES // each, self._settings.page_documents))
 
     def forget(self, path: str, body: Mapping[str, Any]) -> None:
-        """Let the server forget a view; it would by itself, a little later."""
+        """Close a view on the server; otherwise the server does that a little later."""
         with suppress(CoordinationError):
             self._client.send("DELETE", path, about="closing a view", body=body, repeat=False)
 
     def _has_point_in_time(self) -> bool:
-        # No `cached_property`: up to Python 3.11 one lock of its serves all clusters, and one of them may not answer.
+        # Not a `cached_property`: up to Python 3.11, its one lock serves all clusters, and one cluster may be down.
         with self._lock:
             if self._has_points_in_time is None:
-                self._has_points_in_time = self._asked_for_points_in_time()
+                self._has_points_in_time = self._detect_points_in_time()
             return self._has_points_in_time
 
-    def _asked_for_points_in_time(self) -> bool:
+    def _detect_points_in_time(self) -> bool:
         if self._settings.context is not None:
             return self._settings.context == POINT_IN_TIME
         version = self._client.json("GET", "/", about="its version").get("version", {})
@@ -217,7 +220,7 @@ class _Scroll:
         }
         a_shard = self._item["slices"] // self._item["shards"]
         if a_shard > 1:
-            # Asked for one shard alone, the server counts slices within it.
+            # In a search of one shard, the server counts slices within that shard.
             body["slice"] = {"id": self._item["slice"] // self._item["shards"], "max": a_shard}
         answer = self._views.search(
             index_path(self._item["index"]) + "/_search",
@@ -233,12 +236,12 @@ class _Scroll:
             yield answer.documents
             if len(answer.documents) < size:
                 return
-            # Sent again it might give the page after the next: whoever gets no answer begins another view.
+            # A repeated request could skip a page: without a response, another view is opened instead.
             body = {"scroll": KEEP_ALIVE, "scroll_id": self._name}
             answer = self._views.search("/_search/scroll", about(self._item), body, repeat=False)
 
     def close(self) -> None:
-        """Let the server forget it."""
+        """Close the scroll on the server."""
         if self._name:
             self._views.forget("/_search/scroll", {"scroll_id": [self._name]})
 
@@ -249,17 +252,17 @@ def shard_of(item: Item) -> int:
 
 
 def about(item: Item) -> str:
-    """Return what a slice is, for messages."""
+    """Return the description of a slice, for messages."""
     return f"index {item['index']!r}, slice {item['slice']} of {item['slices']}"
 
 
 def _answer_parser() -> Any:
-    """Return what reads the answer to a search without touching the documents in it: numbers stay as they were."""
+    """Return a parser of search responses that does not change the documents: their numbers stay as they are."""
     try:
         import msgspec
     except ImportError:
         raise ConfigurationError(
-            "OpenSearch is read with msgspec, which is not installed here: install it where Spark's workers run"
+            "reading OpenSearch needs msgspec, which is not installed; install it where Spark's workers run"
         ) from None
 
     hit = msgspec.defstruct(
@@ -280,6 +283,6 @@ def _answer_parser() -> Any:
         try:
             return decoder.decode(body)
         except ValueError as error:
-            raise SourceUnavailableError(f"OpenSearch: the answer to a search cannot be read: {error}") from None
+            raise SourceUnavailableError(f"OpenSearch: the response to a search cannot be read: {error}") from None
 
     return parse

@@ -1,1 +1,1 @@
-"""Objects of S3, and files of any filesystem that pyarrow reaches, as a source."""
+"""Objects of S3, and files of any filesystem that pyarrow supports, as a source."""

@@ -1,4 +1,4 @@
-"""The columns that a file is told to have, given as Spark's DDL gives them, and their values out of text."""
+"""The configured columns of a file, in Spark's DDL, and the conversion of parsed values to their types."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ SIMPLE: Mapping[str, pa.DataType] = {
     "TIMESTAMP_NTZ": pa.timestamp("us"),
     "TINYINT": pa.int8(),
 }
-"""Spark's names of types, and what they are."""
+"""Spark's type names, and the Arrow types."""
 EXAMPLE = "'id BIGINT, name STRING, price DECIMAL(10,2)'"
 ZONED = r"[T ]\d.*(Z|[+-]\d\d(:?\d\d)?)$"
-"""An instant that says its zone; the end of a date alone looks like one."""
+"""An instant with a time zone; the end of a date alone would look like a zone."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that a file is told to have.
+    """The configured columns of a file.
 
     :param schema: their names and types.
     """
@@ -53,20 +53,20 @@ class Columns:
 
     @property
     def is_flat(self) -> bool:
-        """Whether no column holds arrays, structs or bytes, which CSV cannot."""
+        """Whether no column has arrays, structs or bytes, which CSV does not support."""
         return not any(pa.types.is_nested(kind) or pa.types.is_binary(kind) for kind in self.schema.types)
 
     @property
     def as_parsed(self) -> pa.Schema:
-        """The types with which Arrow's parsers are called: instants and dates are text until `typed`."""
+        """The types for Arrow's parsers: instants and dates stay text until `typed`."""
         return pa.schema([(f.name, _as_parsed(f.type)) for f in self.schema])
 
     def typed(self, parsed: pa.Table) -> pa.Table:
-        """Return what was parsed with the columns in order and as their types.
+        """Return a parsed table with the columns in order and with their types.
 
-        An instant without a zone is in UTC, as in Spark under the session's time zone of our jobs.
+        An instant without a zone is in UTC, as in Spark with the session time zone of the jobs.
 
-        :raises pyarrow.ArrowInvalid: if a text is no instant, or no date.
+        :raises pyarrow.ArrowInvalid: if a text is not an instant, or not a date.
         """
         columns = [_typed(parsed.column(field.name), field.type) for field in self.schema]
         return pa.Table.from_arrays(columns, schema=self.schema)
@@ -82,12 +82,12 @@ def columns_of(ddl: str) -> Columns:
     lowered = [field.name.lower() for field in fields]
     for field in fields:
         if lowered.count(field.name.lower()) > 1:
-            raise ConfigurationError(f"columns {ddl!r}: column {field.name!r} is there twice; name each column once")
+            raise ConfigurationError(f"columns {ddl!r}: column {field.name!r} appears twice; name each column once")
     return Columns(pa.schema(fields))
 
 
 def _as_parsed(wanted: pa.DataType, *, is_within: bool = False) -> pa.DataType:
-    """Return the type as which a parser takes a column: JSON's knows instants, but no dates."""
+    """Return the type that a parser uses for a column: the JSON parser supports instants, but not dates."""
     if pa.types.is_date(wanted) or (pa.types.is_timestamp(wanted) and not is_within):
         return pa.string()
     if pa.types.is_list(wanted):
@@ -141,7 +141,7 @@ class _Parser:
         if name == "DECIMAL" and self._peek() == "(":
             return self._decimal()
         if name not in SIMPLE:
-            raise self._wrong(f"{name!r} is no type; types are {', '.join(SIMPLE)}, ARRAY<...> and STRUCT<...>")
+            raise self._wrong(f"{name!r} is not a type; types are {', '.join(SIMPLE)}, ARRAY<...> and STRUCT<...>")
         return SIMPLE[name]
 
     def _decimal(self) -> pa.DataType:
@@ -152,7 +152,7 @@ class _Parser:
             scale = self._word("the scale")
         self._take(")")
         if not (precision.isdigit() and scale.isdigit() and 0 < int(precision) <= 38 and int(scale) <= int(precision)):
-            raise self._wrong(f"DECIMAL({precision},{scale}) cannot be; give at most 38 digits")
+            raise self._wrong(f"DECIMAL({precision},{scale}) is invalid; give at most 38 digits")
         return pa.decimal128(int(precision), int(scale))
 
     def _peek(self) -> str:

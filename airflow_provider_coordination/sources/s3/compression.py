@@ -1,4 +1,4 @@
-"""Compressed objects as plain bytes, read from their beginning on."""
+"""Decompressing objects, which are read from their start."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MAX_SNAPPY_CHUNK_BYTES = 256 * 2**20
 
 
 class ByteStream(Protocol):
-    """Bytes to be read once, in order."""
+    """Bytes that are read once, in order."""
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes: as many as are asked for, fewer at the end alone.
+        """Return the next bytes: as many as requested, and fewer only at the end.
 
-        :raises CoordinationError: if they cannot be had; nothing else.
+        :raises CoordinationError: if they cannot be read; nothing else is raised.
         """
         ...
 
@@ -29,8 +29,8 @@ class ByteStream(Protocol):
 def codec_of(compression: str, uri: str) -> str | None:
     """Return how an object is compressed; None if it is not.
 
-    :param compression: what the settings say.
-    :param uri: the object's.
+    :param compression: as in the settings.
+    :param uri: the object's URI.
     """
     if compression == AUTO:
         return next((codec for codec, suffixes in CODECS.items() if uri.lower().endswith(suffixes)), None)
@@ -38,9 +38,9 @@ def codec_of(compression: str, uri: str) -> str | None:
 
 
 def decompressed(stream: ByteStream, codec: str) -> ByteStream:
-    """Return the plain bytes of a compressed stream; several streams in a row are one, as `cat a.gz b.gz` makes.
+    """Decompress a stream; several concatenated streams count as one, as `cat a.gz b.gz` makes.
 
-    Reading raises `ItemUnreadableError` where the data is damaged or ends too early.
+    Reading raises `ItemUnreadableError` if the data is damaged or ends too early.
     """
     if codec == "snappy":
         return _Snappy(stream)
@@ -56,12 +56,12 @@ class _Decompressed:
         """See `ByteStream.read`."""
         try:
             return bytes(self._plain.read(size))
-        except (OSError, pa.ArrowInvalid) as error:  # of the codec: the stream raises errors of ours
-            raise ItemUnreadableError(f"it is not whole {self._codec}: {error}") from error
+        except (OSError, pa.ArrowInvalid) as error:  # errors of the codec; the stream raises errors of this package
+            raise ItemUnreadableError(f"it is not complete {self._codec}: {error}") from error
 
 
 class _AsFile(io.RawIOBase):
-    """A stream as Arrow wants it."""
+    """A stream as a file for Arrow."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
@@ -74,7 +74,7 @@ class _AsFile(io.RawIOBase):
 
 
 class _Snappy:
-    """Hadoop's snappy: blocks, each the length of what it holds and then chunks, each led by its own length."""
+    """Hadoop's snappy format: blocks of an uncompressed length and chunks, each with its compressed length first."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
@@ -100,33 +100,35 @@ class _Snappy:
                 compressed = self._exactly(self._number(self._exactly(4)))
                 length = _plain_length(compressed)
                 if not 0 < length <= left:
-                    raise ItemUnreadableError("it is not whole snappy, as Hadoop writes it: lengths contradict")
+                    raise ItemUnreadableError(
+                        "it is not complete snappy in Hadoop's format: its lengths contradict each other"
+                    )
                 try:
                     yield codec.decompress(compressed, length, asbytes=True)
                 except (OSError, pa.ArrowInvalid) as error:
-                    raise ItemUnreadableError(f"it is not whole snappy, as Hadoop writes it: {error}") from error
+                    raise ItemUnreadableError(f"it is not complete snappy in Hadoop's format: {error}") from error
                 left -= length
 
     def _number(self, head: bytes) -> int:
         if len(head) < 4:
-            raise ItemUnreadableError("it is not whole snappy, as Hadoop writes it: it ends within a length")
+            raise ItemUnreadableError("it is not complete snappy in Hadoop's format: it ends within a length")
         number: int = struct.unpack(">I", head)[0]
         if number > MAX_SNAPPY_CHUNK_BYTES:
-            raise ItemUnreadableError(f"it is not snappy, as Hadoop writes it: a block of {number} bytes")
+            raise ItemUnreadableError(f"it is not snappy in Hadoop's format: a block of {number} bytes")
         return number
 
     def _exactly(self, size: int) -> bytes:
         read = self._stream.read(size)
         if len(read) < size:
-            raise ItemUnreadableError("it is not whole snappy, as Hadoop writes it: it ends too early")
+            raise ItemUnreadableError("it is not complete snappy in Hadoop's format: it ends too early")
         return read
 
 
 def _plain_length(compressed: bytes) -> int:
     """Return the length that raw snappy begins with, a varint; 0 if there is none."""
     length = 0
-    for place, byte in enumerate(compressed[:5]):
-        length |= (byte & 0x7F) << (7 * place)
+    for index, byte in enumerate(compressed[:5]):
+        length |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return length
     return 0

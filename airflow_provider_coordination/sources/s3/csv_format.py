@@ -1,4 +1,4 @@
-"""CSV, with real columns: named by its header or told, of the types that are told or text."""
+"""CSV as columns: named by the header or by the settings, with the configured types or text."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ HEADER_BYTES = 2**16
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """CSV. A position counts plain bytes, as that of lines does.
+    """CSV. A position counts uncompressed bytes, as for lines.
 
-    :param settings: how it is written.
-    :param columns: what an object must have, in any order where a header says which; None takes what each header says,
-        as text.
-    :param page_bytes: about how many plain bytes make a page.
+    :param settings: the format settings.
+    :param columns: the columns that an object must have, in any order if it has a header; None uses the columns of each
+        header, as text.
+    :param page_bytes: the approximate size of a page in uncompressed bytes.
     """
 
     settings: FormatSettings
@@ -46,7 +46,7 @@ class CsvFormat:
             names = self._header_of(source)
         for block in self._blocks(source, position, self.page_bytes, self._rows.last_row):
             if block.is_rest and not self._rows.ends(block.data):
-                raise ItemUnreadableError(f"its last row, at byte {block.start}, has a quote without end")
+                raise ItemUnreadableError(f"its last row, at byte {block.start}, has a quote that is not closed")
             data = block.data
             if not data.strip(b"\r\n"):
                 continue
@@ -66,13 +66,13 @@ class CsvFormat:
     # The header
 
     def _header_of(self, source: ReadableObject) -> list[str]:
-        """Return the names in the header of an object that is read on further back."""
+        """Return the names in the header of an object that is read from a later position."""
         return self._names(next(self._blocks(source, "", HEADER_BYTES, self._rows.first_row)).data)
 
     def _names(self, header: bytes) -> list[str]:
         """Return the names in a header.
 
-        :raises ItemUnreadableError: if they are not those of the columns, or not usable.
+        :raises ItemUnreadableError: if they differ from the configured columns, or are invalid.
         """
         try:
             text = io.StringIO(header.decode().strip("\r\n"), newline="")
@@ -89,7 +89,7 @@ class CsvFormat:
             raise ItemUnreadableError(
                 f"its header has changed: expected the columns {_named(self.columns.names)}, found {_named(names)}"
             )
-        if not all(names) or len({name.lower() for name in names}) < len(names):  # Spark does not tell case apart
+        if not all(names) or len({name.lower() for name in names}) < len(names):  # Spark ignores case
             raise ItemUnreadableError(f"its header does not name each column once: {_named(names)}")
         return names
 
@@ -109,7 +109,7 @@ class CsvFormat:
         except pa.ArrowInvalid:
             if not self.settings.quote or self.settings.quote.encode() not in data:
                 raise
-        # Arrow takes nothing that is quoted for null, while '""' in a column of numbers can be nothing else.
+        # Arrow reads no quoted value as null, but '""' in a column of numbers can only be null.
         text = self._as_text(data, names)
         return columns.typed(
             pa.table({field.name: self._out_of_text(text.column(field.name), field.type) for field in columns.schema})

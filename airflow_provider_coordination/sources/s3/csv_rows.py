@@ -1,4 +1,4 @@
-"""Where the rows of CSV end, exactly, quoted ends of lines included: what a page of CSV is cut by."""
+"""Finding the exact ends of CSV rows, including rows with quoted line breaks, to split CSV into pages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True)
 class CsvRows:
-    """Finds the ends of rows as Arrow's parser does: a quote opens only at the beginning of a value.
+    """Finds the ends of rows as Arrow's parser does: a quote opens only at the start of a value.
 
-    :param delimiter: see `FormatSettings`, and so for the others.
+    :param delimiter: see `FormatSettings`, also for the others.
     """
 
     delimiter: str
@@ -22,7 +22,7 @@ class CsvRows:
     escape: str
 
     def last_row(self, data: bytes) -> int:
-        """Return where the last whole row ends, in bytes that begin with a row; 0 if none ends. A `Cut`."""
+        """Return where the last complete row ends, in bytes that begin with a row; 0 if no row ends. A `Cut`."""
         quoted = self.quote and self.quote.encode() in data
         escaped = self.escape and self.escape.encode() in data
         if not quoted and not escaped:
@@ -37,7 +37,7 @@ class CsvRows:
         return 0 if found is None else found.end()
 
     def ends(self, data: bytes) -> bool:
-        """Return whether bytes that begin with a row, and are the last of their object, end with one."""
+        """Return whether the last bytes of an object, which begin with a row, end with a complete row."""
         closed = data if data.endswith(b"\n") else data + b"\n"
         return self._scanned(closed) == len(closed)
 
@@ -48,12 +48,12 @@ class CsvRows:
         return end
 
     def _by_parity(self, data: bytes) -> int | None:
-        """Return the same where an even number of quotes before an end of line says that it ends a row.
+        """Return the end of the last row by counting quotes: an even number before a line break means that a row ends.
 
-        That is so if each opening quote follows a delimiter, and each closing one is followed by one: told for all at
-        once, which is much faster than going through them.
+        This holds if every opening quote follows a delimiter and every closing one precedes one. That is checked for
+        all quotes at once, which is much faster than scanning.
 
-        :returns: None if it is not so.
+        :returns: None if it does not hold.
         """
         characters = pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(data)])
         quotes = pc.indices_nonzero(pc.equal(characters, ord(self.quote)))
@@ -76,9 +76,9 @@ class CsvRows:
 
     @cached_property
     def _text(self) -> str:
-        """A row, as a regular expression that has one way to match.
+        """The regular expression of a row, which can match in only one way.
 
-        Only single characters are repeated possessively: before Python 3.11.5 a group that is may match too little.
+        Only single characters are repeated possessively: before Python 3.11.5, a possessive group may match too little.
         """
         delimiter, quote, escape = re.escape(self.delimiter), re.escape(self.quote), re.escape(self.escape)
         escaped = f"{escape}(?s:.)" if escape else ""

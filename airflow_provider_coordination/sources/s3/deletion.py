@@ -28,8 +28,8 @@ class Deletion:
     """Deletes the objects of partitions that are delivered.
 
     An object is deleted only if it is the one that was read: the same version, modified at the same time. If S3
-    supports conditional deletes, it ensures this itself. Otherwise an object that is uploaded in the moment between the check
-    and the deletion is lost.
+    supports conditional deletes, it ensures this itself. Otherwise an object that is uploaded in the moment between
+    the check and the deletion is lost.
 
     :param settings: of the source.
     :param client: returns an existing client of S3.

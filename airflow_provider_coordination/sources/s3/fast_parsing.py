@@ -1,7 +1,7 @@
-"""Listings without botocore's walk through them, which is most of what listing costs.
+"""Listings without botocore's parsing, which is the largest cost of listing.
 
-The objects of a page are taken out of it by the parser of the standard library that botocore also uses, and botocore
-gets the page without them; see `fast_answers`. It decodes their keys afterwards as it does with what it parsed.
+The standard library's parser, which botocore also uses, takes the objects out of a page, and botocore gets the page
+without them; see `response_parsing`. botocore decodes their keys afterwards, as it does after its own parsing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _ROOT = re.compile(r"(\{.*\})?ListBucketResult")
 
 
 def parse_listings_fast(client: Any) -> bool:
-    """Let a client's listings carry of each object its `Key`, `Size`, `ETag` and `LastModified` alone; return whether
-    they will.
+    """Reduce a client's listings to `Key`, `Size`, `ETag` and `LastModified` of each object.
 
-    :param client: of boto3 for S3; another one is left alone.
+    :param client: of boto3 for S3; nothing is done with another client.
+    :returns: whether the client supports it.
     """
     return decode_responses(client, "ListObjectsV2", decode_listing)
 
@@ -28,12 +28,12 @@ def parse_listings_fast(client: Any) -> bool:
 def decode_listing(body: bytes) -> DecodedBody:
     """Take the objects out of a page.
 
-    :raises ValueError: if it is no page, or one that botocore has to look at.
+    :raises ValueError: if it is not a page, or a page that botocore must parse.
     """
     root = _parsed(body)
     named = _ROOT.fullmatch(root.tag)
     if named is None:
-        raise ValueError(f"no listing: {root.tag}")
+        raise ValueError(f"not a listing: {root.tag}")
     namespace = named[1] or ""
     objects, names = f"{namespace}Contents", [f"{namespace}{name}" for name in ("Key", "Size", "ETag", "LastModified")]
     contents, rest = [], []
@@ -60,9 +60,9 @@ def _parsed(body: bytes) -> ElementTree.Element:
 def _object(element: ElementTree.Element, *names: str) -> dict[str, Any]:
     fields = {child.tag: child.text or "" for child in element}
     if len(fields) < len(element) and any(len(element.findall(name)) > 1 for name in names):
-        raise ValueError("an object that says something twice")
+        raise ValueError("an object has a field twice")
     try:
         key, size, etag, modified = [fields[name] for name in names]
     except KeyError as error:
-        raise ValueError(f"an object without its {error}") from None
+        raise ValueError(f"an object has no {error}") from None
     return {"Key": key, "Size": int(size), "ETag": etag, "LastModified": datetime.fromisoformat(modified)}

@@ -1,4 +1,4 @@
-"""What the objects of a source hold, and how it is written."""
+"""The format of a source's objects."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ CODECS: Mapping[str, tuple[str, ...]] = {
     "snappy": (".snappy",),
     "zstd": (".zst", ".zstd"),
 }
-"""The compressions, and the ends of names by which they are known. Snappy and LZ4 differ from tool to tool: snappy is
-Hadoop's form, which Spark writes, and LZ4 that of the `lz4` command."""
+"""The compressions and their file name suffixes. Snappy and LZ4 have several formats: snappy is Hadoop's, which Spark
+writes, and LZ4 is the format of the `lz4` command."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormatSettings:
     """The format of objects.
 
-    Without `columns`, text and JSON become one column `data` of bytes, as a Kinesis record has it, for the job's
-    `schema` or transform to take apart; CSV becomes columns of text, named by the header; Parquet its own columns.
+    Without `columns`, text and JSON become one column `data` of bytes, like a Kinesis record, which the job's `schema`
+    or transform parses. CSV becomes columns of text, named by the header; Parquet has its own columns.
 
     :param name: `csv`, `json` (one JSON object a line), `parquet` or `text` (one record a line).
-    :param compression: `auto` (by the end of the name), `none`, or the name of one. Parquet says it itself.
+    :param compression: `auto` (by the suffix of the name), `none`, or the name of one. Parquet stores its own.
     :param columns: the columns and their types, as `id BIGINT, name STRING`; None or empty for the format's own. An
-        object that has others cannot be read; fields of JSON that are not named are left out, and so are columns of
-        Parquet.
+        object without one of them cannot be read. Other fields of JSON and other columns of Parquet are left out.
     :param header: whether the first row of each CSV names the columns.
     :param delimiter: between the values of CSV; one character.
     :param quote: around a value of CSV that holds delimiters, ends of lines, or itself twice; empty for none.
-    :param escape: before a character of CSV that is to be taken as it is; empty for none.
-    :param null_values: what stands for null in CSV, where it is not quoted.
+    :param escape: before a character of CSV that has no special meaning; empty for none.
+    :param null_values: the texts that mean null in CSV, unless they are quoted.
     """
 
     name: str = JSON
@@ -59,7 +58,7 @@ class FormatSettings:
         if self.compression not in (AUTO, NONE, *CODECS):
             raise _invalid("compression", self.compression, f"must be one of {AUTO}, {NONE}, {', '.join(CODECS)}")
         if self.name == PARQUET and self.compression not in (AUTO, NONE):
-            raise _invalid("compression", self.compression, f"must be {AUTO} for Parquet, which says it itself")
+            raise _invalid("compression", self.compression, f"must be {AUTO} for Parquet, which stores it itself")
         self._check_columns()
         if self.name == CSV:
             self._check_csv()
@@ -70,12 +69,14 @@ class FormatSettings:
                 raise _invalid("columns", self.columns, "must name the columns of a CSV that has no header")
             return
         if self.name == TEXT:
-            raise _invalid("columns", self.columns, "must be left out for text, which has the column 'data' alone")
-        # Where DAGs are parsed there are no columns to parse yet, and no Arrow.
+            raise _invalid("columns", self.columns, "must be left out for text, which only has the column 'data'")
+        # Imported here, since DAG files import this module and must not load Arrow.
         from airflow_provider_coordination.sources.s3.columns import columns_of
 
         if self.name == CSV and not columns_of(self.columns).is_flat:
-            raise _invalid("columns", self.columns, "must not hold ARRAY, STRUCT or BINARY, which CSV cannot")
+            raise _invalid(
+                "columns", self.columns, "must not contain ARRAY, STRUCT or BINARY, which CSV does not support"
+            )
         columns_of(self.columns)
 
     def _check_csv(self) -> None:
@@ -84,10 +85,12 @@ class FormatSettings:
             if name != "delimiter" and not value:
                 continue
             if len(value) != 1 or not value.isascii() or value in "\r\n\0":
-                raise _invalid(name, value, "must be one ASCII character, and no end of line")
+                raise _invalid(name, value, "must be one ASCII character, and not a line break")
         given = [value for value in (self.delimiter, self.quote, self.escape) if value]
         if len(set(given)) < len(given):
-            raise _invalid("delimiter", self.delimiter, "must differ from 'quote' and 'escape', and these as well")
+            raise _invalid(
+                "delimiter", self.delimiter, "must differ from 'quote' and 'escape', and those from each other"
+            )
 
 
 def _invalid(name: str, value: object, remedy: str) -> ConfigurationError:

@@ -1,4 +1,4 @@
-"""The formats of objects: each makes pages of records out of an object, and goes on at any page's position."""
+"""The formats of objects: each reads an object as pages of records, and can continue at any page's position."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from airflow_provider_coordination.sources.s3.object_streams import ReadableObje
 from airflow_provider_coordination.sources.s3.parquet_format import ParquetFormat
 
 PAGE_BYTES = 2**20
-"""About how many plain bytes make a page."""
+"""The approximate size of a page in uncompressed bytes."""
 
 
 class Format(Protocol):
-    """How records are written in an object."""
+    """A format of records in an object."""
 
     def pages(self, source: ReadableObject, position: str) -> Iterator[ReadPage]:
-        """Yield the records of an object, page by page, each with a position; a page or two are in memory at a time.
+        """Yield the records of an object, page by page, each with a position; one or two pages are in memory at a time.
 
-        The records are the same wherever reading was taken up in between.
+        The records are the same, wherever reading was continued.
 
         :param source: the object.
-        :param position: of the page that was read last; empty to begin.
-        :raises ItemUnreadableError: if the object is damaged, or not what the settings say.
+        :param position: of the last page that was read; empty for the start.
+        :raises ItemUnreadableError: if the object is damaged, or does not fit the settings.
         """
         ...
 
@@ -35,7 +35,7 @@ class Format(Protocol):
 def format_of(settings: FormatSettings, page_bytes: int = PAGE_BYTES) -> Format:
     """Return the format that settings name.
 
-    :param page_bytes: about how many plain bytes make a page.
+    :param page_bytes: the approximate size of a page in uncompressed bytes.
     :raises ConfigurationError: if the columns cannot be parsed.
     """
     columns = columns_of(settings.columns) if settings.columns else None

@@ -1,4 +1,4 @@
-"""Globs over the names of objects: what a scan takes, and what it leaves out."""
+"""Globs over the names of objects, for selecting and excluding them in a scan."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Globs:
-    """Some globs, any of which may match.
+    """A set of globs, any of which may match.
 
-    :param patterns: as `glob_regex` takes them.
-    :raises ConfigurationError: if one is no glob.
+    :param patterns: as `glob_regex` accepts them.
+    :raises ConfigurationError: if one is not a valid glob.
     """
 
     patterns: tuple[str, ...]
@@ -24,9 +24,9 @@ class Globs:
         object.__setattr__(self, "_compiled", compiled)
 
     def match(self, name: str) -> bool:
-        """Return whether one of the globs matches a whole name; none does if there are none.
+        """Return whether one of the globs matches the whole name; without globs, none does.
 
-        :param name: the object's, below the path that is scanned.
+        :param name: the object's name below the scanned path.
         """
         compiled: re.Pattern[str] = self._compiled  # type: ignore[attr-defined]
         return compiled.fullmatch(name) is not None
@@ -35,11 +35,11 @@ class Globs:
 def glob_regex(pattern: str) -> str:
     """Return a glob as a regular expression.
 
-    `*` and `?` stay within a folder, `**` goes through any number of them, `[abc]`, `[a-z]` and `[!abc]` are one
-    character, `{a,b}` is either. A glob without `/` is about the last name alone, in whatever folder, as in
+    `*` and `?` stay within a folder, `**` matches any number of folders, `[abc]`, `[a-z]` and `[!abc]` match one
+    character, `{a,b}` matches either. A glob without `/` applies to the last part of the name, in any folder, as in
     `.gitignore`.
 
-    :raises ConfigurationError: if it is none; the caller says which field.
+    :raises ConfigurationError: if it is not a valid glob; the caller adds the field.
     """
     if not pattern:
         raise ConfigurationError("an empty glob matches nothing; remove it")
@@ -77,7 +77,7 @@ def _translated(rest: str, whole: str) -> str:
 
 
 def _character_class(rest: str, at: int, whole: str) -> tuple[str, int]:
-    """Return the regular expression of a class whose `[` is behind, and where it ends."""
+    """Return the regular expression of a character class, given the index after its `[`, and where the class ends."""
     end = rest.find("]", at + (2 if rest.startswith("!", at) else 1))
     if end < 0:
         raise ConfigurationError(f"glob {whole!r} has a '[' without its ']'; close it, or write '[[]' for the bracket")
@@ -89,7 +89,7 @@ def _character_class(rest: str, at: int, whole: str) -> tuple[str, int]:
     try:
         re.compile(regex)
     except re.error as error:
-        raise ConfigurationError(f"glob {whole!r}: the range [{content}] is none: {error}; turn it round") from None
+        raise ConfigurationError(f"glob {whole!r}: the range [{content}] is invalid: {error}; reverse it") from None
     return regex, end + 1
 
 

@@ -1,7 +1,7 @@
-"""Pages of whole records out of a stream of bytes: text and JSON of one record a line, and what CSV builds on.
+"""Pages of complete records from a stream of bytes: text and JSON with one record a line, and the base of CSV.
 
-A position counts plain bytes: an object that is not compressed is read on from there, a compressed one is decompressed
-up to there again. So the positions in a compressed object are the further apart the further it was read.
+A position counts uncompressed bytes. Reading an uncompressed object continues there; a compressed one is decompressed
+again up to the position. So positions in a compressed object are further apart the further it was read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow_provider_coordination.sources.s3.compression import ByteStream, cod
 from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
 
 DATA = "data"
-"""The column of what is not taken apart: the name and type that a Kinesis record's payload has."""
+"""The column of unparsed records: it has the name and type of a Kinesis record's payload."""
 DATA_SCHEMA = pa.schema([pa.field(DATA, pa.binary())])
 BOM = b"\xef\xbb\xbf"
 SKIP_BYTES = 2**20
@@ -27,18 +27,18 @@ MAX_RECORD_BYTES = 64 * 2**20
 NULL_LINE = re.compile(rb"\n[ \t\r]*null")
 
 Cut = Callable[[bytes], int]
-"""Tells where the last whole record of some bytes ends, which begin with a record; 0 if there is none."""
+"""Returns where the last complete record ends in bytes that begin with a record; 0 if there is none."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some whole records.
+    """Some complete records.
 
-    :param data: their bytes, the ends of lines included.
-    :param start: how many plain bytes of the object lie before them.
-    :param end: how many lie before what follows.
-    :param position: where reading may go on after them; empty where it may not.
-    :param is_rest: whether it is what was left at the end of the object, rather than cut.
+    :param data: their bytes, including line breaks.
+    :param start: the offset of their first byte in the uncompressed object.
+    :param end: the offset after their last byte.
+    :param position: where reading can continue after them; empty if it cannot.
+    :param is_rest: whether it is the rest at the end of the object.
     """
 
     data: bytes
@@ -49,11 +49,11 @@ class Block:
 
 
 def read_blocks(source: ReadableObject, compression: str, position: str, page_bytes: int, cut: Cut) -> Iterator[Block]:
-    """Yield the records of an object, in blocks of about so many plain bytes.
+    """Yield the records of an object in blocks of about `page_bytes` uncompressed bytes.
 
-    :param compression: what the settings say of it.
-    :param position: where to go on; empty to begin.
-    :param cut: finds the ends of records; what follows the last one counts as one, too.
+    :param compression: as in the settings.
+    :param position: where to continue; empty for the start.
+    :param cut: finds the ends of records; the rest after the last one counts as a record too.
     :raises ItemUnreadableError: if a record does not end, or the compression is damaged.
     """
     start = int(position or 0)
@@ -79,7 +79,7 @@ def read_blocks(source: ReadableObject, compression: str, position: str, page_by
             )
             rest = rest[end:]
         elif len(rest) > MAX_RECORD_BYTES:
-            raise ItemUnreadableError(f"the record at byte {at} has more than {MAX_RECORD_BYTES} bytes and no end")
+            raise ItemUnreadableError(f"the record at byte {at} does not end within {MAX_RECORD_BYTES} bytes")
     if rest:
         end = at + len(rest)
         yield Block(data=rest, start=at, end=end, position=str(end), is_rest=True)
@@ -91,16 +91,16 @@ def _skip(stream: ByteStream, size: int) -> None:
 
 
 def last_line(data: bytes) -> int:
-    """Return where the last whole line ends; a `Cut`."""
+    """Return where the last complete line ends; a `Cut`."""
     return data.rfind(b"\n") + 1
 
 
 @dataclass(frozen=True)
 class TextFormat:
-    """One record a line, in the column `data`: bytes without the end of the line, `\\n` or `\\r\\n`.
+    """One record a line, in the column `data`: bytes without the line break, `\\n` or `\\r\\n`.
 
     :param compression: see `codec_of`.
-    :param page_bytes: about how many plain bytes make a page.
+    :param page_bytes: the approximate size of a page in uncompressed bytes.
     """
 
     compression: str
@@ -117,7 +117,7 @@ class TextFormat:
 
 @dataclass(frozen=True)
 class JsonDataFormat(TextFormat):
-    """JSON of one record a line that is not taken apart: as `TextFormat`, without blank lines."""
+    """JSON with one record a line, not parsed: like `TextFormat`, without blank lines."""
 
     def _records(self, lines: list[bytes]) -> pa.Table:
         return super()._records([line for line in lines if line and not line.isspace()])
@@ -125,11 +125,11 @@ class JsonDataFormat(TextFormat):
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """JSON of one record a line, taken apart into columns. Missing fields are null, and those not named left out.
+    """JSON with one record a line, parsed into columns. Missing fields are null, and other fields are left out.
 
-    :param columns: what to take.
+    :param columns: the columns.
     :param compression: see `codec_of`.
-    :param page_bytes: about how many plain bytes make a page.
+    :param page_bytes: the approximate size of a page in uncompressed bytes.
     """
 
     columns: Columns
@@ -157,14 +157,16 @@ class JsonFormat:
         """
         from pyarrow import json
 
-        if data.lstrip().startswith(b"null") or NULL_LINE.search(data):  # Arrow crashes the process (26.0) or takes it
-            raise pa.ArrowInvalid("a line is null, and no object")
+        if data.lstrip().startswith(b"null") or NULL_LINE.search(
+            data
+        ):  # Arrow crashes the process (26.0) or accepts it
+            raise pa.ArrowInvalid("a line is null, and not an object")
         parsed = json.read_json(
             pa.BufferReader(data),
             read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 1),
             parse_options=json.ParseOptions(explicit_schema=self.columns.as_parsed, unexpected_field_behavior="ignore"),
         )
-        parsed.validate(full=True)  # the parser lets text pass that is no UTF-8
+        parsed.validate(full=True)  # the parser accepts text that is not UTF-8
         return self.columns.typed(parsed)
 
 

@@ -1,6 +1,6 @@
-"""Objects that are read: their bytes from any place on, and only those of the very object that was listed.
+"""Reading objects: their bytes from any offset on, and only of the version that was listed.
 
-An object that was deleted or replaced since is gone: what replaced it is an item of its own.
+An object that was deleted or replaced since then is gone: the new object is an item of its own.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 WHOLE_BYTES = 8 * 2**20
-"""An object up to this size, of which any part may be asked for, is fetched at once."""
+"""An object up to this size is fetched at once when random access is needed."""
 BODY_ATTEMPTS = 5
-"""How often a body that broke off is asked for again without having got further."""
+"""How often an interrupted body is requested again without progress."""
 
 
 class ReadableObject(Protocol):
@@ -33,28 +33,28 @@ class ReadableObject(Protocol):
 
     @property
     def uri(self) -> str:
-        """Where it is."""
+        """Its location."""
         ...
 
     def stream(self, start: int) -> ByteStream:
-        """Return its bytes from a place on.
+        """Return its bytes from an offset on.
 
-        :raises ItemGoneError: if it is not there, or not the one that was listed.
+        :raises ItemGoneError: if it does not exist, or is not the version that was listed.
         :raises SourceUnavailableError: if trying again may help.
-        :raises ConfigurationError: if a person has to put something right, such as who may read it.
+        :raises ConfigurationError: if the user must fix something, such as a permission.
         """
         ...
 
     def file(self) -> Any:
-        """Return it as a file of pyarrow; raises what `stream` does."""
+        """Return it as a pyarrow file; raises the same errors as `stream`."""
         ...
 
 
 @dataclass(frozen=True)
 class FetchedObject:
-    """An object whose bytes are here.
+    """An object that is already fetched.
 
-    :param uri: where it is from.
+    :param uri: its location.
     :param data: its bytes.
     """
 
@@ -77,9 +77,9 @@ class S3Object:
     """An object of S3.
 
     :param client: of boto3; may be shared by threads.
-    :param uri: where it is.
-    :param size: how many bytes it has.
-    :param version: the ETag that it must have, quotes included.
+    :param uri: its location.
+    :param size: its size in bytes.
+    :param version: the ETag that it must have, including quotes.
     """
 
     client: Any
@@ -98,7 +98,7 @@ class S3Object:
         return pa.PythonFile(_File(self._part, self.size), mode="r")
 
     def body(self, start: int, end: int) -> Any:
-        """Return botocore's stream of a part of its bytes; raises what `stream` does.
+        """Return botocore's stream of a part of its bytes; raises the same errors as `stream`.
 
         :param end: where the part ends, exclusive.
         """
@@ -113,9 +113,9 @@ class S3Object:
 
 
 class _S3Stream:
-    """Reads a part of an object, and asks for the rest of it again where a body breaks off.
+    """Reads a part of an object, and requests the rest again if the body is interrupted.
 
-    The first request is made now, so that nobody begins with an object that is gone.
+    The first request is made in the constructor, so that an object that is gone is reported at once.
     """
 
     def __init__(self, source: S3Object, start: int, end: int | None = None) -> None:
@@ -141,31 +141,31 @@ class _S3Stream:
 
         while True:
             try:
-                # The last piece is what is left, whatever that is: botocore compares length and checksum then.
+                # The last read takes everything that is left, so that botocore compares length and checksum.
                 piece: bytes = self._body.read(size if self._at + size < self._end else None)
                 if piece:
                     self._failures = 0
                     return piece
-                problem = "it is shorter than it was"
+                problem = "it is shorter than it was listed"
             except (BotoCoreError, HTTPError, OSError) as error:
                 problem = str(error)
             self._failures += 1
             if self._failures >= BODY_ATTEMPTS:
                 raise SourceUnavailableError(
-                    f"{self._source.uri}: reading broke off {self._failures} times at byte {self._at}: {problem}"
+                    f"{self._source.uri}: reading was interrupted {self._failures} times at byte {self._at}: {problem}"
                 )
             self._body = self._source.body(self._at, self._end)
 
 
 @dataclass(frozen=True)
 class FileObject:
-    """A file of a filesystem that pyarrow reaches.
+    """A file of a filesystem that pyarrow supports.
 
-    :param filesystem: where it is.
-    :param path: its path there.
+    :param filesystem: its filesystem.
+    :param path: its path in the filesystem.
     :param uri: its URI.
-    :param size: how many bytes it has.
-    :param version: what `file_version` must say of it.
+    :param size: its size in bytes.
+    :param version: the value that `file_version` must return for it.
     """
 
     filesystem: fs.FileSystem
@@ -198,7 +198,7 @@ class FileObject:
         if file_version(info) != self.version:
             opened.close()
             raise ItemGoneError(
-                f"{self.uri} was replaced since it was listed; what replaced it is an object of its own"
+                f"{self.uri} was replaced since it was listed; the new object is read as an item of its own"
             )
         return opened
 
@@ -218,7 +218,7 @@ class _FileStream:
 
 
 class _File(io.RawIOBase):
-    """A file as Arrow wants it, out of what reads any part of it."""
+    """A file for Arrow, based on a function that reads any part of it."""
 
     def __init__(self, part: Callable[[int, int], bytes], size: int) -> None:
         self._part = part

@@ -1,4 +1,4 @@
-"""Packing objects of very different sizes into partitions that take about as long as each other."""
+"""Packing objects of very different sizes into partitions that take about equally long to read."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from airflow_provider_coordination.sources.s3.objects import ListedObject
 
 OPENING_BYTES = 1024 * 1024
-"""What opening an object costs, in bytes that could be read meanwhile."""
+"""The cost of opening an object, as the number of bytes that could be read in that time."""
 MAX_ITEMS_BYTES = 48 * 1024
-"""Most bytes that the items of a partition take in its progress, which also has to hold what is landed."""
+"""The most bytes of a partition's items in its progress, which must also hold the landed batches."""
 ITEM_BYTES = 110
-"""What an item takes beside its URI and its version: names of fields, size, instant."""
+"""The bytes of an item in addition to its URI and version: names of fields, size, instant."""
 KEY_NAME_CHARACTERS = 96
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one partition may hold.
+    """The limits of one partition.
 
-    :param max_objects: most objects.
-    :param max_bytes: most bytes, as stored; an object that has more is alone.
-    :param room: most names that it may claim.
+    :param max_objects: the most objects.
+    :param max_bytes: the most bytes, as stored; a larger object is alone.
+    :param room: the most names that it may claim.
     """
 
     max_objects: int
@@ -33,17 +33,17 @@ class Limits:
 
     @property
     def objects(self) -> int:
-        """Most objects, whatever the reason."""
+        """The most objects by both limits."""
         return min(self.max_objects, self.room)
 
 
 def pack(found: Sequence[ListedObject], limits: Limits) -> list[list[ListedObject]]:
-    """Pack objects: each into exactly one pack, all packs about equally much work.
+    """Pack objects into packs of about equal work; each object is in exactly one pack.
 
-    The largest object first, each to the pack with the least work so far that has room: no pack is further from
-    another than by one object, but where a limit says so.
+    The objects are packed by size, the largest first, each into the pack with the least work that has room. So two
+    packs differ by at most one object, unless a limit prevents that.
 
-    :returns: the packs; the objects of each, and the packs by their first one, in the order in which they were given.
+    :returns: the packs. Their objects, and the packs by their first object, are in the given order.
     """
     needs = [item_bytes(each) for each in found]
     packs = [_Pack() for _ in range(_least(found, limits, sum(needs)))]
@@ -59,7 +59,7 @@ def pack(found: Sequence[ListedObject], limits: Limits) -> list[list[ListedObjec
             number = len(packs)
             packs.append(_Pack())
         packs[number].add(place, size, needs[place])
-        if len(packs[number].places) < most:  # one that is full is not looked at again
+        if len(packs[number].places) < most:  # a full pack is not considered again
             passed.append((packs[number].work, number))
         for entry in passed:
             heapq.heappush(heap, entry)
@@ -87,7 +87,7 @@ class _Pack:
 
 
 def _least(found: Sequence[ListedObject], limits: Limits, in_progress: int) -> int:
-    """Return how many packs there are at least."""
+    """Return the least number of packs."""
     large = sum(each.size >= limits.max_bytes for each in found)
     small = [each for each in found if each.size < limits.max_bytes]
     shares = (
@@ -99,7 +99,7 @@ def _least(found: Sequence[ListedObject], limits: Limits, in_progress: int) -> i
 
 
 def item_bytes(found: ListedObject) -> int:
-    """Return how many bytes an object takes in a partition's progress at most."""
+    """Return the most bytes that an object takes in a partition's progress."""
     return ITEM_BYTES + _json_bytes(found.uri) + _json_bytes(found.version)
 
 
@@ -112,14 +112,14 @@ def _json_bytes(text: str) -> int:
 def partition_key(found: Sequence[ListedObject]) -> str:
     """Return the key of a pack's partition: readable, and the same for the same uploads of the same objects.
 
-    It is the first object's URI, how many there are beside it, and a digest of all names and times: what was deleted on
-    success and is uploaded again, with the same content, is delivered again, and a sink takes a batch of a partition
-    once.
+    It has the first object's URI, the number of other objects, and a digest of all names and times. The times matter:
+    an object that was deleted on success and is uploaded again with the same content must be delivered again, and a
+    sink accepts each batch of a partition only once.
     """
     uploads = "\n".join(f"{each.name} {each.modified.timestamp()}" for each in found)
     digest = hashlib.sha256(uploads.encode(errors="surrogatepass")).hexdigest()[:16]
     uri = found[0].uri.replace("\0", "")
-    if len(uri) > KEY_NAME_CHARACTERS:  # its end says more than its middle, and keys become names of folders
+    if len(uri) > KEY_NAME_CHARACTERS:  # its end is more useful than its middle, and keys become names of folders
         half = KEY_NAME_CHARACTERS // 2
         uri = f"{uri[:half]}...{uri[-half:]}"
     others = f"+{len(found) - 1}" if len(found) > 1 else ""

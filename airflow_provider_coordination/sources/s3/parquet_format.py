@@ -1,4 +1,4 @@
-"""Parquet, with its own columns or those that are told."""
+"""Parquet, with its own columns or the configured ones."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 WHOLE_BYTES = 32 * 2**20
-"""A row group up to this size is fetched by few requests, before it is parsed; of a larger one each column in parts."""
+"""A row group up to this size is fetched with few requests before it is parsed; a larger one is fetched in parts."""
 PARTS_BYTES = 16 * 2**20
-"""How large the parts of all columns are together."""
+"""The total size of the parts of all columns."""
 LEAST_PART_BYTES = 64 * 2**10
 
 
 @dataclass(frozen=True)
 class ParquetFormat:
-    """Parquet, read by row groups. A position counts rows; within a row group it is read from the group's beginning.
+    """Parquet, read by row groups. A position counts rows; reading continues from the start of its row group.
 
-    :param columns: what to take, and as which types; None takes what each object has.
-    :param page_bytes: about how many bytes make a page.
+    :param columns: the columns and their types; None uses those of each object.
+    :param page_bytes: the approximate size of a page in bytes.
     """
 
     columns: Columns | None
@@ -51,17 +51,21 @@ class ParquetFormat:
                         if left.num_rows:
                             read = skipped
                             yield ReadPage(self._records(left), str(read))
-        except (OSError, pa.ArrowException, EOFError) as error:  # of Parquet: the object raises errors of ours
-            raise ItemUnreadableError(f"it is not whole Parquet: {error}") from error
+        except (
+            OSError,
+            pa.ArrowException,
+            EOFError,
+        ) as error:  # errors of Parquet; the object raises errors of this package
+            raise ItemUnreadableError(f"it is not complete Parquet: {error}") from error
 
     @property
     def _names(self) -> list[str] | None:
         return None if self.columns is None else self.columns.names
 
     def _check(self, found: pa.Schema) -> None:
-        """Check that an object has the columns that it must have.
+        """Check that an object has the configured columns.
 
-        :raises ItemUnreadableError: if it has not.
+        :raises ItemUnreadableError: if one is missing.
         """
         if self.columns is not None and (missing := [n for n in self.columns.names if n not in found.names]):
             raise ItemUnreadableError(
@@ -82,7 +86,7 @@ class ParquetFormat:
 
 
 def _opened(source: Any) -> ParquetFile:
-    """Open a file so that what is read of it at the same time does not grow with its row groups."""
+    """Open a file so that the memory for reading does not grow with its row groups."""
     from pyarrow.parquet import ParquetFile, read_metadata
 
     metadata = read_metadata(source)
@@ -94,7 +98,7 @@ def _opened(source: Any) -> ParquetFile:
 
 
 def _known_to_spark(kind: pa.DataType) -> pa.DataType:
-    """Return the type as which Spark can read a column: it counts microseconds, and knows no dictionaries."""
+    """Return a type that Spark can read for a column: it has microseconds, and no dictionaries."""
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
     if pa.types.is_dictionary(kind):

@@ -1,6 +1,6 @@
-"""Fetching the small objects of a partition while those before them are parsed.
+"""Fetching the small objects of a partition while earlier ones are parsed.
 
-A request takes milliseconds in which nothing is computed here, and a partition may have hundreds of objects.
+A request takes milliseconds of waiting, and a partition may have hundreds of objects.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPa
 THREADS = 8
 AHEAD_OBJECTS = 32
 AHEAD_BYTES = 8 * 2**20
-"""What is fetched and not parsed yet, at most."""
+"""The most bytes that are fetched and not parsed yet."""
 SMALL_BYTES = 2**20
 """A larger object is read while it is parsed."""
 
@@ -24,8 +24,8 @@ SMALL_BYTES = 2**20
 class ReadAhead:
     """Reads the objects of a partition in order, fetching ahead: an `ItemReader`, and a context manager.
 
-    :param reader: reads what is not fetched ahead.
-    :param items: what will be read, in this order.
+    :param reader: reads the objects that are not fetched ahead.
+    :param items: the objects that will be read, in this order.
     :param fetch: returns an object's bytes.
     :param parse: yields the records of an object that was fetched, from a position on.
     """

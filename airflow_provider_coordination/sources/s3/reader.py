@@ -18,7 +18,7 @@ from airflow_provider_coordination.sources.s3.settings import S3Settings
 
 
 class ObjectReader:
-    """Reads objects of S3, and files of the filesystems that pyarrow reaches.
+    """Reads objects of S3, and files of the filesystems that pyarrow supports.
 
     :param settings: of the source.
     """
@@ -62,7 +62,7 @@ class ObjectReader:
         Deletion(self._settings, lambda: self._client).delivered(items)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel without clients."""
+        """Pickle without clients."""
         return {"_settings": self._settings}
 
     @cached_property

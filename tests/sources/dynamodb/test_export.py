@@ -74,7 +74,7 @@ def test_a_file_that_is_gone_has_nothing_left_to_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (gzip.compress(b'{"Item": {"n": {"N": "1"}}}\n')[:-8], "not whole gzip"),
+        (gzip.compress(b'{"Item": {"n": {"N": "1"}}}\n')[:-8], "not complete gzip"),
         (gzip.compress(b'{"n": 1}\n'), "is not an item in DynamoDB's JSON"),
         (gzip.compress(b'{"Item": {"n": 1}}\n'), "not a typed value"),
     ],
@@ -104,12 +104,12 @@ def test_files_stay_in_the_partitions_that_they_were_put_into_whatever_the_setti
 def test_a_damaged_manifest_is_named(tmp_path: Path, manifest: str, content: str) -> None:
     location = write_export(tmp_path, [range(3)])
     (location / manifest).write_text(content)
-    with pytest.raises(ConfigurationError, match=f"{manifest} is no manifest of an export: .*; restore it"):
+    with pytest.raises(ConfigurationError, match=f"{manifest} is not a manifest of an export: .*; restore it"):
         partitions(settings(location=str(location)))
 
 
 def test_a_folder_without_a_finished_export_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"manifest-summary.json does not exist: the export is not finished"):
+    with pytest.raises(ConfigurationError, match=r"manifest-summary.json does not exist; wait until the export is"):
         partitions(settings(location=str(tmp_path)))
 
 
@@ -132,7 +132,7 @@ def test_an_export_that_failed_says_why() -> None:
     supplier = ExportSupplier(settings(export_arn=EXPORT_ARN), coordinator().view)
     failed = {"ExportStatus": "FAILED", "FailureCode": "S3NoSuchBucket", "FailureMessage": "no bucket"}
     AwsWire(supplier.calls.client).answer("DescribeExport", {"ExportDescription": failed})
-    with pytest.raises(ExportFailedError, match="FAILED: S3NoSuchBucket no bucket; put that right"):
+    with pytest.raises(ExportFailedError, match="FAILED: S3NoSuchBucket no bucket; fix the cause"):
         list(supplier({}))
 
 

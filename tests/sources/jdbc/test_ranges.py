@@ -29,7 +29,7 @@ KEYS: dict[Kind, st.SearchStrategy[Any]] = {
 
 
 def holds(read: Range, value: Value) -> bool:
-    """Tell whether a row with this value is in the range."""
+    """Return whether a row with this value is in the range."""
     lower = None if read.lower is None else value_of(Kind(read.kind), read.lower)
     upper = None if read.upper is None else value_of(Kind(read.kind), read.upper)
     return (lower is None or (value > lower if read.lower_open else value >= lower)) and (  # type: ignore[operator]

@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.items import SourceUnavailableError
 from airflow_provider_coordination.sources.jdbc import supplier as module
-from airflow_provider_coordination.sources.jdbc.query import Answer, DbApiQuery
+from airflow_provider_coordination.sources.jdbc.query import DbApiQuery, QueryResult
 from airflow_provider_coordination.sources.jdbc.ranges import Range
 from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
@@ -93,14 +93,14 @@ def test_a_number_of_partitions_is_a_share_of_the_rows(database: Database) -> No
     assert [len(database.ids_of(key)) for key in database.supply(partitions=4)] == [25] * 4
 
 
-def test_a_key_with_very_many_rows_is_a_partition_of_its_own_and_told_of(
+def test_a_key_with_very_many_rows_is_a_partition_of_its_own_and_logged(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     database.insert(*range(10), *[7] * 30)
     with caplog.at_level(logging.WARNING):
         keys = database.supply(rows_per_partition=5)
     assert database.ids_of("id = 7") == [7] * 31
-    assert "the key 7 alone has 31 rows" in caplog.text
+    assert "the key 7 has 31 rows" in caplog.text
     assert max(len(database.ids_of(key)) for key in keys if key != "id = 7") < 10
 
 
@@ -213,7 +213,7 @@ def test_each_run_takes_what_came_since_the_last_one(database: Database) -> None
     assert database.supplied() == [1, 2, 3, 4, 5]
 
 
-def test_the_first_run_begins_where_it_is_told(database: Database) -> None:
+def test_the_first_run_starts_at_the_configured_start(database: Database) -> None:
     database.insert(1, 2, 3)
     database.supply(incremental=True, start="2")
     assert database.supplied() == [2, 3]
@@ -237,9 +237,9 @@ class Calendar:
         self.columns = list(columns.items())
         self.asked: list[str] = []
 
-    def ask(self, sql: str, *, at_most: int | None = None) -> Answer:
+    def ask(self, sql: str, *, at_most: int | None = None) -> QueryResult:
         self.asked.append(sql)
-        return Answer(self.columns, [(None if "MAX" in sql else 0,)])
+        return QueryResult(self.columns, [(None if "MAX" in sql else 0,)])
 
 
 @pytest.mark.parametrize(
@@ -259,8 +259,8 @@ def test_a_day_is_taken_once_it_is_over_and_a_time_once_it_is_there_in_utc(type_
     assert calendar.asked[-1] == f'SELECT MAX("day") FROM orders WHERE "day" IS NOT NULL AND "day" {bound}'
 
 
-def test_columns_that_spark_would_not_tell_apart_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="orders: column 'Day' is there twice; name each differently"):
+def test_columns_whose_names_differ_only_in_case_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="orders: column 'Day' appears twice; give each column its own name"):
         list(RangeSupplier(Calendar(day=1082, Day=1082), CALENDAR, RangeSettings(column="day"))({}))
 
 
@@ -318,11 +318,15 @@ def test_the_state_of_a_page_stays_small_enough_to_be_stored(database: Database)
 @pytest.mark.parametrize(
     ("settings", "ranges", "said"),
     [
-        ({"table": "missing"}, {}, "missing cannot be read: the database refuses: no such table: missing"),
+        (
+            {"table": "missing"},
+            {},
+            "missing cannot be read: the database rejects the statement or the login: no such table: missing",
+        ),
         ({}, {"column": "ID"}, r"orders: there is no column 'ID'; did you mean 'id'\?"),
-        ({}, {"column": "nothing"}, "there is no column 'nothing'; there are id, amount, day"),
-        ({}, {"column": "day"}, "column 'day' is one with values such as '2026-01-01'; ranges are cut by"),
-        ({"table": None, "query": "SELECT 1 AS id, 2 AS _row"}, {}, "the name of column '_row' is the provider's"),
+        ({}, {"column": "nothing"}, "there is no column 'nothing'; the columns are id, amount, day"),
+        ({}, {"column": "day"}, "column 'day' is one with values such as '2026-01-01'; ranges need a column"),
+        ({"table": None, "query": "SELECT 1 AS id, 2 AS _row"}, {}, "the name of column '_row' is reserved by"),
     ],
 )
 def test_what_cannot_be_cut_is_refused_before_anything_is_created(
@@ -355,7 +359,7 @@ def test_an_infinite_value_bounds_no_range_and_is_read_all_the_same(database: Da
 
 def test_nothing_can_come_after_an_infinite_value(database: Database) -> None:
     database.connection.execute("INSERT INTO orders VALUES (1, 0.5, ''), (2, 9e999, '')")
-    with pytest.raises(SourceError, match="column 'amount': its largest value is inf, after which nothing comes"):
+    with pytest.raises(SourceError, match="column 'amount': its largest value is inf, which no value can follow"):
         database.supply(column="amount", incremental=True)
 
 
@@ -374,7 +378,7 @@ class OperationalError(Exception):
         (OperationalError(1054, "Unknown column 'x'"), ConfigurationError),
     ],
 )
-def test_a_server_that_is_away_is_told_from_one_that_refuses(error: Exception, kind: type[Exception]) -> None:
+def test_an_unavailable_server_is_distinguished_from_one_that_refuses(error: Exception, kind: type[Exception]) -> None:
     def connect() -> Any:
         raise error
 
@@ -382,8 +386,8 @@ def test_a_server_that_is_away_is_told_from_one_that_refuses(error: Exception, k
         DbApiQuery(connect).ask("SELECT 1")
 
 
-def test_an_answer_has_the_names_and_at_most_so_many_rows(database: Database) -> None:
+def test_a_result_has_the_names_and_at_most_the_requested_rows(database: Database) -> None:
     database.insert(1, 2, 3)
-    assert database.query.ask("SELECT id FROM orders WHERE id % 5 < 4", at_most=2) == Answer(
+    assert database.query.ask("SELECT id FROM orders WHERE id % 5 < 4", at_most=2) == QueryResult(
         [("id", None)], [(1,), (2,)]
     )

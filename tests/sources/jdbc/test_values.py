@@ -115,11 +115,11 @@ def test_what_has_no_place_among_the_others_is_no_bound(value: Any) -> None:
         (timedelta(1), None),
     ],
 )
-def test_the_kind_of_a_value_is_told_by_what_the_driver_makes_of_it(value: object, kind: Kind | None) -> None:
+def test_the_kind_of_a_value_is_found_by_the_type_that_the_driver_returns(value: object, kind: Kind | None) -> None:
     assert kind_of_value(value) is kind
 
 
-def test_the_kind_of_a_column_without_values_is_told_by_its_type() -> None:
+def test_the_kind_of_a_column_without_values_is_found_by_its_type() -> None:
     assert [kind_of_type("postgresql", code) for code in (20, 1700, 1184, 25)] == [
         Kind.INTEGER, Kind.DECIMAL, Kind.TIMESTAMP_TZ, None,
     ]  # fmt: skip
@@ -149,7 +149,7 @@ def test_a_person_may_name_an_instant_for_any_kind_of_time(kind: Kind, text: str
         (Kind.INTEGER, "2026-01-31", "give a number"),
         (Kind.TIMESTAMP, "yesterday", "give a time such as"),
         (Kind.TIMESTAMP_TZ, "2026-01-31T00:00:00", "time zones"),
-        (Kind.DATE, "2026-01-31T06:00:00Z", "holds days"),
+        (Kind.DATE, "2026-01-31T06:00:00Z", "has days"),
     ],
 )
 def test_a_bound_that_does_not_fit_its_column_is_refused(kind: Kind, text: str, said: str) -> None:

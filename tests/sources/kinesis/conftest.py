@@ -1,4 +1,4 @@
-"""A Kinesis client whose answers are told in advance.
+"""A Kinesis client whose responses are set in advance.
 
 The stub is botocore's own: it checks requests and answers against the service's model.
 """

@@ -96,7 +96,7 @@ def test_the_other_parent_that_is_missing_is_a_hole_of_its_own() -> None:
     assert hole_between(leases(done="1", unfinished="2 3 4 5"), GRAPH_A) == HashRange(0, int(first.ending_hash_key))
 
 
-def test_leases_alone_tell_every_hole_there_is() -> None:
+def test_leases_alone_show_every_hole() -> None:
     def keys_of(number: int) -> HashRange:
         return HashRange(int(GRAPH_A[number].starting_hash_key), int(GRAPH_A[number].ending_hash_key))
 
@@ -105,7 +105,7 @@ def test_leases_alone_tell_every_hole_there_is() -> None:
     assert holes_between(leases(done="5", unfinished="0 1 2 3 4")) == [keys_of(5)]
 
 
-def test_leases_alone_tell_of_no_hole_where_nothing_is_left_to_read_or_a_range_is_unknown() -> None:
+def test_leases_alone_show_no_hole_if_nothing_is_left_to_read_or_a_range_is_unknown() -> None:
     assert holes_between(leases(done="0 1")) == []
     assert holes_between({}) == []
     unknown = leases(unfinished="0 2")

@@ -1,4 +1,4 @@
-"""A batch begins where the last one ended, tells what was lost in between, and ends where it has to."""
+"""A batch starts where the last one ended, reports what was lost in between, and ends where it must."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def test_a_partition_that_is_no_shard_is_refused() -> None:
         ShardBatches().in_delivery({}, "batch", "a set")
 
 
-def test_the_batches_of_any_source_are_told_apart_by_what_their_partitions_remember() -> None:
+def test_the_batches_of_any_source_are_distinguished_by_the_progress_of_their_partitions() -> None:
     a = holding(InMemoryStore(), "p")
     a.create_partitions({"a.csv": {"object": "a.csv"}})
     a.leases.acquire(1)

@@ -115,13 +115,14 @@ def test_a_signature_that_is_refused_for_the_clock_names_the_host_and_both_times
     ours = translated(exceptions.ClientError(said, "GetRecords"), SHARD)  # type: ignore[arg-type]
     assert type(ours) is AccessDeniedError
     assert re.search(
-        rf"the clock of {socket.gethostname()} is (599|600) s behind the clock of AWS: there it is {there:%Y-%m-%dT%H:%M}.*: "
+        rf"the clock of {socket.gethostname()} is (599|600) s behind the clock of AWS: there it is "
+        rf"{there:%Y-%m-%dT%H:%M}.*: "
         r".* Signature expired; set the clock of that machine with NTP$",
         str(ours),
     )
 
 
-def test_what_only_a_person_can_mend_is_told_from_what_passes() -> None:
+def test_errors_that_a_user_must_fix_are_distinguished_from_temporary_ones() -> None:
     assert issubclass(StreamNotFoundError, ConfigurationError)
     assert issubclass(MissingCredentialsError, ConfigurationError)
     assert issubclass(KinesisUnavailableError, SourceError)

@@ -228,7 +228,7 @@ def test_an_instant_ahead_of_the_services_clock_is_waited_for(stream: Stream) ->
     assert data(stream.read("AT_TIMESTAMP:2026-01-01T00:00:02.500000Z")) == [b"1"]
 
 
-def test_a_shard_that_is_gone_is_told_from_a_consumer_that_is(stream: Stream) -> None:
+def test_a_lost_shard_is_distinguished_from_a_lost_consumer(stream: Stream) -> None:
     with pytest.raises(ShardNotFoundError):
         list(subscribe_shard(stream.client, stream.consumer, "clicks", "shardId-000000000009", "TRIM_HORIZON"))
     stream.client.deregister_stream_consumer(ConsumerARN=stream.consumer)
@@ -236,7 +236,7 @@ def test_a_shard_that_is_gone_is_told_from_a_consumer_that_is(stream: Stream) ->
         stream.read()
 
 
-def test_an_event_that_lay_in_the_connection_does_not_tell_what_there_is_now(stream: Stream) -> None:
+def test_an_event_that_lay_in_the_connection_does_not_show_the_present(stream: Stream) -> None:
     reading = subscribe_shard(stream.client, stream.consumer, "clicks", SHARD, "TRIM_HORIZON", retry=stream.retry())
     began = stream.clock.now()
     first = next(reading)

@@ -143,7 +143,7 @@ def test_a_shard_at_latest_is_read_from_the_instant_of_the_import_on() -> None:
     assert planned.from_now_on == (of(planned, "s0"),)
 
 
-def test_a_shard_at_a_timestamp_that_the_lease_does_not_tell_is_refused() -> None:
+def test_a_shard_at_a_timestamp_that_the_lease_does_not_store_is_refused() -> None:
     refused = of(plan([lease("s0", "AT_TIMESTAMP")], [shard("s0")]), "s0")
 
     assert refused.outcome is ImportOutcome.REFUSED
@@ -151,7 +151,7 @@ def test_a_shard_at_a_timestamp_that_the_lease_does_not_tell_is_refused() -> Non
 
 
 @pytest.mark.parametrize(("hours", "noticed"), [(1, True), (24, False)])
-def test_it_is_read_from_the_timestamp_that_a_person_tells(hours: int, noticed: bool) -> None:
+def test_it_is_read_from_the_timestamp_that_a_user_gives(hours: int, noticed: bool) -> None:
     instant = NOON - hours * HOUR
     planned = plan([lease("s0", "AT_TIMESTAMP")], [shard("s0")], unread_since=instant)
 
@@ -171,7 +171,7 @@ def test_it_is_read_from_its_earliest_record_on_if_a_person_says_so(checkpoint: 
     assert planned.from_now_on == ()
 
 
-def test_a_prepared_checkpoint_is_told_and_ignored() -> None:
+def test_a_prepared_checkpoint_is_reported_and_ignored() -> None:
     planned = plan([lease("s0", "150", pending_checkpoint="160")], [shard("s0")])
 
     assert progress_of(planned, "s0").checkpoint == "150"
@@ -303,7 +303,7 @@ def test_a_finished_shard_that_is_gone_is_completed() -> None:
     assert [child.shard_id for child in progress.children] == ["s1"]
 
 
-def test_a_finished_shard_that_is_gone_and_of_which_version_1_tells_no_hash_keys_is_not_needed() -> None:
+def test_a_finished_shard_that_is_gone_and_has_no_hash_keys_of_version_1_is_not_needed() -> None:
     planned = plan([lease("s0", "SHARD_END"), lease("s1", "250")], [shard("s1", "s0", start=201)])
 
     assert of(planned, "s0").outcome is ImportOutcome.NOTHING
@@ -357,7 +357,7 @@ def test_leases_of_an_earlier_stream_of_the_name_are_refused() -> None:
     assert of(planned, "s0").outcome is ImportOutcome.LATER
 
 
-def test_streams_of_one_name_in_two_accounts_are_told_apart_by_a_person() -> None:
+def test_streams_of_one_name_in_two_accounts_need_the_account_from_the_user() -> None:
     leases = [lease_of("s0", "150"), lease_of("s0", "160", account="2")]
 
     with pytest.raises(ConfigurationError, match="in the accounts 1, 2"):

@@ -1,4 +1,4 @@
-"""What the stream holds at a checkpoint, told from the answers of Kinesis; and the partitions that a plan makes."""
+"""The record at a checkpoint, found by the responses of Kinesis; and the partitions of a plan."""
 
 from __future__ import annotations
 

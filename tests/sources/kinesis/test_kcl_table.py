@@ -42,7 +42,7 @@ VERSION_3 = VERSION_2 | {
 }
 
 
-def test_a_lease_of_version_1_tells_shard_checkpoint_and_parents() -> None:
+def test_a_lease_of_version_1_has_shard_checkpoint_and_parents() -> None:
     assert parse_lease(VERSION_1) == KclLease(
         lease_key="shardId-000000000001",
         shard_id="shardId-000000000001",
@@ -53,7 +53,7 @@ def test_a_lease_of_version_1_tells_shard_checkpoint_and_parents() -> None:
     )
 
 
-def test_a_lease_of_version_2_tells_children_hash_keys_and_what_was_prepared() -> None:
+def test_a_lease_of_version_2_has_children_hash_keys_and_the_prepared_checkpoint() -> None:
     lease = parse_lease(VERSION_2)
 
     assert lease.child_shard_ids == ("shardId-000000000002", "shardId-000000000003")
@@ -61,7 +61,7 @@ def test_a_lease_of_version_2_tells_children_hash_keys_and_what_was_prepared() -
     assert lease.pending_checkpoint == "49590338271490256608559692538361571095921575989136588803"
 
 
-def test_a_lease_of_a_multi_stream_application_tells_its_stream() -> None:
+def test_a_lease_of_a_multi_stream_application_has_its_stream() -> None:
     lease = parse_lease(VERSION_3)
 
     assert lease.stream == KclStream("123456789012", "clicks", 1767268800)
@@ -137,7 +137,7 @@ def test_a_table_that_changes_between_two_readings_is_still_worked_on(after: lis
         check_unchanged([VERSION_1], after)
 
 
-def test_a_table_that_is_told_in_another_order_has_not_changed() -> None:
+def test_a_table_that_is_returned_in_another_order_has_not_changed() -> None:
     reordered = VERSION_2 | {"childShardIds": {"SS": ["shardId-000000000002", "shardId-000000000003"]}}
 
     check_unchanged([VERSION_2, VERSION_3], [VERSION_3, reordered])

@@ -349,8 +349,6 @@ def test_each_landing_of_a_shard_has_a_batch_id_of_its_own() -> None:
         (at_timestamp(NOON), "7", "7"),
     ],
 )
-def test_a_shard_that_is_read_within_bounds_begins_anew_no_earlier_than_they_do(
-    start: str | None, asked: str, begins: str
-) -> None:
+def test_a_reset_shard_starts_no_earlier_than_its_bounds(start: str | None, asked: str, begins: str) -> None:
     progress = replace(ShardProgress.first("s", CHILD), start=start)
     assert progress.restarted(asked).checkpoint == begins

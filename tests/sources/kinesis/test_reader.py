@@ -30,7 +30,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class Shard:
-    """Tells the stub what the service will answer, and reads."""
+    """Sets the responses of the stub, and reads."""
 
     def __init__(self, client: KinesisClient, answers: Stubber) -> None:
         self.client = client

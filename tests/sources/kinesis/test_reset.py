@@ -1,4 +1,4 @@
-"""Which shards of a stream are read anew when a person sets its position, and which wait: tables of cases."""
+"""Which shards of a stream are read again after a reset, and which wait: tables of cases."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def created(planned: StreamReset) -> list[str]:
     return [shard.shard_id for shard in planned.create]
 
 
-def test_the_oldest_shards_are_read_anew_and_those_that_came_from_them_wait() -> None:
+def test_the_oldest_shards_are_read_again_and_their_descendants_wait() -> None:
     planned = plan(*everything())
 
     assert planned.begin == ("0", "1", "5")
@@ -90,7 +90,7 @@ def test_a_shard_that_nobody_has_leased_yet_is_left_to_the_shard_sync() -> None:
     assert (planned.begin, created(planned), planned.remove) == (("0", "1", "5"), [], ())
 
 
-def test_what_the_stream_no_longer_has_stays_and_is_told() -> None:
+def test_shards_that_the_stream_no_longer_has_stay_and_are_reported() -> None:
     planned = plan(lease("0", FINISHED), lease("1"), *(lease(name) for name in "2345"), listed="2345")
 
     assert (planned.begin, planned.remove) == (("2", "5"), ("3", "4"))
@@ -107,14 +107,14 @@ def test_from_an_instant_on_what_was_finished_before_it_stays() -> None:
 
 
 @pytest.mark.parametrize("delivered_until", [None, NOON, NOON + HOUR])
-def test_from_an_instant_on_what_may_hold_something_is_read_anew(delivered_until: datetime | None) -> None:
+def test_from_an_instant_on_shards_that_may_have_later_records_are_read_again(delivered_until: datetime | None) -> None:
     old = [lease(name, FINISHED, delivered_until=NOON - HOUR) for name in "01"]
     planned = plan(*old, lease("2", FINISHED, delivered_until=delivered_until), lease("3"), lease("4"), since=NOON)
 
     assert (planned.begin, planned.remove) == (("2",), ("3", "4"))
 
 
-def test_what_came_before_a_shard_that_stays_stays_too_though_it_does_not_tell_when_it_was_finished() -> None:
+def test_the_ancestors_of_a_shard_that_stays_stay_too_even_if_their_end_is_unknown() -> None:
     planned = plan(
         lease("0", FINISHED),
         lease("2", FINISHED, delivered_until=NOON - HOUR),

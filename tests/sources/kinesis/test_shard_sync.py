@@ -141,12 +141,12 @@ def test_a_task_fails_where_another_worker_goes_on_syncing(synced: Synced) -> No
     held_by(synced, "alive", 60)
     began = synced.clock.monotonic()
 
-    def renewed_meanwhile(seconds: float) -> None:
+    def renewed_during_the_wait(seconds: float) -> None:
         synced.pass_time(seconds)
         taken_by(synced, "alive", 60)
 
     with pytest.raises(SupplierBusyError, match="another worker, alive, is running the supplier"):
-        synced.summary(sleep=renewed_meanwhile)
+        synced.summary(sleep=renewed_during_the_wait)
     assert synced.clock.monotonic() - began == 600
     assert len(synced.leases()) == 1
 
@@ -187,11 +187,11 @@ def test_a_task_does_nothing_at_once_where_the_source_is_suspended_and_says_so(s
 def test_a_sync_that_is_suspended_on_its_way_creates_no_more_and_says_so(synced: Synced) -> None:
     person = synced.owner("person")
 
-    def meanwhile() -> None:
+    def before_listing() -> None:
         person.view.suspensions.suspend("ann")
         synced.pass_time(CACHE_SECONDS)
 
-    synced.engine.faults.before("ListShards", meanwhile)
+    synced.engine.faults.before("ListShards", before_listing)
     summary = synced.summary()
     assert summary is not None and str(summary.skipped).startswith("the source is suspended by ann")
     assert synced.leases() == {}
@@ -362,7 +362,7 @@ def test_a_finished_partition_stays_for_a_while_so_that_others_can_ask_for_it(sy
     assert len(synced.sync(keep_completed=timedelta(hours=1)).removed) == 1
 
 
-def test_a_finished_partition_that_changes_meanwhile_is_not_removed(synced: Synced) -> None:
+def test_a_finished_partition_that_has_changed_is_not_removed(synced: Synced) -> None:
     synced.sync()
     synced.split(0)
     synced.work_off(0)
@@ -401,7 +401,7 @@ def test_a_shard_that_expired_unread_parks_its_partition_alone(
     assert synced.names() == "0 1"
 
 
-def test_a_loss_is_told_once(synced: Synced) -> None:
+def test_a_loss_is_reported_once(synced: Synced) -> None:
     synced.sync()
     synced.split(0)
     synced.pass_time(hours=25)
@@ -412,7 +412,7 @@ def test_a_loss_is_told_once(synced: Synced) -> None:
     assert (synced.count("data_loss"), len(synced.progress(shard_id(0)).gaps)) == (1, 1)
 
 
-def test_a_loss_that_a_job_has_reported_is_not_told_again(synced: Synced) -> None:
+def test_a_loss_that_a_job_has_reported_is_not_reported_again(synced: Synced) -> None:
     synced.sync()
     synced.split(0)
     synced.pass_time(hours=25)
@@ -497,7 +497,7 @@ def test_what_a_job_holds_is_left_to_it(synced: Synced) -> None:
     assert synced.leases() == before
 
 
-def test_a_hole_that_a_listing_does_not_fill_is_listed_again_at_once_and_told_once() -> None:
+def test_a_hole_that_a_listing_does_not_fill_is_listed_again_at_once_and_reported_once() -> None:
     synced = Synced(client=GraphClient([shard(0, 1, None), shard(1, 2, None, 0), shard(2, 2, None, 0)]))
     synced.sync()
     synced.worker.leases.acquire(1)
@@ -771,7 +771,7 @@ def test_a_setting_that_is_not_usable_is_refused(synced: Synced) -> None:
         synced.sync(on_data_loss="ignore")
 
 
-# What is remembered, and what is told
+# The state, and the summary
 
 
 def test_what_is_remembered_of_streams_that_are_gone_is_forgotten(synced: Synced) -> None:
@@ -787,10 +787,10 @@ def test_a_summary_that_travels_stays_small_and_counts_all() -> None:
     synced = Synced(150)
     summary = synced.summary()
     assert summary is not None
-    told = summary.to_mapping()["streams"][0]
+    shortened = summary.to_mapping()["streams"][0]
 
-    assert len(told["created"]) == 100
-    assert told["counts"] == {"created": 150}
+    assert len(shortened["created"]) == 100
+    assert shortened["counts"] == {"created": 150}
 
 
 def test_one_stream_can_be_synced_in_one_call(synced: Synced) -> None:

@@ -162,12 +162,12 @@ MAX = MAX_HASH_KEY
         ([], "no shard is listed"),
         ([(1, MAX)], "no shard covers the hash keys 0 to 0, between the first hash key and s0"),
         ([(0, 69), (71, MAX)], "no shard covers the hash keys 70 to 70, between s0 and s1"),
-        ([(0, 70), (70, MAX)], "the hash range 70 to .* of s1 overlaps that of s0"),
-        ([(0, MAX), (5, 9)], "the hash range 5 to 9 of s1 overlaps that of s0"),
+        ([(0, 70), (70, MAX)], "the hash range 70 to .* of s1 overlaps the one of s0"),
+        ([(0, MAX), (5, 9)], "the hash range 5 to 9 of s1 overlaps the one of s0"),
         ([(0, MAX - 1)], "the last hash range, of s0, ends at .*454 and not at .*455"),
     ],
 )
-def test_shards_that_do_not_take_every_hash_key_once_are_told(ranges: list[tuple[int, int]], fault: str) -> None:
+def test_shards_that_do_not_cover_every_hash_key_once_are_reported(ranges: list[tuple[int, int]], fault: str) -> None:
     shards = [shard(f"s{number}", 1, None, keys=keys) for number, keys in enumerate(ranges)]
 
     assert re.fullmatch(fault, hash_range_fault(shards))

@@ -25,7 +25,7 @@ ITEM = {"index": "logs", "uuid": "u", "shards": 1, "slice": 0, "slices": 1}
 
 
 class Node(ThreadingHTTPServer):
-    """Answers one request after the other with what it was told, and then with an empty object."""
+    """Returns the given responses one after the other, and then an empty object."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -78,7 +78,7 @@ def client(*hosts: str, sleep: Callable[[float], None] = lambda seconds: None, *
 
 
 def failing(kind: str, reason: str = "so it is") -> dict[str, Any]:
-    """Return an error as OpenSearch tells it."""
+    """Return an error in the form of OpenSearch."""
     cause = {"type": kind, "reason": reason}
     return {"error": {"root_cause": [cause], "type": "search_phase_execution_exception", "reason": "all failed"}}
 
@@ -113,20 +113,20 @@ def test_another_node_is_asked_where_one_does_not_answer(node: Node) -> None:
 
 def test_a_cluster_that_does_not_answer_is_unavailable() -> None:
     [closed] = free_ports(1)
-    with pytest.raises(SourceUnavailableError, match=r"no answer: .*; check hosts and the network"):
+    with pytest.raises(SourceUnavailableError, match=r"no response: .*; check hosts and the network"):
         client(f"http://127.0.0.1:{closed}").json("GET", "/", about="its version")
 
 
 @pytest.mark.parametrize(
     ("status", "body", "error", "says"),
     [
-        (401, b"Unauthorized", ConfigurationError, r"access refused \(401\): Unauthorized; check user and password"),
+        (401, b"Unauthorized", ConfigurationError, r"access denied \(401\): Unauthorized; check user and password"),
         (403, failing("security_exception", "no permissions"), ConfigurationError, "no permissions"),
-        (404, failing("index_not_found_exception"), ItemGoneError, "not there any more"),
-        (400, failing("index_closed_exception"), ItemUnreadableError, "it is closed: open it"),
+        (404, failing("index_not_found_exception"), ItemGoneError, "does not exist any more"),
+        (400, failing("index_closed_exception"), ItemUnreadableError, "it is closed; open it"),
         (403, failing("cluster_block_exception", "blocked by: [index read]"), ItemUnreadableError, "index read"),
-        (404, failing("search_context_missing_exception"), ViewLostError, "the view that was read is not there"),
-        (500, failing("null_pointer_exception"), SourceUnavailableError, "cannot answer now"),
+        (404, failing("search_context_missing_exception"), ViewLostError, "the view that was read no longer exists"),
+        (500, failing("null_pointer_exception"), SourceUnavailableError, "the cluster is unavailable"),
         (400, failing("parsing_exception", "unknown query [x]"), ConfigurationError, r"unknown query \[x\]"),
     ],
 )
@@ -139,13 +139,13 @@ def test_each_refusal_says_what_is_wrong_and_whether_trying_again_helps(
     assert type(caught.value) is error and SECRET not in str(caught.value) and "index 'logs'" in str(caught.value)
 
 
-def test_what_is_not_opensearch_is_told_so(node: Node) -> None:
+def test_a_server_that_is_not_opensearch_is_reported_as_such(node: Node) -> None:
     node.answers = [(200, b"<html>")]
-    with pytest.raises(SourceUnavailableError, match=r"is not JSON; is .* OpenSearch, or something before it"):
+    with pytest.raises(SourceUnavailableError, match=r"is not JSON; check that .* is OpenSearch, and not a proxy"):
         client(node.url).json("GET", "/", about="its version")
 
 
-def test_a_user_is_told_with_each_request(node: Node) -> None:
+def test_a_user_is_sent_with_each_request(node: Node) -> None:
     client(node.url, user="mé", password=SECRET).json("GET", "/", about="its version")
     [(_, _, headers, _)] = node.requests
     assert base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode() == f"mé:{SECRET}"
@@ -166,7 +166,7 @@ def test_a_search_that_did_not_reach_all_of_the_shard_is_never_taken_for_all(nod
     node.answers = [(200, {"hits": {"hits": []}, "_shards": {"failed": 0}, "_scroll_id": "s", **part})]
     with (
         Views(client(node.url), settings).of(ITEM, -1) as view,
-        pytest.raises(SourceUnavailableError, match="did not reach all of the shard"),
+        pytest.raises(SourceUnavailableError, match="did not cover the whole shard"),
     ):
         list(view.pages())
 

@@ -16,12 +16,12 @@ HOST = "https://search.example.com:9200"
     ("changes", "says"),
     [
         ({"hosts": ()}, "'hosts' must name a node"),
-        ({"hosts": ("search.example.com",)}, "must hold URLs that begin with http"),
+        ({"hosts": ("search.example.com",)}, "must contain URLs that begin with http"),
         ({"user": "me"}, "'user' and 'password' must be given together"),
         ({"user": "me", "password": "x", "aws": AwsSettings()}, "got both"),
         ({"indices": ()}, "'indices' must name indices"),
         ({"indices": ("a,b",)}, "one name or pattern each"),
-        ({"indices": ("a", "-b")}, "give 'exclude'"),
+        ({"indices": ("a", "-b")}, "use 'exclude'"),
         ({"slices": 0}, "'slices' must be from 1 to 1024"),
         ({"page_documents": 10_001}, "'page_documents' must be from 1 to 10000"),
         ({"context": "none"}, "'context' must be 'point_in_time' or 'scroll'"),
@@ -35,7 +35,7 @@ def test_a_setting_that_cannot_work_is_named_with_its_value_and_the_remedy(chang
 
 
 def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
-    with pytest.raises(ConfigurationError, match="must not hold a password") as caught:
+    with pytest.raises(ConfigurationError, match="must not contain a password") as caught:
         OpenSearchSettings(hosts=("https://me:never-to-be-seen@search.example.com",))
     assert "never-to-be-seen" not in str(caught.value)
 

@@ -25,7 +25,7 @@ class Bucket:
         self.deleted.append(request)
 
 
-def test_s3_is_told_which_content_it_may_delete() -> None:
+def test_s3_is_sent_the_version_that_it_may_delete() -> None:
     listed = found("a.csv")
     bucket = Bucket(listed.version, listed.modified)
     assert delete_s3(bucket, listed)

@@ -162,9 +162,9 @@ def test_objects_do_go_the_fast_way(fast: Any) -> None:
         (a_page(an_object(Size="many")), "many"),
         (a_page(an_object(LastModified="yesterday")), "yesterday"),
         (a_page(an_object(), f"<x:Contents xmlns:x='y'>{an_object()}</x:Contents>"), "objects of two kinds"),
-        (a_page(an_object().replace("</Contents>", "<Key>b</Key></Contents>")), "something twice"),
-        (a_page(an_object(Size=None)), "without its .*Size"),
-        ("<Error><Code>SlowDown</Code></Error>", "no listing"),
+        (a_page(an_object().replace("</Contents>", "<Key>b</Key></Contents>")), "has a field twice"),
+        (a_page(an_object(Size=None)), "has no .*Size"),
+        ("<Error><Code>SlowDown</Code></Error>", "not a listing"),
         (a_page()[:-20], "unclosed"),
         ("", "no element"),
     ],
@@ -176,7 +176,7 @@ def test_what_is_no_page_is_left_to_botocore(page: str, why: str) -> None:
 
 @pytest.mark.parametrize("status", [200, 503])
 def test_an_error_stays_botocores(fast: Any, status: int) -> None:
-    """S3 also tells of errors in answers that begin as if all were well."""
+    """S3 also reports errors in responses that begin like successful ones."""
     body = "<Error><Code>SlowDown</Code><Message>reduce your rate</Message></Error>"
     with answering(fast, body, status), pytest.raises(ClientError, match="SlowDown"):
         fast.list_objects_v2(Bucket="bucket")

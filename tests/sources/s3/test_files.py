@@ -84,7 +84,7 @@ def test_a_filesystem_that_nobody_reaches_is_an_error_of_the_settings() -> None:
         FilesystemListing("ftp://host/in")
 
 
-def test_a_folder_that_goes_away_meanwhile_is_passed_over(tmp_path: Path) -> None:
+def test_a_folder_that_is_removed_during_the_listing_is_skipped(tmp_path: Path) -> None:
     files(tmp_path, "a.csv", "gone/b.csv", "stays/c.csv")
     pages = FilesystemListing(str(tmp_path)).pages()
     next(pages)

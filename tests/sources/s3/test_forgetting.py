@@ -77,7 +77,9 @@ def test_a_scan_that_could_not_list_everything_forgets_nothing(scans: Scans) -> 
     assert claimed(scans) == 2
 
 
-def test_a_scan_forgets_so_many_and_leaves_the_rest_to_the_next(scans: Scans, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_forgets_a_limited_number_and_leaves_the_rest_to_the_next(
+    scans: Scans, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scan, "FORGOTTEN_AT_ONCE", 1)
     scans.run()
     assert claimed(scans) == 2
@@ -98,7 +100,7 @@ def test_wherever_a_scan_is_killed_each_object_is_found_once(at: int, scans: Sca
 
 
 @pytest.mark.parametrize("at", range(30))
-def test_a_source_that_shares_claims_takes_nothing_that_is_forgotten_meanwhile(at: int, scans: Scans) -> None:
+def test_a_source_that_shares_claims_selects_nothing_that_was_just_forgotten(at: int, scans: Scans) -> None:
     other = scans.worker()
     other = type(other)(
         SteppedStore(scans.store, at=at, before=scans.run), "interval", "b", prefix="test", clock=scans.clock

@@ -63,7 +63,7 @@ def whole(data: bytes, key: str = "", **given: Any) -> list[dict[str, Any]]:
 
 
 def piecewise(data: bytes, page_bytes: int, **given: Any) -> list[dict[str, Any]]:
-    """Return the records of an object that is opened anew at each position."""
+    """Return the records of an object that is opened again at each position."""
     found: list[dict[str, Any]] = []
     position, is_over = "", False
     while not is_over:
@@ -223,7 +223,7 @@ def test_compression_goes_by_the_end_of_the_name_unless_it_is_named() -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "bzip2", "zstd", "lz4", "snappy"])
-def test_damaged_compression_is_told_from_a_source_that_does_not_answer(codec: str) -> None:
+def test_damaged_compression_is_distinguished_from_an_unavailable_source(codec: str) -> None:
     data = compressed(b"some line of text\n" * 1000 + bytes(range(11, 256)) * 20, codec, 9000)
     middle = len(data) // 2
     damaged = [data[: middle - 5], b"this is no compression at all"]
@@ -234,17 +234,17 @@ def test_damaged_compression_is_told_from_a_source_that_does_not_answer(codec: s
             whole(each, name="text", compression=codec)
 
 
-@pytest.mark.parametrize("told", [3, 5, 7, 2**31])
-def test_snappy_whose_lengths_contradict_each_other_is_refused(told: int) -> None:
+@pytest.mark.parametrize("length", [3, 5, 7, 2**31])
+def test_snappy_whose_lengths_contradict_each_other_is_refused(length: int) -> None:
     chunk = pa.compress(b"a\nbcde", codec="snappy", asbytes=True)
-    data = struct.pack(">II", told, len(chunk)) + chunk
+    data = struct.pack(">II", length, len(chunk)) + chunk
     with pytest.raises(ItemUnreadableError, match="snappy"):
         whole(data, name="text", compression="snappy")
 
 
 def test_a_record_without_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines_module, "MAX_RECORD_BYTES", 100)
-    with pytest.raises(ItemUnreadableError, match="the record at byte 3 has more than 100 bytes and no end"):
+    with pytest.raises(ItemUnreadableError, match="the record at byte 3 does not end within 100 bytes"):
         piecewise(b"ab\n" + b"x" * 1000, 10, name="text")
 
 
@@ -333,7 +333,7 @@ def test_a_changed_header_is_refused_with_what_was_expected_and_found(header: st
         (b"\xff,b\n1,2\n", "its header is not UTF-8"),
         (b"a,b\n1,2\n3\n", "its CSV between bytes 0 and 10, rows counted from 1, cannot be read"),
         (b"a,b\n1,\xff\n", "invalid UTF8"),
-        (b'a,b\n1,"2\n3,4\n', "its last row, at byte 4, has a quote without end"),
+        (b'a,b\n1,"2\n3,4\n', "its last row, at byte 4, has a quote that is not closed"),
     ],
 )
 def test_what_is_no_csv_is_refused(data: bytes, message: str) -> None:
@@ -397,7 +397,7 @@ def test_json_that_does_not_fit_the_columns_is_refused_with_its_place(line: byte
 
 def test_a_line_that_is_null_is_refused_and_crashes_nothing() -> None:
     for data in (b"null\n", b"\n null", b'{"id": 1}\n\tnull\n'):
-        with pytest.raises(ItemUnreadableError, match="a line is null, and no object"):
+        with pytest.raises(ItemUnreadableError, match="a line is null, and not an object"):
             whole(data, name="json", columns="id BIGINT")
 
 
@@ -453,7 +453,7 @@ def test_a_large_row_group_of_parquet_is_fetched_in_parts() -> None:
 def test_what_is_no_parquet_is_refused() -> None:
     table = as_parquet(pa.table({"a": list(range(1000))}))
     for data in (b"", b"no Parquet", table[:-20], table[:100] + bytes(300) + table[400:]):
-        with pytest.raises(ItemUnreadableError, match="it is not whole Parquet"):
+        with pytest.raises(ItemUnreadableError, match="it is not complete Parquet"):
             whole(data, name="parquet")
 
 
@@ -468,18 +468,18 @@ def test_what_is_no_parquet_is_refused() -> None:
         ({"name": "parquet", "compression": "gzip"}, "must be auto for Parquet"),
         ({"name": "csv", "header": False}, "field 'format.columns' must name the columns of a CSV that has no header"),
         ({"name": "text", "columns": "a INT"}, "must be left out for text"),
-        ({"name": "csv", "columns": "a ARRAY<INT>"}, "must not hold ARRAY, STRUCT or BINARY"),
+        ({"name": "csv", "columns": "a ARRAY<INT>"}, "must not contain ARRAY, STRUCT or BINARY"),
         ({"name": "csv", "delimiter": "||"}, "field 'format.delimiter' must be one ASCII character"),
         ({"name": "csv", "delimiter": '"'}, "must differ from 'quote' and 'escape'"),
         ({"columns": "a"}, "columns 'a' cannot be parsed: a type is missing; give names and types"),
         ({"columns": " "}, "the name of a column is missing"),
         ({"columns": "a INT,"}, "the name of a column is missing"),
         ({"columns": "a INT b INT"}, "'b' cannot follow a column's type"),
-        ({"columns": "a NUMBER"}, "'NUMBER' is no type; types are BIGINT"),
+        ({"columns": "a NUMBER"}, "'NUMBER' is not a type; types are BIGINT"),
         ({"columns": "a INT NOT NULL"}, "'NOT' cannot follow a column's type"),
         ({"columns": "a ARRAY<INT"}, "'>' is missing"),
-        ({"columns": "a DECIMAL(50,2)"}, "DECIMAL(50,2) cannot be; give at most 38 digits"),
-        ({"columns": "a INT, A INT"}, "column 'a' is there twice"),
+        ({"columns": "a DECIMAL(50,2)"}, "DECIMAL(50,2) is invalid; give at most 38 digits"),
+        ({"columns": "a INT, A INT"}, "column 'a' appears twice"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(given: dict[str, Any], message: str) -> None:
@@ -493,9 +493,9 @@ def test_names_of_columns_may_be_quoted() -> None:
 
 def test_the_manual_has_each_option_with_its_default() -> None:
     page = (REPOSITORY / "docs" / "s3.md").read_text()
-    told = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \| [^|]+ \|$", page, re.MULTILINE))
+    documented = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \| [^|]+ \|$", page, re.MULTILINE))
     defaults = {field.name: field.default for field in dataclasses.fields(FormatSettings) if field.name != "name"}
     written = {
         name: repr(list(default) if isinstance(default, tuple) else default) for name, default in defaults.items()
     }
-    assert told == written
+    assert documented == written

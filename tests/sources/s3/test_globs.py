@@ -69,7 +69,7 @@ def test_one_of_several_globs_is_enough_and_none_matches_nothing() -> None:
         ("", "an empty glob matches nothing; remove it"),
         ("a[b", r"'a\[b' has a '\[' without its '\]'; close it"),
         ("a{b,c", "has a '{' without its '}'; close it"),
-        ("[z-a]", r"the range \[z-a\] is none"),
+        ("[z-a]", r"the range \[z-a\] is invalid"),
     ],
 )
 def test_what_is_no_glob_is_refused_with_what_to_do(glob: str, said: str) -> None:

@@ -74,9 +74,9 @@ def test_a_damaged_file_is_unreadable(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(b"\x1f\x8b no gzip")
     (tmp_path / "b.parquet").write_bytes(b"no Parquet")
     damaged, no_parquet = items(tmp_path)
-    with pytest.raises(ItemUnreadableError, match="it is not whole gzip"):
+    with pytest.raises(ItemUnreadableError, match="it is not complete gzip"):
         read(reader(tmp_path), damaged)
-    with pytest.raises(ItemUnreadableError, match="it is not whole Parquet"):
+    with pytest.raises(ItemUnreadableError, match="it is not complete Parquet"):
         read(reader(tmp_path, name="parquet"), no_parquet)
 
 

@@ -97,7 +97,7 @@ def test_jobs_can_begin_while_a_long_listing_goes_on() -> None:
 
 
 class Endless:
-    """A client of S3 whose bucket holds so many objects, as its listings say.
+    """A client of S3 whose listings return a number of objects.
 
     :param most_kept: how many found objects there were in this process at most, whenever a page was asked for.
     """
