@@ -39,7 +39,7 @@ from airflow_provider_coordination.ui.sources import card_of
 from airflow_provider_coordination.ui.store_queries import Queries, QueryScheduler
 
 Action = Callable[[SourceCoordinator, ActionBody, str], list[ActionResult]]
-Written = Partition | CoordinationError
+Outcome = Partition | CoordinationError
 OUTCOME_UNKNOWN = "the store is unavailable: the action may have been done; check the partition"
 REMEDY = 'send "new_source": true to suspend it before it exists'
 NOT_TRIED = "not attempted, as the store is unavailable; try again"
@@ -130,17 +130,17 @@ def _partition_route(name: str, action: Action) -> Callable[..., Any]:
 
 def _release(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
     administration = _administration(coordinator, body, user)
-    return _apply_to_each(coordinator, body, lambda seen: administration.release(seen.key, version=seen.version))
+    return _apply_to_each(coordinator, body, lambda item: administration.release(item.key, version=item.version))
 
 
 def _reopen(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
     administration = _administration(coordinator, body, user)
-    return _apply_to_each(coordinator, body, lambda seen: administration.reopen(seen.key, version=seen.version))
+    return _apply_to_each(coordinator, body, lambda item: administration.reopen(item.key, version=item.version))
 
 
 def _park(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
     administration = _administration(coordinator, body, user)
-    return _apply_to_each(coordinator, body, lambda seen: administration.park(seen.key, version=seen.version))
+    return _apply_to_each(coordinator, body, lambda item: administration.park(item.key, version=item.version))
 
 
 def _reset(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
@@ -157,44 +157,44 @@ def _reset(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[
         raise HTTPException(422, f"body.to: position {body.to!r} belongs to one partition; send one partition with it")
     sets = AcknowledgmentSets(coordinator, SourceBatches())
     resets = Resets(sets, by=user, reason=body.reason)
-    written: dict[str, Written] = {}
+    written: dict[str, Outcome] = {}
     usable: list[Partition] = []
-    for seen in body.partitions:
-        found = _unchanged(coordinator, seen, target)
+    for item in body.partitions:
+        found = _unchanged(coordinator, item, target)
         if isinstance(found, Partition):
             usable.append(found)
         else:
-            written[seen.key] = found
+            written[item.key] = found
     plan = resets.plan_partitions(usable, target)
     removed = {partition.partition_key for partition in plan.of(ResetAction.REMOVE)}
-    versions = {seen.key: seen.version for seen in body.partitions}
+    versions = {item.key: item.version for item in body.partitions}
     try:
-        for step, became in resets.apply(plan, versions=versions):
-            written[step.partition.partition_key] = became
+        for step, outcome in resets.apply(plan, versions=versions):
+            written[step.partition.partition_key] = outcome
     except StoreUnavailableError as error:
-        if not any(isinstance(became, Partition) for became in written.values()):
+        if not any(isinstance(outcome, Partition) for outcome in written.values()):
             raise
         # Report what was done before the store became unavailable.
         written |= {each.partition_key: error for each in usable if each.partition_key not in written}
     return [
         _result(
             coordinator,
-            seen.key,
-            written[seen.key],
-            "removed: it is read again as part of the partition that it was split off" if seen.key in removed else "",
+            item.key,
+            written[item.key],
+            "removed: it is read again as part of the partition that it was split off" if item.key in removed else "",
         )
-        for seen in body.partitions
+        for item in body.partitions
     ]
 
 
-def _unchanged(coordinator: SourceCoordinator, seen: PartitionVersion, target: Target) -> Written:
+def _unchanged(coordinator: SourceCoordinator, item: PartitionVersion, target: Target) -> Outcome:
     """Return a partition if it has not changed since the user saw it, and can be reset; else the error."""
-    found = coordinator.view.get(seen.key)
+    found = coordinator.view.get(item.key)
     if found is None:
-        return PartitionNotFoundError(f"partition {seen.key!r} does not exist")
-    if found.version != seen.version:
+        return PartitionNotFoundError(f"partition {item.key!r} does not exist")
+    if found.version != item.version:
         return PartitionUpdateError(
-            f"partition {seen.key!r} has changed since it was read: version {seen.version} was read, and it is now "
+            f"partition {item.key!r} has changed since it was read: version {item.version} was read, and it is now "
             f"{found.status}, version {found.version}; check it again"
         )
     try:
@@ -220,37 +220,37 @@ def _apply_to_each(
     coordinator: SourceCoordinator, body: ActionBody, change: Callable[[PartitionVersion], Partition]
 ) -> list[ActionResult]:
     results: list[ActionResult] = []
-    for number, seen in enumerate(body.partitions):
-        became: Written
+    for number, item in enumerate(body.partitions):
+        outcome: Outcome
         try:
-            became = change(seen)
+            outcome = change(item)
         except PARTITION_ERRORS as error:
-            became = error
+            outcome = error
         except StoreUnavailableError:
             if not number:
                 raise
             # Report what was done before the store became unavailable. Each further attempt would take seconds.
             untried = [_refused(each.key, NOT_TRIED) for each in body.partitions[number + 1 :]]
-            return [*results, _refused(seen.key, OUTCOME_UNKNOWN), *untried]
-        results.append(_result(coordinator, seen.key, became))
+            return [*results, _refused(item.key, OUTCOME_UNKNOWN), *untried]
+        results.append(_result(coordinator, item.key, outcome))
     return results
 
 
-def _result(coordinator: SourceCoordinator, key: str, became: Written, detail: str = "") -> ActionResult:
-    if isinstance(became, Partition):
-        row = None if detail else row_of(became, coordinator.clock.now())
+def _result(coordinator: SourceCoordinator, key: str, outcome: Outcome, detail: str = "") -> ActionResult:
+    if isinstance(outcome, Partition):
+        row = None if detail else row_of(outcome, coordinator.clock.now())
         return ActionResult(key=key, outcome="done", detail=detail, partition=row)
-    if isinstance(became, PartitionNotFoundError):
-        return ActionResult(key=key, outcome="missing", detail=str(became), partition=None)
-    if isinstance(became, StoreUnavailableError):
+    if isinstance(outcome, PartitionNotFoundError):
+        return ActionResult(key=key, outcome="missing", detail=str(outcome), partition=None)
+    if isinstance(outcome, StoreUnavailableError):
         return _refused(key, OUTCOME_UNKNOWN)
     found: Partition | None = None
     with suppress(StoreUnavailableError):  # the outcomes of the others are reported anyway
         found = coordinator.view.get(key)
     return ActionResult(
         key=key,
-        outcome="stale" if isinstance(became, PartitionUpdateError) else "refused",
-        detail=str(became),
+        outcome="stale" if isinstance(outcome, PartitionUpdateError) else "refused",
+        detail=str(outcome),
         partition=None if found is None else row_of(found, coordinator.clock.now()),
     )
 

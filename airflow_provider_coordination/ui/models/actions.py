@@ -45,7 +45,7 @@ class ActionBody(BaseModel):
     @field_validator("partitions")
     @classmethod
     def _each_once(cls, partitions: list[PartitionVersion]) -> list[PartitionVersion]:
-        if len({seen.key for seen in partitions}) < len(partitions):
+        if len({item.key for item in partitions}) < len(partitions):
             raise ValueError("a key occurs twice; send each partition once")
         return partitions
 

@@ -80,7 +80,7 @@ def test_users_who_may_not_read_the_connection_see_whom_to_ask_and_nothing_else(
     assert "state/parked" not in shown and "ExecutorLostFailure" not in shown
 
 
-def test_where_viewers_may_look_they_see_every_page_and_no_button_that_acts(
+def test_where_viewers_may_read_they_see_every_page_and_no_action(
     site: Site, supervised: SupervisedSource, browser: Browser, viewers_site: Site
 ) -> None:
     visits = Visits(Windows(browser, viewers_site.url))
@@ -98,7 +98,7 @@ def test_where_viewers_may_look_they_see_every_page_and_no_button_that_acts(
 
 
 @pytest.mark.parametrize("path", ACTIONS)
-def test_where_viewers_may_look_what_acts_is_refused_to_them(
+def test_where_viewers_may_read_actions_are_refused_to_them(
     path: str, supervised: SupervisedSource, viewers_site: Site
 ) -> None:
     before = supervised.store.current(), supervised.supervision(), supervised.view.suspensions.get()
