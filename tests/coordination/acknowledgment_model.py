@@ -24,7 +24,7 @@ Items = Mapping[Place, Partition | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Act:
-    """What somebody is about.
+    """The operation of an actor.
 
     :param kind: begin, release, more, extend, cancel, expire, purge, wait, hold or order.
     :param owner: who.
@@ -50,7 +50,7 @@ class Act:
     resets: bool = False
 
 
-class JudgedStore(InMemoryStore):
+class CheckedStore(InMemoryStore):
     """A store that judges every transaction by the act that it belongs to."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class JudgedStore(InMemoryStore):
         places = [(p.source_identifier, p.partition_key) for p in (*update, *create, *new)]
         before = {place: self._partitions.get(place) for place in places}
         written = super().transact(update=update, create=create, new=new, unchanged=unchanged)
-        self._judge(before, {place: self._partitions[place] for place in places})
+        self._check_effect(before, {place: self._partitions[place] for place in places})
         return written
 
     def acquire(self, request: Acquisition) -> list[Partition]:
@@ -89,27 +89,27 @@ class JudgedStore(InMemoryStore):
 
     # Judging
 
-    def _judge(self, before: Items, after: Mapping[Place, Partition]) -> None:
+    def _check_effect(self, before: Items, after: Mapping[Place, Partition]) -> None:
         act = self.acts[-1]
         ended: dict[str, str] = {}
         for (family, key), new in after.items():
             old = before[family, key]
             if family == SETS:
-                _judge_set(act, key, old, new)
+                _check_set(act, key, old, new)
                 if new.progress["state"] != "PENDING":
                     ended[key] = new.progress["state"]
-                self._judge_company(act, key, old, new, before, after)
+                self._check_company(act, key, old, new, before, after)
         for (family, key), new in after.items():
             if family == PARTITIONS and (old := before[family, key]) is None:
                 assert new.progress["checkpoint"] == "TRIM_HORIZON" and new.status is PartitionStatus.UNASSIGNED
                 self.created.append(key)
             elif family == PARTITIONS and old is not None and not act.resets:
-                _judge_partition(act, old, new, ended)
+                _check_partition(act, old, new, ended)
         for set_id, state in ended.items():
             assert set_id not in self.endings, "a set ends once"
             self.endings[set_id] = state
 
-    def _judge_company(
+    def _check_company(
         self, act: Act, set_id: str, old: Partition | None, new: Partition, before: Items, after: Items
     ) -> None:
         """Judge what a set is written together with."""
@@ -130,7 +130,7 @@ class JudgedStore(InMemoryStore):
             assert now is None or (now.ownership_timeout or now.priority) >= _expires(new)
 
     def _behind(self, act: Act, partition: Partition) -> list[str]:
-        """Return the sets of an owner that may not know yet that its partition waits: its answer was lost."""
+        """Return the sets of an owner that may not know yet that its partition waits, because its response was lost."""
         waiting = [b["acknowledgment_set"] for b in partition.progress["landed"]]
         return waiting if (partition.owner or "").startswith(f"{act.owner}:") else []
 
@@ -139,7 +139,7 @@ def _expires(item: Partition) -> datetime:
     return parse_instant(item.progress["expires_at"])
 
 
-def _judge_set(act: Act, key: str, old: Partition | None, new: Partition) -> None:
+def _check_set(act: Act, key: str, old: Partition | None, new: Partition) -> None:
     after = new.progress
     if old is None:
         assert act.kind == "begin"
@@ -177,7 +177,7 @@ def _judge_set(act: Act, key: str, old: Partition | None, new: Partition) -> Non
     assert ended_at is None or ended_at < _expires(old)
 
 
-def _judge_partition(act: Act, old: Partition, new: Partition, ended: Mapping[str, str]) -> None:
+def _check_partition(act: Act, old: Partition, new: Partition, ended: Mapping[str, str]) -> None:
     before, after = old.progress, new.progress
     was, now = ({b["batch_id"]: b for b in progress["landed"]} for progress in (before, after))
     order = list(was)
@@ -187,7 +187,7 @@ def _judge_partition(act: Act, old: Partition, new: Partition, ended: Mapping[st
     assert [*passed, *now] == order, "no batch is lost, and none appears"
     for name in order:
         had, has = was.get(name, {}), now.get(name)
-        _judge_batch(act, had, has, ended)
+        _check_batch(act, had, has, ended)
     first = next(iter(now.values()), None)
     assert first is None or not first["acknowledged"], "the checkpoint is at the end of all that has no gap"
     assert after["checkpoint"] == (passed[-1].split("-")[1] if passed else before["checkpoint"])
@@ -208,7 +208,7 @@ def _judge_partition(act: Act, old: Partition, new: Partition, ended: Mapping[st
         assert new.owner == (old.owner if waits or not old.is_awaiting else None)
 
 
-def _judge_batch(act: Act, had: Mapping[str, Any], has: Mapping[str, Any] | None, ended: Mapping[str, str]) -> None:
+def _check_batch(act: Act, had: Mapping[str, Any], has: Mapping[str, Any] | None, ended: Mapping[str, str]) -> None:
     waited = had.get("acknowledgment_set")
     # A set that nobody has to release ends as it is made.
     at_once = act.kind == "begin" and "ACKNOWLEDGED" in ended.values()

@@ -1,4 +1,4 @@
-"""A store that can be stopped at any of its calls: before it, or after it and before its answer."""
+"""A store that can be stopped at any of its calls: before it, or after it and before its response."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
-from tests.coordination.acknowledgment_model import PARTITIONS, SETS, Act, JudgedStore
+from tests.coordination.acknowledgment_model import PARTITIONS, SETS, Act, CheckedStore
 from tests.coordination.lease_model import MARGIN, a_coordinator
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, UnreliableStore
 from tests.support.batches import a_batch, a_child, a_shard, shard_key
@@ -70,7 +70,7 @@ class KilledError(BaseException):
 class InterruptedStore(UnreliableStore):
     """An unreliable store that lets something happen before one of the next calls."""
 
-    def __init__(self, store: JudgedStore) -> None:
+    def __init__(self, store: CheckedStore) -> None:
         super().__init__(store)
         self.interruption: Callable[[], object] | None = None
         self.countdown = 0
@@ -111,7 +111,7 @@ troubles = st.builds(Trouble, kinds, st.integers(0, 5), meanwhiles)
 
 @dataclass(eq=False)
 class Actor:
-    """One process: a worker's owner, or somebody else, with a clock of its own."""
+    """One process: a worker's owner, or another process, with its own clock."""
 
     number: int
     sets: AcknowledgmentSets
@@ -131,8 +131,8 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.judged = JudgedStore()
-        self.store = InterruptedStore(self.judged)
+        self.checked = CheckedStore()
+        self.store = InterruptedStore(self.checked)
         self.generation = 0
         self.actors = [self.new_actor(number, ManualClock()) for number in range(WORKERS + OTHERS)]
         self.person = Administration(self.store, PARTITIONS, ManualClock())
@@ -283,7 +283,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
     @rule(a=actors, backwards=st.booleans(), most=st.integers(1, 6), at=st.integers(0, 8), trouble=troubles)
     def acknowledge(self, a: int, backwards: bool, most: int, at: int, trouble: Trouble) -> None:
         """Release all that some sets owe, those that were made last at first, or at last."""
-        pending = self.judged_pending()
+        pending = self.checked_pending()
         chosen = pending[::-1][:most] if backwards else pending[:most]
         owed = [
             (set_id, handle, f"{handle} {number}")
@@ -298,7 +298,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
     @rule(n=numbers, taken=st.booleans(), positive=st.booleans(), owned=st.booleans())
     def a_worker_that_lost_its_lease_has_its_say(self, n: int, taken: bool, positive: bool, owned: bool) -> None:
         actor, key = self.choose_lease(n)
-        sets = [s for s in self.judged_pending() if (self.stored_set(s) or {})["partition_key"] == key]
+        sets = [s for s in self.checked_pending() if (self.stored_set(s) or {})["partition_key"] == key]
         if actor is None or not sets:
             return
         self.a_person_orders("release", key, Trouble())
@@ -353,10 +353,10 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
             owned=owned,
         )
         if trouble.kind == "none" and result is not None:
-            self.judge_effect(actor, found, handle, positive, identity or handle, *result)
+            self.check_effect(actor, found, handle, positive, identity or handle, *result)
         assert not isinstance(error, PartitionUpdateError)
 
-    def judge_effect(
+    def check_effect(
         self,
         actor: Actor,
         before: Mapping[str, Any] | None,
@@ -399,7 +399,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
 
     @rule(a=actors, n=numbers, seconds=st.sampled_from([None, -1, 0, 1, 5]), trouble=troubles)
     def somebody_watches(self, a: int, n: int, seconds: int | None, trouble: Trouble) -> None:
-        """Expire what is overdue, perhaps just when a set is about to be."""
+        """Expire overdue sets, possibly just when a set is about to become overdue."""
         pending = [s.expires_at for s in self.actors[a].sets.view.pending()]
         if pending and seconds is not None:
             due = pending[n % len(pending)] - self.actors[a].clock.now()
@@ -409,10 +409,10 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
 
     def expire(self, a: int, trouble: Trouble) -> None:
         actor = self.actors[a]
-        before = set(self.judged.endings)
+        before = set(self.checked.endings)
         ended, _ = self.attempt(actor, "expire", actor.sets.expire_overdue, trouble)
         for each in ended or []:
-            assert self.judged.endings[each.set_id] == each.state == "EXPIRED" and each.set_id not in before
+            assert self.checked.endings[each.set_id] == each.state == "EXPIRED" and each.set_id not in before
 
     # What a person does
 
@@ -435,7 +435,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
 
     @invariant()
     def what_a_batch_waits_for_is_pending(self) -> None:
-        for key, partition in self.judged.of(PARTITIONS).items():
+        for key, partition in self.checked.of(PARTITIONS).items():
             waiting = [b for b in partition.progress["landed"] if b["acknowledgment_set"]]
             for batch in waiting:
                 found = self.stored_set(batch["acknowledgment_set"])
@@ -445,8 +445,8 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
 
     @invariant()
     def a_merged_shard_follows_its_last_parent_once(self) -> None:
-        found = self.judged.of(PARTITIONS)
-        assert self.judged.created in ([], [MERGED])
+        found = self.checked.of(PARTITIONS)
+        assert self.checked.created in ([], [MERGED])
         if all(key in found and found[key].status is PartitionStatus.COMPLETED for key in (LEFT, RIGHT)):
             assert MERGED in found
 
@@ -457,22 +457,22 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         for _ in range(5):
             self.time_passes(20_000)
             self.expire(0, Trouble())
-            assert self.judged_pending() == []
-            for key, partition in self.judged.of(PARTITIONS).items():
+            assert self.checked_pending() == []
+            for key, partition in self.checked.of(PARTITIONS).items():
                 if partition.status is PartitionStatus.CLOSED:
                     self.a_person_orders("reopen", key, Trouble())
             self.acquire(0, 3, Trouble())
             for key in list(last.coordinator.leases.held):
                 self.work_off(last, key)
-        found = self.judged.of(PARTITIONS)
+        found = self.checked.of(PARTITIONS)
         assert {key: partition.status for key, partition in found.items()} == dict.fromkeys(
             (LEFT, RIGHT, MERGED), PartitionStatus.COMPLETED
         )
         for partition in found.values():
             assert (partition.progress["checkpoint"], partition.progress["landed"]) == (str(LAST_POSITION), [])
 
-    def judged_pending(self) -> list[str]:
-        return [key for key, item in self.judged.of(SETS).items() if item.progress["state"] == "PENDING"]
+    def checked_pending(self) -> list[str]:
+        return [key for key, item in self.checked.of(SETS).items() if item.progress["state"] == "PENDING"]
 
     def work_off(self, last: Actor, key: str) -> None:
         """Deliver all that a shard holds, and all that it ever will."""
@@ -481,7 +481,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
             idle = [b.batch_id for b in progress.landed if not b.acknowledged]
             if idle:
                 self.begin(last, key, idle[0], [CHECK], 300, True, None, Trouble())
-                self.release(0, len(self.judged_pending()) - 1, CHECK, True, "", True, Trouble())
+                self.release(0, len(self.checked_pending()) - 1, CHECK, True, "", True, Trouble())
             else:
                 n = sorted(last.coordinator.leases.held).index(key)
                 self.land(n, 2, [], 300, True, Trouble())
@@ -501,13 +501,13 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
 
     def choose_set(self, n: int) -> str | None:
         """Choose a set: mostly one that is pending."""
-        self.known += [key for key in self.judged.of(SETS) if key not in self.known]
-        pending = self.judged_pending()
+        self.known += [key for key in self.checked.of(SETS) if key not in self.known]
+        pending = self.checked_pending()
         choices = pending if pending and n < 9 else self.known
         return choices[n % len(choices)] if choices else None
 
     def stored_set(self, set_id: str) -> Mapping[str, Any] | None:
-        found = self.judged.peek(SETS, set_id)
+        found = self.checked.peek(SETS, set_id)
         return None if found is None else found.progress
 
     def replace(self, actor: Actor) -> None:
@@ -517,7 +517,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
     def attempt(
         self, actor: Actor, kind: str, call: Callable[[], T], trouble: Trouble, **about: Any
     ) -> tuple[T | None, CoordinationError | None]:
-        """Let somebody act; return what it returned and what it raised, after checking that no failure is made up."""
+        """Let an actor act; return its result and its error, after checking that no failure is made up."""
         act = Act(kind=kind, owner=actor.owner, started=actor.clock.now(), **about)
         failures = self.store.failures
         result, error = None, None
@@ -535,11 +535,11 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
 
     @contextmanager
     def acting(self, act: Act) -> Iterator[None]:
-        self.judged.acts.append(act)
+        self.checked.acts.append(act)
         try:
             yield
         finally:
-            self.judged.acts.pop()
+            self.checked.acts.pop()
 
     @contextmanager
     def troubled(self, actor: Actor, act: Act, trouble: Trouble) -> Iterator[None]:
@@ -565,7 +565,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
             other = self.actors[(actor.number + 1) % len(self.actors)]
         n, calm = trouble.call, Trouble()
         number = self.actors.index(other)
-        if act.set_id and act.set_id in (pending := self.judged_pending()):
+        if act.set_id and act.set_id in (pending := self.checked_pending()):
             n = pending.index(act.set_id) if pending.index(act.set_id) < 9 else n
         match trouble.what:
             case "acknowledge":
@@ -581,7 +581,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
                 self.time_passes(70)
                 self.acquire((actor.number + 1) % WORKERS, 2, calm)
             case "order":
-                keys = [key for key, p in self.judged.of(PARTITIONS).items() if p.owner == act.owner]
+                keys = [key for key, p in self.checked.of(PARTITIONS).items() if p.owner == act.owner]
                 self.a_person_orders("release", keys[n % len(keys)] if keys else LEFT, calm)
             case "renew":
                 self.a_worker_keeps_house((actor.number + 1) % WORKERS, "renew", calm)

@@ -1,4 +1,4 @@
-"""What a person may do to partitions, whoever owns them."""
+"""The actions of a user on partitions, whichever owner holds them."""
 
 from __future__ import annotations
 
@@ -146,18 +146,18 @@ def test_a_lease_that_ran_out_can_be_released_too(office: Office) -> None:
     assert office.person.release("p").owner is None
 
 
-@pytest.mark.parametrize("standing", ["waiting", "resting", "completed"])
-def test_what_nobody_holds_is_not_released(office: Office, standing: str) -> None:
-    getattr(office, standing)()
+@pytest.mark.parametrize("current", ["waiting", "resting", "completed"])
+def test_what_nobody_holds_is_not_released(office: Office, current: str) -> None:
+    getattr(office, current)()
     before = office.p
     with pytest.raises(PartitionStatusError, match=r"partition 'p' is \w+: it has no owner"):
         office.person.release("p")
     assert office.p == before
 
 
-@pytest.mark.parametrize("standing", ["resting", "parked"])
-def test_a_reopened_partition_is_available_at_once_with_its_failures_forgotten(office: Office, standing: str) -> None:
-    getattr(office, standing)()
+@pytest.mark.parametrize("current", ["resting", "parked"])
+def test_a_reopened_partition_is_available_at_once_with_its_failures_forgotten(office: Office, current: str) -> None:
+    getattr(office, current)()
     written = office.person.reopen("p")
     assert (written.status, written.attempts, written.last_error) == (PartitionStatus.UNASSIGNED, 0, None)
     assert written.progress == {"n": 1}
@@ -180,22 +180,22 @@ def test_reopening_what_waits_for_a_later_time_makes_it_available_now(office: Of
 
 
 @pytest.mark.parametrize(
-    ("standing", "message"),
+    ("current", "message"),
     [
         ("completed", "partition 'p' is COMPLETED: all its data is delivered; use reset"),
         ("leased", "partition 'p' is ASSIGNED: a works on it; use release"),
         ("waiting", "partition 'p' is UNASSIGNED: it already waits for an owner"),
     ],
 )
-def test_what_is_not_closed_is_not_reopened(office: Office, standing: str, message: str) -> None:
-    getattr(office, standing)()
+def test_what_is_not_closed_is_not_reopened(office: Office, current: str, message: str) -> None:
+    getattr(office, current)()
     with pytest.raises(PartitionStatusError, match=message):
         office.person.reopen("p")
 
 
-@pytest.mark.parametrize("standing", ["waiting", "leased", "failed", "resting", "parked", "completed"])
-def test_a_partition_is_reset_wherever_it_stands(office: Office, standing: str) -> None:
-    getattr(office, standing)()
+@pytest.mark.parametrize("current", ["waiting", "leased", "failed", "resting", "parked", "completed"])
+def test_a_partition_is_reset_wherever_it_stands(office: Office, current: str) -> None:
+    getattr(office, current)()
     version = office.p.version
     office.clock.advance(10)
     written = office.person.reset("p", {"n": 0})
@@ -234,9 +234,9 @@ def test_what_is_no_json_is_not_stored(office: Office) -> None:
         office.person.reset("p", {"n": {1}})
 
 
-@pytest.mark.parametrize("standing", ["waiting", "leased", "resting", "completed"])
-def test_a_partition_is_deleted_wherever_it_stands(office: Office, standing: str) -> None:
-    getattr(office, standing)()
+@pytest.mark.parametrize("current", ["waiting", "leased", "resting", "completed"])
+def test_a_partition_is_deleted_wherever_it_stands(office: Office, current: str) -> None:
+    getattr(office, current)()
     before = office.p
     assert office.person.delete("p") == before
     assert office.store.get(FAMILY, "p") is None
@@ -376,9 +376,9 @@ def test_one_line_reports_what_was_done_to_whose_partition(office: Office, caplo
 # Parking
 
 
-@pytest.mark.parametrize("standing", ["waiting", "leased", "failed", "resting"])
-def test_a_parked_partition_waits_for_a_person_with_its_progress_and_failures(office: Office, standing: str) -> None:
-    getattr(office, standing)()
+@pytest.mark.parametrize("current", ["waiting", "leased", "failed", "resting"])
+def test_a_parked_partition_waits_for_a_person_with_its_progress_and_failures(office: Office, current: str) -> None:
+    getattr(office, current)()
     before = office.p
     written = office.ann.park("p")
     assert written == office.p
@@ -408,14 +408,14 @@ def test_a_partition_that_was_parked_by_hand_is_reopened(office: Office) -> None
 
 
 @pytest.mark.parametrize(
-    ("standing", "message"),
+    ("current", "message"),
     [
         ("completed", "partition 'p' is COMPLETED: all its data is delivered, so there is nothing to park"),
         ("parked", "partition 'p' is already parked"),
     ],
 )
-def test_what_is_finished_or_parked_is_not_parked(office: Office, standing: str, message: str) -> None:
-    getattr(office, standing)()
+def test_what_is_finished_or_parked_is_not_parked(office: Office, current: str, message: str) -> None:
+    getattr(office, current)()
     before = office.p
     with pytest.raises(PartitionStatusError, match=message):
         office.person.park("p")

@@ -34,7 +34,7 @@ def members(*owners: str, **limits: int) -> list[Member]:
 
 
 def leases(**counts: int) -> list[Lease]:
-    """Leases of each owner; those of `free` are nobody's."""
+    """Leases of each owner; those of `free` have no owner."""
     return [
         Lease(key=f"{owner}-{n:02}", owner=None if owner == "free" else owner)
         for owner, count in counts.items()
@@ -93,10 +93,10 @@ def test_expected_workers_count_by_throughput_too_and_come_after_those_that_are_
 
 
 def test_nobody_takes_more_than_its_limit_and_others_take_what_that_leaves() -> None:
-    there = leases(free=10)
+    existing = leases(free=10)
     fleet = members("b", a=2)
-    assert plan("a", there, fleet, [], COUNT).acquire == 2
-    assert plan("b", there, fleet, [], COUNT).acquire == 8
+    assert plan("a", existing, fleet, [], COUNT).acquire == 2
+    assert plan("b", existing, fleet, [], COUNT).acquire == 8
 
 
 @pytest.mark.parametrize("rules", [COUNT, THROUGHPUT], ids=lambda rules: rules.balance_by)
@@ -104,10 +104,10 @@ def test_what_is_free_for_longer_than_the_patience_is_taken_beyond_the_share_but
     rules: Rules,
 ) -> None:
     free = [Lease(key=f"free-{n}", free_seconds=180.0 + n) for n in range(4)]  # the first one is not old enough
-    there = [*leases(a=5), *free]
-    assert plan("a", there, members("a", "b"), [], rules).acquire == 3
-    assert plan("a", there, members("b", a=6), [], rules).acquire == 1
-    assert plan("a", there, members("b", a=5), [], rules).acquire == 0
+    existing = [*leases(a=5), *free]
+    assert plan("a", existing, members("a", "b"), [], rules).acquire == 3
+    assert plan("a", existing, members("b", a=6), [], rules).acquire == 1
+    assert plan("a", existing, members("b", a=5), [], rules).acquire == 0
 
 
 def test_a_worker_that_cannot_be_asked_counts_as_one_and_is_left_alone() -> None:
@@ -128,15 +128,15 @@ def test_nothing_is_asked_for_where_something_is_free() -> None:
 
 
 def test_a_worker_asks_the_most_loaded_one_for_the_first_of_its_leases() -> None:
-    there = leases(a=1, b=3, c=4)
-    assert moves(plan("a", there, members("a", "b", "c"), [], COUNT)) == [("c", "c-00")]
+    existing = leases(a=1, b=3, c=4)
+    assert moves(plan("a", existing, members("a", "b", "c"), [], COUNT)) == [("c", "c-00")]
 
 
 def test_among_equals_the_name_decides_who_gives_and_who_takes() -> None:
-    there = leases(b=3, c=3)
+    existing = leases(b=3, c=3)
     fleet = members("d", "c", "b", "a")
-    assert moves(plan("a", there, fleet, [], COUNT)) == [("b", "b-00")]
-    assert moves(plan("d", there, fleet, [], COUNT)) == [("c", "c-00")]
+    assert moves(plan("a", existing, fleet, [], COUNT)) == [("b", "b-00")]
+    assert moves(plan("d", existing, fleet, [], COUNT)) == [("c", "c-00")]
 
 
 def test_a_difference_of_one_is_even() -> None:
@@ -144,12 +144,12 @@ def test_a_difference_of_one_is_even() -> None:
 
 
 def test_a_worker_asks_for_no_more_at_a_time_than_it_may() -> None:
-    there, fleet = leases(b=10), members("a", "b")
-    assert len(plan("a", there, fleet, [], COUNT).requests) == 1
+    existing, fleet = leases(b=10), members("a", "b")
+    assert len(plan("a", existing, fleet, [], COUNT).requests) == 1
     asked = [Move(key="b-03", giver="b", taker="a")]
-    assert plan("a", there, fleet, asked, COUNT).requests == ()
-    assert len(plan("a", there, fleet, asked, replace(COUNT, max_leases_to_steal=3)).requests) == 2
-    assert len(plan("a", there, fleet, [], replace(COUNT, max_leases_to_steal=99)).requests) == 5
+    assert plan("a", existing, fleet, asked, COUNT).requests == ()
+    assert len(plan("a", existing, fleet, asked, replace(COUNT, max_leases_to_steal=3)).requests) == 2
+    assert len(plan("a", existing, fleet, [], replace(COUNT, max_leases_to_steal=99)).requests) == 5
 
 
 def test_a_worker_at_its_limit_asks_for_nothing() -> None:
@@ -163,23 +163,23 @@ def test_a_worker_that_has_reached_its_limit_asks_no_longer() -> None:
 
 
 def test_what_others_have_asked_for_counts_as_theirs() -> None:
-    there, fleet = leases(a=1, b=3, c=1), members("a", "b", "c")
-    assert moves(plan("a", there, fleet, [], COUNT)) == [("b", "b-00")]
-    assert plan("a", there, fleet, [Move(key="b-02", giver="b", taker="c")], COUNT).requests == ()
+    existing, fleet = leases(a=1, b=3, c=1), members("a", "b", "c")
+    assert moves(plan("a", existing, fleet, [], COUNT)) == [("b", "b-00")]
+    assert plan("a", existing, fleet, [Move(key="b-02", giver="b", taker="c")], COUNT).requests == ()
 
 
 def test_two_that_asked_at_once_for_the_same_difference_agree_who_goes_on_asking() -> None:
-    there, fleet = leases(a=1, b=3, c=1), members("a", "b", "c")
+    existing, fleet = leases(a=1, b=3, c=1), members("a", "b", "c")
     asked = [Move(key="b-00", giver="b", taker="c"), Move(key="b-01", giver="b", taker="a")]
-    assert plan("c", there, fleet, asked, COUNT).obsolete == frozenset()
-    assert plan("a", there, fleet, asked, COUNT).obsolete == {"b-01"}
+    assert plan("c", existing, fleet, asked, COUNT).obsolete == frozenset()
+    assert plan("a", existing, fleet, asked, COUNT).obsolete == {"b-01"}
 
 
 def test_two_that_asked_for_the_same_lease_agree_whose_it_is() -> None:
-    there, fleet = leases(b=9), members("a", "b", "c")
+    existing, fleet = leases(b=9), members("a", "b", "c")
     asked = [Move(key="b-00", giver="b", taker="a"), Move(key="b-00", giver="b", taker="c")]
-    assert plan("a", there, fleet, asked, COUNT) == Plan(acquire=2)
-    of_c = plan("c", there, fleet, asked, COUNT)
+    assert plan("a", existing, fleet, asked, COUNT) == Plan(acquire=2)
+    of_c = plan("c", existing, fleet, asked, COUNT)
     assert of_c.obsolete == {"b-00"} and moves(of_c) == [("b", "b-01")]
 
 
@@ -193,14 +193,14 @@ def test_what_was_asked_for_and_helps_no_more_is_dropped(now_there: list[Lease])
 
 
 def test_by_throughput_the_loads_are_evened_out_and_not_the_numbers() -> None:
-    there = loaded(a=[50, 50], b=[10] * 10)
-    assert plan("a", there, members("a", "b"), [], THROUGHPUT) == Plan()
-    assert moves(plan("a", there, members("a", "b"), [], COUNT)) == [("b", "b-0")]
+    existing = loaded(a=[50, 50], b=[10] * 10)
+    assert plan("a", existing, members("a", "b"), [], THROUGHPUT) == Plan()
+    assert moves(plan("a", existing, members("a", "b"), [], COUNT)) == [("b", "b-0")]
 
 
 def test_the_lease_that_evens_out_most_moves() -> None:
-    there = loaded(a=[100], b=[10, 90, 110, 20])
-    assert moves(plan("a", there, members("a", "b"), [], THROUGHPUT)) == [("b", "b-1")]
+    existing = loaded(a=[100], b=[10, 90, 110, 20])
+    assert moves(plan("a", existing, members("a", "b"), [], THROUGHPUT)) == [("b", "b-1")]
 
 
 def test_a_move_that_would_be_moved_back_is_not_made() -> None:
@@ -209,40 +209,40 @@ def test_a_move_that_would_be_moved_back_is_not_made() -> None:
 
 @pytest.mark.parametrize(("more", "moved"), [(20.0, False), (21.0, False), (22.0, True)])
 def test_a_move_must_gain_more_than_a_tenth_of_the_average(more: float, moved: bool) -> None:
-    there = loaded(a=[100, 100], b=[100, 100, more / 2, more / 2])
-    assert bool(plan("a", there, members("a", "b"), [], THROUGHPUT).requests) == moved
+    existing = loaded(a=[100, 100], b=[100, 100, more / 2, more / 2])
+    assert bool(plan("a", existing, members("a", "b"), [], THROUGHPUT).requests) == moved
     assert HYSTERESIS == 0.1
 
 
 def test_where_the_most_loaded_worker_has_nothing_that_helps_the_next_one_is_asked() -> None:
-    there = loaded(a=[], b=[1000], c=[400, 300])
-    assert moves(plan("a", there, members("a", "b", "c"), [], THROUGHPUT)) == [("c", "c-0")]
+    existing = loaded(a=[], b=[1000], c=[400, 300])
+    assert moves(plan("a", existing, members("a", "b", "c"), [], THROUGHPUT)) == [("c", "c-0")]
 
 
 def test_a_lease_that_was_not_measured_counts_with_the_mean() -> None:
-    there = loaded(a=[30], b=[None, None, None])
-    assert moves(plan("a", there, members("a", "b"), [], THROUGHPUT)) == [("b", "b-0")]
+    existing = loaded(a=[30], b=[None, None, None])
+    assert moves(plan("a", existing, members("a", "b"), [], THROUGHPUT)) == [("b", "b-0")]
 
 
 def test_free_leases_go_to_those_with_the_least_load() -> None:
-    there = loaded(a=[90], b=[10], free=[None, None])
+    existing = loaded(a=[90], b=[10], free=[None, None])
     fleet = members("a", "b")
-    assert plan("a", there, fleet, [], THROUGHPUT).acquire == 0
-    assert plan("b", there, fleet, [], THROUGHPUT).acquire == 2
+    assert plan("a", existing, fleet, [], THROUGHPUT).acquire == 0
+    assert plan("b", existing, fleet, [], THROUGHPUT).acquire == 2
 
 
 @pytest.mark.parametrize("value", [None, 0.0, math.nan, math.inf, -1.0, 1e300])
 def test_where_nothing_sensible_was_measured_leases_count_as_one_each(value: float | None) -> None:
-    there = [replace(lease, throughput=value) for lease in leases(b=9)]
+    existing = [replace(lease, throughput=value) for lease in leases(b=9)]
     fleet = members("a", "b", "c")
-    assert moves(plan("a", there, fleet, [], THROUGHPUT)) == [("b", "b-00")]
-    free = [replace(lease, owner=None) for lease in there]
+    assert moves(plan("a", existing, fleet, [], THROUGHPUT)) == [("b", "b-00")]
+    free = [replace(lease, owner=None) for lease in existing]
     assert [plan(me, free, fleet, [], THROUGHPUT).acquire for me in "abc"] == [3, 3, 3]
 
 
 def test_a_throughput_that_cannot_be_is_passed_over() -> None:
-    there = loaded(a=[100], b=[100, math.nan, -5.0])
-    assert moves(plan("a", there, members("a", "b"), [], THROUGHPUT)) == [("b", "b-0")]
+    existing = loaded(a=[100], b=[100, math.nan, -5.0])
+    assert moves(plan("a", existing, members("a", "b"), [], THROUGHPUT)) == [("b", "b-0")]
 
 
 # Whatever the snapshot
@@ -255,21 +255,25 @@ held = st.lists(st.tuples(st.one_of(st.none(), st.sampled_from("abcdx")), st.one
 
 @settings(max_examples=examples(150))
 @given(
-    fleet=fleets, there=held, rules=st.sampled_from([COUNT, THROUGHPUT]), at_once=st.integers(1, 3), seed=st.integers()
+    fleet=fleets,
+    existing=held,
+    rules=st.sampled_from([COUNT, THROUGHPUT]),
+    at_once=st.integers(1, 3),
+    seed=st.integers(),
 )
 @example(  # one that has its part asks for no more, although another one has far more
-    fleet={"a": None, "b": None, "c": None}, there=[(None, None)] * 14, rules=COUNT, at_once=1, seed=0
+    fleet={"a": None, "b": None, "c": None}, existing=[(None, None)] * 14, rules=COUNT, at_once=1, seed=0
 )
 @example(  # one that is full may not count on what others have yet to take from it
     fleet={"b": 3, "c": 5, "d": 5},
-    there=[(None, None), ("a", 9.152), (None, 4.015), (None, 0.171), ("a", 1.0), (None, 8.795)],
+    existing=[(None, None), ("a", 9.152), (None, 4.015), (None, 0.171), ("a", 1.0), (None, 8.795)],
     rules=THROUGHPUT,
     at_once=2,
     seed=386,
 )
 def test_rounds_in_any_order_settle_after_few_moves_and_stay_settled(
     fleet: dict[str, int | None],
-    there: list[tuple[str | None, float | None]],
+    existing: list[tuple[str | None, float | None]],
     rules: Rules,
     at_once: int,
     seed: int,
@@ -278,7 +282,7 @@ def test_rounds_in_any_order_settle_after_few_moves_and_stay_settled(
     rules = replace(rules, max_leases_to_steal=at_once)
     everybody = [Member(owner=owner, max_leases=limit) for owner, limit in fleet.items()]
     # Those of x, who is dead, are free by and by.
-    stands = {f"k{n:02}": Lease(key=f"k{n:02}", owner=o, throughput=t) for n, (o, t) in enumerate(there)}
+    stands = {f"k{n:02}": Lease(key=f"k{n:02}", owner=o, throughput=t) for n, (o, t) in enumerate(existing)}
     stands = {
         key: replace(lease, owner=lease.owner if lease.owner in fleet else None, free_seconds=order.choice([0, 200]))
         for key, lease in stands.items()

@@ -23,13 +23,13 @@ def fleet() -> Fleet:
 
 
 @pytest.mark.parametrize("balance_by", BALANCE_BY)
-@pytest.mark.parametrize("there", [1, 7])
+@pytest.mark.parametrize("existing", [1, 7])
 def test_new_workers_have_their_share_after_few_rounds_and_each_partition_moves_once(
-    balance_by: str, there: int
+    balance_by: str, existing: int
 ) -> None:
     rules = Rules(balance_by=balance_by, max_leases_to_steal=None)
     leases = {
-        key: Lease(key=key, owner=NAMES[n % there], throughput=1000.0 + n % 7)
+        key: Lease(key=key, owner=NAMES[n % existing], throughput=1000.0 + n % 7)
         for n, key in enumerate(f"shard-{n:05}" for n in range(PARTITIONS))
     }
     members = [Member(owner=name) for name in NAMES]

@@ -1,4 +1,4 @@
-"""Claims: a name belongs to one partition, whoever crashes, comes too late or gets no answer."""
+"""Claims: a name belongs to one partition, whichever process crashes, comes too late or gets no response."""
 
 from __future__ import annotations
 
@@ -216,13 +216,13 @@ def test_a_supplier_that_lost_the_global_state_creates_nothing_for_names_that_ar
 ) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
 
-    def overtaken() -> None:
+    def lost_race() -> None:
         fleet.lease_passes()
         assert b.supply(claiming(q=["x"])) == ["q"]
 
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
         assert a.claims.unclaimed(["x"]) == ["x"]
-        fleet.store.fault = Fault(before=overtaken)  # at the very last moment
+        fleet.store.fault = Fault(before=lost_race)  # at the very last moment
         yield Page({"p": {}}, claims={"p": ["x"]})
 
     assert a.supply(supplier) == []
@@ -233,12 +233,12 @@ def test_a_supplier_that_lost_the_global_state_creates_nothing_for_names_that_ar
 def test_a_supplier_that_lost_the_global_state_creates_nothing_even_where_nobody_claimed(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
 
-    def overtaken() -> None:
+    def lost_race() -> None:
         fleet.lease_passes()
         b.supply(claiming())
 
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
-        fleet.store.fault = Fault(before=overtaken)
+        fleet.store.fault = Fault(before=lost_race)
         yield Page({"p": {}}, claims={"p": ["x"]})
 
     assert a.supply(supplier) == []
@@ -317,11 +317,11 @@ def test_a_partition_that_is_deleted_releases_the_names_that_it_shares(fleet: Fl
 
 def test_a_supplier_looks_again_where_another_source_was_faster(fleet: Fleet) -> None:
     live, day = fleet.owner("a"), sharing(fleet)
-    overtaken = iter([claiming(p=["x"]), claiming(q=["y"])])
+    lost_race = iter([claiming(p=["x"]), claiming(q=["y"])])
 
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
         new = day.claims.unclaimed(["x", "y", "z"])
-        for other in overtaken:
+        for other in lost_race:
             live.supply(other)
             break
         yield Page({"+".join(new): {}}, claims={"+".join(new): new})
@@ -359,7 +359,7 @@ PAGE, PACK = 5, 2
 
 
 class ClaimsMachine(RuleBasedStateMachine):
-    """Suppliers of a source, and of one that shares its claims. Each may be killed, go without an answer, or be
+    """Suppliers of a source, and of one that shares its claims. Each may be killed, get no response, or be
     overtaken, at each of its calls.
     """
 
@@ -367,7 +367,7 @@ class ClaimsMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.store = InMemoryStore()
         self.clock = ManualClock()
-        self.there: set[str] = set()
+        self.existing: set[str] = set()
         self.coordinator("c", "clicks@day", self.store).share_claims("clicks")
 
     def coordinator(self, owner: str, source: str, store: Any) -> SourceCoordinator:
@@ -381,7 +381,7 @@ class ClaimsMachine(RuleBasedStateMachine):
 
     @rule(source=SOURCES, appear=NAMES, at=CALLS, answers=st.booleans())
     def a_supplier_is_killed_or_gets_no_answer(self, source: str, appear: set[str], at: int, answers: bool) -> None:
-        self.there |= appear
+        self.existing |= appear
         before = killed if answers else (lambda: None)
         self.supply("a", source, SteppedStore(self.store, at=at, before=before, answers=answers))
 
@@ -389,21 +389,21 @@ class ClaimsMachine(RuleBasedStateMachine):
     def a_supplier_stands_still_while_another_one_runs(
         self, source: str, other: str, appear: set[str], at: int, concurrent: set[str], killed_at: int | None
     ) -> None:
-        def overtaken() -> None:
+        def lost_race() -> None:
             if source == other:
                 self.clock.advance(TIMEOUT + MARGIN)
-            self.there |= concurrent
+            self.existing |= concurrent
             self.supply("b", other, SteppedStore(self.store, at=killed_at, before=killed))
 
         self.clock.advance(TIMEOUT + MARGIN)
-        self.there |= appear
-        self.supply("a", source, SteppedStore(self.store, at=at, before=overtaken))
+        self.existing |= appear
+        self.supply("a", source, SteppedStore(self.store, at=at, before=lost_race))
 
     def supply(self, name: str, source: str, store: Any) -> None:
         coordinator = self.coordinator(name, source, store)
 
         def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
-            listed = sorted(self.there)
+            listed = sorted(self.existing)
             for start in range(0, len(listed), PAGE):
                 new = coordinator.claims.unclaimed(listed[start : start + PAGE])
                 packs = [new[n : n + PACK] for n in range(0, len(new), PACK)]
@@ -438,7 +438,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             return
         self.clock.advance(TIMEOUT + MARGIN)
         self.supply("c", "clicks", self.store)
-        assert {name for _, names in self.created() for name in names} == self.there
+        assert {name for _, names in self.created() for name in names} == self.existing
         self.no_name_is_in_two_partitions()
 
 

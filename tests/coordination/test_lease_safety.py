@@ -414,7 +414,7 @@ class LeaseSafety(RuleBasedStateMachine):
 
     @rule(n=leases, by=st.integers(1, WORKERS - 1), rests_on_it=st.booleans(), looks_again=st.booleans(), fault=faults)
     def hand_over(self, n: int, by: int, rests_on_it: bool, looks_again: bool, fault: str) -> None:
-        """A worker makes another one the owner; perhaps only if that one still says what it said."""
+        """A worker makes another one the owner, in some cases only if that worker's item is unchanged."""
         worker, key = self.choose(n)
         taker = self.workers[(worker.number + by) % WORKERS]
         if looks_again:
@@ -709,7 +709,7 @@ class LeaseSafety(RuleBasedStateMachine):
             worker.in_hand.clear()
 
     def settle(self, error: CoordinationError | None, changes: Rows, *, each: bool = False) -> None:
-        """Check that the store holds what it did, with all these changes; or perhaps none, if nobody was answered.
+        """Check that the store holds what it did, with all these changes; or possibly none, if there was no response.
 
         :param each: whether every change was a write of its own.
         """

@@ -1,4 +1,4 @@
-"""A write of an acknowledgment set happened and its answer did not arrive: nothing ends twice, and no end is lost."""
+"""A write of an acknowledgment set succeeded and its response was lost: nothing ends twice, and no end is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ X = shard_key("x")
 
 
 class Office:
-    """The owner `a` of a shard, and somebody else."""
+    """The owner `a` of a shard, and another process."""
 
     def __init__(self) -> None:
         self.fleet = Fleet()
@@ -144,7 +144,7 @@ def test_an_owner_that_may_have_given_back_with_the_end_of_a_set_stops_believing
 
 
 class Forgetful:
-    """A store that repeats a write by itself when no answer came, as databases' drivers do, and finds it done."""
+    """A store that repeats a write automatically when no response came, as databases' drivers do, and finds it done."""
 
     def __init__(self, store: CoordinationStore) -> None:
         self.store = store

@@ -1,4 +1,4 @@
-"""A write happened and its answer did not arrive, or the store was away: what an owner makes of that."""
+"""A write succeeded and its response was lost, or the store was unavailable: how an owner handles that."""
 
 from __future__ import annotations
 

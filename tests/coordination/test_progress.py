@@ -17,7 +17,7 @@ UNREADABLE = '{"checkpoint": 49'
 
 @pytest.fixture
 def fleet() -> Fleet:
-    """One partition, whose state somebody damaged."""
+    """One partition whose state is damaged."""
     fleet = Fleet()
     fleet.owner("a").create_partitions({"x": {}})
     fleet.store.store.transact(update=[replace(fleet.stored(), unreadable_progress=UNREADABLE)])

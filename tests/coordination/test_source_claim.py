@@ -1,4 +1,4 @@
-"""Which DAG may read a source, and deliver it: whoever means the same by its name."""
+"""Which DAGs may read or deliver a source: those that mean the same thing by its name."""
 
 from __future__ import annotations
 

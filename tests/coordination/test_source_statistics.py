@@ -22,7 +22,7 @@ class Source:
         return coordinator
 
     @property
-    def figures(self):  # type: ignore[no-untyped-def]
+    def statistics(self):  # type: ignore[no-untyped-def]
         return source_statistics(self.store, "clicks|PARTITION", self.clock.now())
 
 
@@ -32,10 +32,10 @@ def source() -> Source:
 
 
 def test_a_source_without_partitions_has_figures_too(source: Source) -> None:
-    figures = source.figures
-    assert set(figures.partitions.values()) == {0}
-    assert (figures.expired_leases, figures.parked, figures.failing, figures.owners) == (0, 0, 0, {})
-    assert figures.oldest_waiting is None
+    statistics = source.statistics
+    assert set(statistics.partitions.values()) == {0}
+    assert (statistics.expired_leases, statistics.parked, statistics.failing, statistics.owners) == (0, 0, 0, {})
+    assert statistics.oldest_waiting is None
 
 
 def test_leases_count_for_their_owners_until_they_run_out(source: Source) -> None:
@@ -43,11 +43,11 @@ def test_leases_count_for_their_owners_until_they_run_out(source: Source) -> Non
     source.a.leases.acquire(2)
     source.clock.advance(30)
     source.b.leases.acquire(1)
-    assert source.figures.owners == {"a": 2, "b": 1}
+    assert source.statistics.owners == {"a": 2, "b": 1}
     source.clock.advance(45)
-    figures = source.figures
-    assert (figures.owners, figures.expired_leases) == ({"b": 1}, 2)
-    assert figures.partitions[PartitionStatus.ASSIGNED] == 3
+    statistics = source.statistics
+    assert (statistics.owners, statistics.expired_leases) == ({"b": 1}, 2)
+    assert statistics.partitions[PartitionStatus.ASSIGNED] == 3
 
 
 def test_the_longest_wait_is_of_whatever_could_be_acquired(source: Source) -> None:
@@ -55,13 +55,13 @@ def test_the_longest_wait_is_of_whatever_could_be_acquired(source: Source) -> No
     source.a.leases.acquire(1)
     source.a.leases.close("p", timedelta(seconds=100))
     source.clock.advance(99)
-    assert source.figures.oldest_waiting is None
+    assert source.statistics.oldest_waiting is None
     source.clock.advance(11)
-    assert source.figures.oldest_waiting == timedelta(seconds=10)
+    assert source.statistics.oldest_waiting == timedelta(seconds=10)
     source.a.leases.acquire(1)
-    assert source.figures.oldest_waiting is None
+    assert source.statistics.oldest_waiting is None
     source.clock.advance(61)
-    assert source.figures.oldest_waiting == timedelta(seconds=1)
+    assert source.statistics.oldest_waiting == timedelta(seconds=1)
 
 
 def test_what_fails_and_what_is_parked_is_counted(source: Source) -> None:
@@ -69,8 +69,8 @@ def test_what_fails_and_what_is_parked_is_counted(source: Source) -> None:
     source.a.leases.acquire(2)
     source.a.leases.fail("p", "no luck")
     source.store.transact(update=[source.a.leases.held["q"].failed("no luck").resting(PARKED_UNTIL)])
-    figures = source.figures
-    assert (figures.failing, figures.parked) == (2, 1)
+    statistics = source.statistics
+    assert (statistics.failing, statistics.parked) == (2, 1)
 
 
 def test_the_worst_are_those_that_failed_most_often_in_a_row(source: Source) -> None:
@@ -80,9 +80,9 @@ def test_the_worst_are_those_that_failed_most_often_in_a_row(source: Source) -> 
         for _ in range(int(partition.partition_key[1:])):
             failed = failed.failed("no luck")
         source.store.transact(update=[failed.given_up(source.clock.now())])
-    figures = source.figures
-    assert [partition.partition_key for partition in figures.worst] == ["p7", "p6", "p5", "p4", "p3"]
-    assert figures.failing == 7
+    statistics = source.statistics
+    assert [partition.partition_key for partition in statistics.worst] == ["p7", "p6", "p5", "p4", "p3"]
+    assert statistics.failing == 7
 
 
 def test_statistics_that_somebody_waits_for_are_limited_and_say_so(source: Source) -> None:
@@ -90,7 +90,7 @@ def test_statistics_that_somebody_waits_for_are_limited_and_say_so(source: Sourc
     source.a.leases.acquire(1)
     looked_at: list[str] = []
 
-    def figures(partitions: int) -> SourceStatistics:
+    def statistics(partitions: int) -> SourceStatistics:
         looked_at.clear()
         return source_statistics(
             source.store,
@@ -100,9 +100,9 @@ def test_statistics_that_somebody_waits_for_are_limited_and_say_so(source: Sourc
             on_partition=lambda partition: looked_at.append(partition.partition_key),
         )
 
-    bounded = figures(1000)
+    bounded = statistics(1000)
     assert (bounded.is_complete, len(looked_at)) == (False, 1001)
     assert bounded.incomplete == {PartitionStatus.UNASSIGNED}, "every lease was looked at"
     assert (bounded.owners, bounded.partitions[PartitionStatus.UNASSIGNED]) == ({"a": 1}, 1199)
-    assert figures(5000).is_complete
+    assert statistics(5000).is_complete
     assert len(looked_at) == 1200

@@ -1,4 +1,4 @@
-"""Suppliers: one worker of the fleet at a time, page by page, and nobody is left waiting whatever happens."""
+"""Suppliers: one worker of the fleet at a time, page by page, and no worker waits for ever, whatever happens."""
 
 from __future__ import annotations
 
@@ -270,11 +270,11 @@ def test_an_earlier_try_that_lives_on_creates_nothing_more_and_leaves_no_state(f
 def test_an_earlier_try_that_is_overtaken_at_the_very_last_moment_creates_nothing(fleet: Fleet) -> None:
     """As many partitions as the page has are one whole: another worker may cut the source into more, or fewer."""
 
-    def overtaken() -> None:
+    def lost_race() -> None:
         fleet.owner(TRY.format(2)).supply(finding("1 of 3", "2 of 3", "3 of 3"))
 
     def earlier(state: Mapping[str, Any]) -> Iterator[Page]:
-        fleet.store.fault = Fault(before=overtaken)  # the next write is the creation
+        fleet.store.fault = Fault(before=lost_race)  # the next write is the creation
         yield Page({"1 of 2": {}, "2 of 2": {}})
 
     assert fleet.owner(TRY.format(1)).supply(earlier) == []

@@ -29,7 +29,7 @@ def fleet() -> Fleet:
 
 @pytest.fixture
 def person(fleet: Fleet) -> SourceCoordinator:
-    """Somebody who works on nothing."""
+    """A user who works on no partition."""
     return fleet.owner("person")
 
 

@@ -78,9 +78,9 @@ def test_those_that_only_check_the_same_item_are_one_request_and_refused_once_it
 
 
 def test_one_that_is_refused_is_found_by_halves(store: UnreliableStore) -> None:
-    there = partitions(store, 32)
-    store.store.transact(update=[there[9]])
-    outcomes = transact_each(store, [Transaction(update=[p]) for p in there])
+    existing = partitions(store, 32)
+    store.store.transact(update=[existing[9]])
+    outcomes = transact_each(store, [Transaction(update=[p]) for p in existing])
     assert [n for n, outcome in enumerate(outcomes) if isinstance(outcome, PartitionUpdateError)] == [9]
     assert len(store.calls) == 1 + 2 * 5
 
@@ -100,23 +100,23 @@ def test_one_that_cannot_be_stored_holds_no_other(store: UnreliableStore) -> Non
 
 
 def test_once_the_store_does_not_answer_nothing_more_is_tried(store: UnreliableStore) -> None:
-    there = partitions(store, 250)
+    existing = partitions(store, 250)
     store.fault = Fault(after=lambda: setattr(store, "away", True))
-    outcomes = transact_each(store, [Transaction(update=[p]) for p in there])
-    assert outcomes[:100] == [[p.written()] for p in there[:100]]
+    outcomes = transact_each(store, [Transaction(update=[p]) for p in existing])
+    assert outcomes[:100] == [[p.written()] for p in existing[:100]]
     assert all(isinstance(outcome, StoreUnavailableError) for outcome in outcomes[100:])
     assert store.failures == 1
-    assert list(store.store.get_many(SOURCE, keys(there)).values())[100:] == there[100:]
+    assert list(store.store.get_many(SOURCE, keys(existing)).values())[100:] == existing[100:]
 
 
 def test_a_store_that_goes_away_between_two_halves_is_asked_no_further(store: UnreliableStore) -> None:
-    there = partitions(store, 8)
-    store.store.transact(update=[there[0]])
+    existing = partitions(store, 8)
+    store.store.transact(update=[existing[0]])
 
     def last_answer() -> None:
         store.fault = NOT_ANSWERED
 
     store.fault = Fault(before=last_answer)
-    outcomes = transact_each(store, [Transaction(update=[p]) for p in there])
+    outcomes = transact_each(store, [Transaction(update=[p]) for p in existing])
     assert all(isinstance(outcome, StoreUnavailableError) for outcome in outcomes)
     assert store.calls == ["transact"] * 2

@@ -83,7 +83,7 @@ def test_only_what_is_new_is_written() -> None:
 
 
 class CreatesFirst(InMemoryStore):
-    """Somebody else creates partitions in the instant before this one does."""
+    """Another process creates the partitions just before this one does."""
 
     other: Callable[[], object] = staticmethod(lambda: None)
 
@@ -98,9 +98,9 @@ def test_what_somebody_else_created_in_the_same_moment_is_reported_and_stays() -
     transfers = compare(store, [a_partition("a", checkpoint="5"), a_partition("b")])
     store.other = lambda: InMemoryStore.create(store, [a_partition("a", checkpoint="0")])
 
-    [overtaken] = write(store, transfers)
+    [lost_race] = write(store, transfers)
 
-    assert overtaken.partition.partition_key == "a" and overtaken.state is TransferState.CONFLICT
+    assert lost_race.partition.partition_key == "a" and lost_race.state is TransferState.CONFLICT
     assert store.get(FAMILY, "a") == a_partition("a", checkpoint="0")
 
 

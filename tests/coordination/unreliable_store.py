@@ -1,4 +1,4 @@
-"""A store that loses answers, refuses service, is slow, or lets somebody else in first: whatever a network can do."""
+"""A store that loses responses, refuses service, is slow, or lets another process act first, as networks do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acknowledgment sets in every kind of store: they end once, whoever releases them at the same time."""
+"""Acknowledgment sets in every kind of store: they end once, even if several processes release them at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handing over in every kind of store: the next owner holds the partition in that moment, and nobody else."""
+"""Handover in every kind of store: at every moment, exactly one owner holds the partition."""
 
 from __future__ import annotations
 

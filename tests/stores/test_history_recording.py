@@ -1,4 +1,4 @@
-"""A store that keeps a history: what it notes, when it writes it, what that costs, and that it disturbs nobody."""
+"""A store that records a history: what it records, when it writes, what that costs, and that it affects no caller."""
 
 from __future__ import annotations
 
@@ -572,14 +572,14 @@ class Fleet:
         :param by_now: whether the partitions are known as they stand now.
         """
         began, now = ManualClock().now(), self.recorded.clock.now()
-        standing = list(all_partitions(self.recorded.bare, SOURCE))
+        current = list(all_partitions(self.recorded.bare, SOURCE))
         all_transitions = History(self.recorded.bare, HISTORY).since(began)
-        found = holdings(all_transitions, standing if by_now else [], now=now)
+        found = holdings(all_transitions, current if by_now else [], now=now)
         for held in found.values():
             assert all(h.end is not HoldingEnd.HELD and h.ended_at is not None for h in held[:-1])
             times = [t for h in held for t in (h.began_at, h.ended_at) if t is not None]
             assert times == sorted(times)
-        for partition in standing:
+        for partition in current:
             held = found.get(partition.partition_key, [])
             holder = held[-1].owner if held and held[-1].end is HoldingEnd.HELD else None
             has_run_out = by_now and state_of(partition, now) is PartitionState.EXPIRED

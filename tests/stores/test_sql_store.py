@@ -621,14 +621,14 @@ def test_what_a_transaction_writes_twice_is_refused(store: SqlStore) -> None:
 
 def test_every_column_of_many_is_written(store: SqlStore) -> None:
     """Each of them else than before, and None where there was something."""
-    there = [a_partition(f"schlüssel \U0001f511 {n}") for n in range(4)]
-    store.create(there)
-    leased = [p.acquired("me", NOW + timedelta(seconds=n), NOW) for n, p in enumerate(there)]
+    existing = [a_partition(f"schlüssel \U0001f511 {n}") for n in range(4)]
+    store.create(existing)
+    leased = [p.acquired("me", NOW + timedelta(seconds=n), NOW) for n, p in enumerate(existing)]
     leased = [p.with_progress({"text": '\\"\n\U0001f511', "n": n}).failed(f"it's \\ {n}") for n, p in enumerate(leased)]
     written = store.transact(update=leased)
-    assert store.get_many(SOURCE, keys(there)) == {p.partition_key: p for p in written}
+    assert store.get_many(SOURCE, keys(existing)) == {p.partition_key: p for p in written}
     written = store.transact(update=[p.recovered().closed(NOW + timedelta(days=1)) for p in written])
-    assert store.get_many(SOURCE, keys(there)) == {p.partition_key: p for p in written}
+    assert store.get_many(SOURCE, keys(existing)) == {p.partition_key: p for p in written}
     assert [p.version for p in written] == [2] * 4
 
 
@@ -659,9 +659,9 @@ def test_transactions_of_the_same_rows_wait_for_each_other_in_postgresql(postgre
 
         def write(ordered: Sequence[Partition]) -> None:
             for _ in range(20):
-                there = store.get_many(SOURCE, keys(ordered))
+                existing = store.get_many(SOURCE, keys(ordered))
                 with contextlib.suppress(PartitionUpdateError):
-                    written.append(len(store.transact(update=[there[p.partition_key] for p in ordered])))
+                    written.append(len(store.transact(update=[existing[p.partition_key] for p in ordered])))
 
         threads = [threading.Thread(target=write, args=[ordered]) for ordered in (many, many[::-1])]
         for thread in threads:

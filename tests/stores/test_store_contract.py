@@ -58,21 +58,21 @@ def test_an_absent_partition_is_none(store: CoordinationStore) -> None:
 
 
 def test_many_partitions_are_read_at_once_as_each_is_now(store: CoordinationStore) -> None:
-    there = [a_partition(f"p{n:04}", checkpoint=str(n)) for n in range(0, 2500, 5)]
-    store.create(there)
+    existing = [a_partition(f"p{n:04}", checkpoint=str(n)) for n in range(0, 2500, 5)]
+    store.create(existing)
     [acquired] = store.acquire(acquisition(1))
     asked = [f"p{n:04}" for n in range(2500)]
-    assert store.get_many(SOURCE, asked) == {p.partition_key: p for p in there} | {acquired.partition_key: acquired}
+    assert store.get_many(SOURCE, asked) == {p.partition_key: p for p in existing} | {acquired.partition_key: acquired}
     assert store.get_many("test|orders|PARTITION", asked) == {}
     assert list(store.get_many(SOURCE, ["p0005", "p0001", "p0005"])) == ["p0005"]
     assert store.get_many(SOURCE, []) == {}
 
 
 def test_it_is_known_which_of_many_partitions_exist(store: CoordinationStore) -> None:
-    there = [f"p{n:04}" for n in range(0, 2500, 5)]
-    store.create([a_partition(key) for key in there])
+    existing = [f"p{n:04}" for n in range(0, 2500, 5)]
+    store.create([a_partition(key) for key in existing])
     asked = [f"p{n:04}" for n in range(2500)]
-    assert store.existing_keys(SOURCE, asked) == set(there)
+    assert store.existing_keys(SOURCE, asked) == set(existing)
     assert store.existing_keys("test|orders|PARTITION", asked) == set()
     assert store.existing_keys(SOURCE, ["p0000", "p0001", "p0000"]) == {"p0000"}
     assert store.existing_keys(SOURCE, []) == set()

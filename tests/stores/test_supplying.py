@@ -24,12 +24,12 @@ def a_try(store: CoordinationStore, number: int) -> SourceCoordinator:
 def test_the_next_try_takes_over_from_one_that_is_alive(store: CoordinationStore) -> None:
     first, second = a_try(store, 1), a_try(store, 2)
 
-    def overtaken(state: Mapping[str, Any]) -> Iterator[Page]:
+    def lost_race(state: Mapping[str, Any]) -> Iterator[Page]:
         yield Page({"first": {}}, {"until": "first"})
         assert second.supply(lambda state: [Page({key: {**state} for key in KEYS}, {"by": 2})]) == KEYS
         yield Page({"second": {}, "third": {}}, {"by": 1})
 
-    assert first.supply(overtaken) == ["first"]
+    assert first.supply(lost_race) == ["first"]
     found = {partition.partition_key: partition.progress for partition in second.view.partitions()}
     assert found == {"first": {}, **{key: {"until": "first"} for key in KEYS}}
     assert second.view.supplier_state() == {"by": 2}

@@ -16,7 +16,7 @@ MANY = 7
 
 
 @pytest.fixture
-def there(store: CoordinationStore) -> list[Partition]:
+def existing(store: CoordinationStore) -> list[Partition]:
     """Partitions that are stored."""
     partitions = [a_partition(f"p{n}") for n in range(MANY)]
     store.create(partitions)
@@ -35,30 +35,30 @@ def stored(store: CoordinationStore, partition: Partition) -> Partition | None:
     return store.get(SOURCE, partition.partition_key)
 
 
-def test_each_is_written_with_all_that_belongs_to_it(store: CoordinationStore, there: list[Partition]) -> None:
+def test_each_is_written_with_all_that_belongs_to_it(store: CoordinationStore, existing: list[Partition]) -> None:
     transactions = [
         Transaction(
             update=[moved(p)],
             create=[a_partition(f"child-{n}"), a_partition(f"sibling-{n}")],
             new=[a_partition(f"new-{n}")],
         )
-        for n, p in enumerate(there)
+        for n, p in enumerate(existing)
     ]
     outcomes = transact_each(store, transactions)
-    assert outcomes == [[moved(p).written()] for p in there]
+    assert outcomes == [[moved(p).written()] for p in existing]
     created = [f"{what}-{n}" for what in ("child", "sibling", "new") for n in range(MANY)]
     assert store.existing_keys(SOURCE, created) == set(created)
-    assert store.get_many(SOURCE, keys(there)) == {p.partition_key: moved(p).written() for p in there}
+    assert store.get_many(SOURCE, keys(existing)) == {p.partition_key: moved(p).written() for p in existing}
 
 
 @pytest.mark.parametrize("bad", [{0}, {3}, {2, 6}, set(range(MANY))], ids=str)
-def test_one_that_is_refused_holds_no_other(store: CoordinationStore, there: list[Partition], bad: set[int]) -> None:
+def test_one_that_is_refused_holds_no_other(store: CoordinationStore, existing: list[Partition], bad: set[int]) -> None:
     transactions = [
         Transaction(update=[moved(outdated(p) if n in bad else p)], new=[a_partition(f"new-{n}")])
-        for n, p in enumerate(there)
+        for n, p in enumerate(existing)
     ]
     outcomes = transact_each(store, transactions)
-    for n, (partition, outcome) in enumerate(zip(there, outcomes, strict=True)):
+    for n, (partition, outcome) in enumerate(zip(existing, outcomes, strict=True)):
         if n in bad:
             assert isinstance(outcome, PartitionUpdateError) and f"'p{n}'" in str(outcome)
         else:
@@ -69,8 +69,8 @@ def test_one_that_is_refused_holds_no_other(store: CoordinationStore, there: lis
     }
 
 
-def test_what_must_be_new_and_is_not_refuses_its_own_alone(store: CoordinationStore, there: list[Partition]) -> None:
-    first, second, third, *_ = there
+def test_what_must_be_new_and_is_not_refuses_its_own_alone(store: CoordinationStore, existing: list[Partition]) -> None:
+    first, second, third, *_ = existing
     outcomes = transact_each(
         store, [Transaction(update=[moved(first)]), Transaction(new=[second]), Transaction(update=[moved(third)])]
     )
@@ -79,10 +79,10 @@ def test_what_must_be_new_and_is_not_refuses_its_own_alone(store: CoordinationSt
 
 
 def test_a_decision_that_rests_on_what_another_one_writes_is_refused(
-    store: CoordinationStore, there: list[Partition]
+    store: CoordinationStore, existing: list[Partition]
 ) -> None:
     """Two parents that end at once: each would leave their child to the other."""
-    one, other, *_ = there
+    one, other, *_ = existing
     outcomes = transact_each(
         store,
         [
@@ -95,8 +95,8 @@ def test_a_decision_that_rests_on_what_another_one_writes_is_refused(
     assert stored(store, other) == other
 
 
-def test_of_two_that_create_the_same_the_first_one_counts(store: CoordinationStore, there: list[Partition]) -> None:
-    one, other, *_ = there
+def test_of_two_that_create_the_same_the_first_one_counts(store: CoordinationStore, existing: list[Partition]) -> None:
+    one, other, *_ = existing
     child, namesake = a_partition("child", of="one"), a_partition("child", of="other")
     outcomes = transact_each(
         store, [Transaction(update=[one], create=[child]), Transaction(update=[other], create=[namesake])]

@@ -50,7 +50,7 @@ def raw(dynamodb: DynamoDbLocal, dynamodb_table: str) -> RawTable:
 
 
 class RawTable:
-    """The table as whoever else works on it sees it."""
+    """The table as other programs see it."""
 
     def __init__(self, client: Any, name: str) -> None:
         self.client = client

@@ -297,7 +297,7 @@ def test_a_renewal_is_not_lost_to_its_own_lost_answer(store: DynamoDbStore, mine
 
 
 def left_unprocessed(dynamodb_table: str, *keys: str) -> dict[str, Any]:
-    """An answer that processed none of these keys."""
+    """A response that processed none of these keys."""
     wanted = [{"sourceIdentifier": {"S": SOURCE}, "sourcePartitionKey": {"S": key}} for key in keys]
     request = {
         "Keys": wanted,

@@ -28,7 +28,7 @@ ROLE = "arn:aws:iam::123456789012:role/leases"
 
 def create(raw: RawTable, *, key: tuple[str, ...] = OURS, index: Any = INDEX, name: str = "source-status",
            projection: Any = None) -> None:  # fmt: skip
-    """Create a table as somebody else might."""
+    """Create a table as another program may do."""
 
     def schema(names: tuple[str, ...]) -> list[dict[str, str]]:
         return [{"AttributeName": n, "KeyType": k} for n, k in zip(names, ("HASH", "RANGE"), strict=False)]
