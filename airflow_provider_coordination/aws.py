@@ -188,8 +188,8 @@ def clock_error(answer: Mapping[str, Any]) -> str | None:
         return None
     which = "ahead of" if here > there else "behind"
     return (
-        f"the clock of {socket.gethostname()} is {abs(here - there).total_seconds():.0f} s {which} that of AWS, which "
-        f"says {there:%Y-%m-%dT%H:%M:%SZ} where it is {here:%Y-%m-%dT%H:%M:%SZ} here"
+        f"the clock of {socket.gethostname()} is {abs(here - there).total_seconds():.0f} s {which} the clock of "
+        f"AWS: there it is {there:%Y-%m-%dT%H:%M:%SZ}, here {here:%Y-%m-%dT%H:%M:%SZ}"
     )
 
 

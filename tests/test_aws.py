@@ -1,4 +1,4 @@
-"""Settings are checked where they enter, and make a client that retries."""
+"""Settings are validated on input, and make a client that retries."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def test_a_wrong_setting_is_named_with_the_way_out(fields: dict[str, Any], messa
     assert "hush" not in str(error.value)
 
 
-def test_a_client_repeats_failed_calls_as_often_as_it_was_told() -> None:
+def test_a_client_repeats_failed_calls_max_attempts_times() -> None:
     client = aws_client(AwsSettings(region="eu-west-1", max_attempts=4), "kinesis", read_timeout_seconds=7)
 
     assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 4}
     assert client.meta.config.read_timeout == 7
 
 
-def test_a_client_calls_the_endpoint_it_was_told() -> None:
+def test_a_client_calls_the_configured_endpoint() -> None:
     client = aws_client(AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:4568"), "dynamodb")
 
     assert client.meta.endpoint_url == "http://127.0.0.1:4568"

@@ -1,6 +1,6 @@
 """docker-compose.yaml follows the Compose specification, and stays in step with the pins and the tree.
 
-No container engine is needed: what an engine alone would tell is left to those who have one.
+No container engine is needed: what only an engine would show is left to those who have one.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_every_mount_is_in_the_tree_or_a_named_volume(compose: dict[str, Any]) -
             assert source in compose["volumes"] or (REPOSITORY / source).is_dir(), f"{name}: {source}"
 
 
-def test_whatever_keeps_running_tells_its_health(compose: dict[str, Any]) -> None:
+def test_every_service_has_a_health_check(compose: dict[str, Any]) -> None:
     silent = {name for name, service in compose["services"].items() if "healthcheck" not in service}
     assert silent == RUNS_ONCE
 
@@ -155,7 +155,7 @@ def test_the_jobs_of_a_run_have_cores_at_the_same_time(compose: dict[str, Any]) 
 
 
 def _with_defaults(text: str) -> str:
-    """Return a text of the file as it is where no variable is set."""
+    """Return a text of the file with the defaults of all variables."""
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
 
 
@@ -164,7 +164,7 @@ def _image(compose: dict[str, Any], name: str) -> str:
 
 
 def _mounts(compose: dict[str, Any], name: str) -> dict[str, str]:
-    """Source to target of a service's volumes."""
+    """Return the targets of a service's volumes, by source."""
     mounts = (volume.split(":") for volume in compose["services"][name].get("volumes", []))
     return {source: target for source, target, *_ in mounts}
 

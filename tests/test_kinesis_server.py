@@ -1,4 +1,4 @@
-"""The Kinesis that tests run against, where it is more than the API.
+"""The Kinesis server of the tests: its features beyond the API.
 
 What it does as the API says is in `tests/integration/test_kinesis_conformance.py`.
 """
@@ -73,7 +73,7 @@ def iterator(client: InProcessClient, shard: str = FIRST_SHARD) -> str:
 
 
 def whole_shard(client: InProcessClient, shard: str, page_records: int = 10_000) -> list[bytes]:
-    """Return what a shard holds, to its end or to its tip."""
+    """Return the records of a shard, up to its end or its tip."""
     found: list[bytes] = []
     at: str | None = iterator(client, shard)
     while at:
@@ -210,7 +210,7 @@ def test_threads_share_an_engine(client: InProcessClient, engine: Engine) -> Non
 # What a test does to it
 
 
-def test_records_are_trimmed_when_a_test_says_so(client: InProcessClient, engine: Engine) -> None:
+def test_records_are_trimmed_when_a_test_requests_it(client: InProcessClient, engine: Engine) -> None:
     first, _, _ = put(client, b"1", b"2", b"3")
 
     engine.trim(STREAM, FIRST_SHARD, through=first)
@@ -219,7 +219,7 @@ def test_records_are_trimmed_when_a_test_says_so(client: InProcessClient, engine
     assert engine.stored(STREAM) == {FIRST_SHARD: []}
 
 
-def test_only_a_closed_shard_vanishes_when_a_test_says_so(client: InProcessClient, engine: Engine) -> None:
+def test_only_a_closed_shard_vanishes_when_a_test_requests_it(client: InProcessClient, engine: Engine) -> None:
     with pytest.raises(ApiError, match="is open"):
         engine.expire_shard(STREAM, FIRST_SHARD)
     split(client)
@@ -291,7 +291,7 @@ def test_waiting_for_an_event_moves_a_virtual_clock(client: InProcessClient, clo
     assert all(event["Records"] == [] for event in events)
 
 
-def test_an_answer_tells_the_time_of_the_virtual_clock(client: InProcessClient, clock: VirtualClock) -> None:
+def test_an_answer_has_the_time_of_the_virtual_clock(client: InProcessClient, clock: VirtualClock) -> None:
     clock.advance(90)
 
     headers = client.list_streams()["ResponseMetadata"]["HTTPHeaders"]
@@ -314,7 +314,7 @@ def test_an_answer_tells_the_time_of_the_virtual_clock(client: InProcessClient, 
         ({"stream": STREAM, "shard_id": FIRST_SHARD, "times": None}, [True] * 4),
     ],
 )
-def test_a_rule_says_which_calls_it_is_about(which: Any, struck: list[bool]) -> None:
+def test_a_rule_selects_calls(which: Any, struck: list[bool]) -> None:
     faults = Faults()
     faults.throttle("GetRecords", **which)
 
@@ -400,24 +400,24 @@ def test_a_request_that_is_no_json_of_the_api_is_refused(content: bytes) -> None
 def test_a_test_in_another_process_controls_an_account(client: InProcessClient, engine: Engine) -> None:
     put(client, b"1")
 
-    def tell(what: str, **arguments: Any) -> dict[str, Any]:
+    def call_control(what: str, **arguments: Any) -> dict[str, Any]:
         return control.perform(lambda key: engine, f"/test/{what}", arguments)
 
-    tell("fault", effect="reset", operation="ListShards")
+    call_control("fault", effect="reset", operation="ListShards")
     with pytest.raises(ConnectionClosedError):
         client.list_shards(StreamName=STREAM)
-    tell("fault", effect="deny", operation="ListShards", times=None)
-    tell("clear_faults")
+    call_control("fault", effect="deny", operation="ListShards", times=None)
+    call_control("clear_faults")
     client.list_shards(StreamName=STREAM)
-    tell("limits", get_records_per_second=1)
-    tell("behaviour", end_with_data=False)
-    tell("trim", stream=STREAM)
+    call_control("limits", get_records_per_second=1)
+    call_control("behaviour", end_with_data=False)
+    call_control("trim", stream=STREAM)
     split(client)
-    tell("expire_shard", stream=STREAM, shard_id=FIRST_SHARD)
+    call_control("expire_shard", stream=STREAM, shard_id=FIRST_SHARD)
 
     assert engine.limits == Limits(get_records_per_second=1)
     assert not engine.behaviour.end_with_data
     assert list(engine.stored(STREAM)) == ["shardId-000000000001", "shardId-000000000002"]
-    assert tell("calls")["ListShards"] == 1
+    assert call_control("calls")["ListShards"] == 1
     with pytest.raises(KeyError, match="none of deny"):
-        tell("fault", effect="before", operation="ListShards")
+        call_control("fault", effect="before", operation="ListShards")

@@ -1,4 +1,4 @@
-"""Known records come out of pages as they are known, and a check of a dataset finds what is wrong with it."""
+"""Known records are read from pages unchanged, and the check of a dataset finds every fault."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, LandingOptions
 from tests.support.endless_kinesis import PAGE_RECORDS, EndlessKinesis
 from tests.support.known_dataset import KnownDataset
 from tests.support.known_records import Run, WrongRecordsError, runs_of, sequence_number
@@ -25,8 +25,8 @@ Change = Callable[[pa.Table], pa.Table]
 
 
 @pytest.fixture(scope="module")
-def landed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Landed], int]:
-    """What was landed of the first page of each shard, and when the records began."""
+def landed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[LandedShardRow], int]:
+    """The landed rows of the first page of each shard, and the start time of the records."""
     with EndlessKinesis(SHARDS) as server:
         options = LandingOptions(
             kinesis=server.settings,
@@ -39,31 +39,31 @@ def landed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Landed], int]
 
 
 @pytest.fixture
-def rows(landed: tuple[list[Landed], int]) -> pa.Table:
+def rows(landed: tuple[list[LandedShardRow], int]) -> pa.Table:
     """The records of both shards."""
     return pa.concat_tables([pq.read_table(row.file) for row in landed[0]])
 
 
 @pytest.fixture
-def dataset(tmp_path: Path, landed: tuple[list[Landed], int]) -> KnownDataset:
+def dataset(tmp_path: Path, landed: tuple[list[LandedShardRow], int]) -> KnownDataset:
     return KnownDataset(tmp_path, "s", landed[1])
 
 
 def removed(dataset: KnownDataset, folder: Path, *files: pa.Table) -> None:
-    """Let a dataset have these files, one after the other, and remove them."""
+    """Add these files to a dataset, one after the other, and remove them."""
     for number, file in enumerate(files):
         pq.write_table(file, folder / f"{number}.parquet")
         dataset.remove(dict(enumerate(HEADS)), time.time_ns() + 10**9)
 
 
-def test_what_a_server_sends_is_what_is_known(landed: tuple[list[Landed], int]) -> None:
+def test_what_a_server_sends_is_what_is_known(landed: tuple[list[LandedShardRow], int]) -> None:
     found, began_at = landed
     assert [row.end for row in found] == [sequence_number(head) for head in HEADS]
     for shard, row in enumerate(found):
         assert runs_of(pq.read_table(row.file), "s", began_at) == [Run(row.batch_id, shard, 0, HEADS[shard])]
 
 
-def test_reading_goes_on_behind_any_record_and_ends_where_it_is_told() -> None:
+def test_reading_continues_behind_any_record_and_ends_at_the_given_position() -> None:
     with EndlessKinesis(1) as server:
         server.end(4)
         client = kinesis_client(server.settings)
@@ -116,12 +116,12 @@ def test_what_is_lost_doubled_or_out_of_order_is_found(
 
 
 def swapped(rows: pa.Table) -> pa.Table:
-    """Return rows the third and fourth of which changed places."""
+    """Return rows with the third and fourth exchanged."""
     return rows.take([0, 1, 3, 2, *range(4, len(rows))])
 
 
 def with_data_of_another(rows: pa.Table) -> pa.Table:
-    """Return rows each of which has the data of the one after it."""
+    """Return rows, each with the data of the next one."""
     data = rows.column("data").combine_chunks()
     return rows.set_column(
         rows.schema.get_field_index("data"), rows.schema.field("data"), pa.concat_arrays([data[1:], data[:1]])

@@ -1,4 +1,4 @@
-"""The types of the HTTP API that the pages' JavaScript is checked by, and the linter that is fetched for it."""
+"""The types of the HTTP API for the check of the pages' JavaScript, and the linter that is downloaded for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `pip install` takes: bounds that are tested, and of Spark the one pair of packages that fits together."""
+"""The requirements of `pip install`: tested bounds, and the one compatible pair of Spark packages."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def project() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def dependencies(project: dict[str, Any]) -> dict[str, SpecifierSet]:
-    """The bounds in pyproject.toml, by package, those of the extras included."""
+    """The bounds in pyproject.toml, by package, including the extras."""
     given = chain(project["dependencies"], *project["optional-dependencies"].values())
     return {found.name: found.specifier for found in map(Requirement, given)}
 
 
 def pins(name: str) -> dict[str, str]:
-    """The versions in a file of pins, by package; of one that depends on the machine, the last."""
+    """The versions in a file of pins, by package; the last one if it depends on the machine."""
     lines = (REPOSITORY / "requirements" / name).read_text().splitlines()
     found = [Requirement(line) for line in lines if line and not line.startswith("#")]
     return {pin.name: next(iter(pin.specifier)).version for pin in found}
@@ -79,7 +79,7 @@ def test_the_spark_provider_is_bounded_from_above_since_private_parts_of_it_are_
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
-def test_what_a_page_says_to_install_brings_spark_by_an_extra_that_there_is(page: str, project: dict[str, Any]) -> None:
+def test_the_install_command_of_a_page_installs_spark_by_an_existing_extra(page: str, project: dict[str, Any]) -> None:
     commands = [line for line in (REPOSITORY / page).read_text().splitlines() if line.startswith("pip install ")]
     extras = {extra.strip() for command in commands for extra in command.partition("[")[2].partition("]")[0].split(",")}
     assert "spark" in extras

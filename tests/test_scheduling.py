@@ -1,4 +1,4 @@
-"""In which order the test run's files are begun, and how it is recorded how long they take."""
+"""The order in which test files start, and the record of their durations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether Python, Spark, pandas and pyarrow fit together is seen before Spark is started."""
+"""Incompatible versions of Python, Spark, pandas and pyarrow are found before Spark starts."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_packages_that_are_not_there_are_not_missed() -> None:
     assert incompatibilities(Installation((3, 12), {}, None, None)) == []
 
 
-def test_this_environment_fits_and_uses_its_own_spark() -> None:
+def test_this_environment_is_compatible_and_uses_its_own_spark() -> None:
     found = find_installation({"PATH": os.environ["PATH"]}, is_driver=True)
     assert found.is_own
     assert found.spark == found.imported == found.packages["pyspark"]

@@ -1,4 +1,4 @@
-"""The demo's producer: what it sends, and what it does when the stream refuses."""
+"""The demo's producer: the records that it sends, and its reaction to refusals of the stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from demo.producer import Producer, aggregates
 
 
 class FakeStream:
-    """Keeps what is put; refuses the last record of each request so many times."""
+    """Keeps the records; refuses the last record of each request a number of times."""
 
     def __init__(self, refusals: int) -> None:
         self.refusals = refusals

@@ -59,7 +59,7 @@ class CoordinatedKinesis(DataSource):
         wanted = {field.name: field.dataType.simpleString().upper() for field in schema.fields}
         if list(wanted.items()) != [(name, kind) for name, (_, kind) in COLUMNS.items()]:
             raise ConfigurationError(
-                f"{FORMAT}: schema ({', '.join(wanted)}) is not that of the data source, which is ({self.schema()}): "
+                f"{FORMAT}: schema ({', '.join(wanted)}) differs from the data source's ({self.schema()}): "
                 "leave schema(...) out, and select what you want"
             )
         return KinesisReader(self._options, self._started_at)

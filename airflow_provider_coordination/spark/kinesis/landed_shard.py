@@ -20,7 +20,7 @@ from airflow_provider_coordination.spark.slot_memory import Share, SlotMemory
 from airflow_provider_coordination.spark.storage import TableWriter
 
 if TYPE_CHECKING:
-    from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ReadPlan
+    from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ShardReadPlan
 
 UNIQUE = ("sequence_number", "data")
 """The columns whose values rarely repeat; the user records of an aggregated record share its sequence number."""
@@ -39,7 +39,7 @@ class LandedShard:
     :param row_group_bytes: how many bytes are held before they are written.
     """
 
-    def __init__(self, plan: ReadPlan, options: LandingOptions, memory: SlotMemory, row_group_bytes: int) -> None:
+    def __init__(self, plan: ShardReadPlan, options: LandingOptions, memory: SlotMemory, row_group_bytes: int) -> None:
         self.memory = memory
         self.batch_id = new_batch_id(plan.partition_key)
         self.records = 0

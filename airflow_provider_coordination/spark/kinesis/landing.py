@@ -59,7 +59,7 @@ SLOT_BYTES_PER_SECOND = 4 * READ_BYTES_PER_SECOND
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadPlan:
+class ShardReadPlan:
     """What to read of one shard.
 
     :param source_identifier: the item family of the partition.
@@ -125,7 +125,7 @@ class LandingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Landed(LandedRow):
+class LandedShardRow(LandedRow):
     """The result of reading a shard, or the error. Records are user records; positions are those of whole records.
 
     :param children: the child shards, if this is the end of the shard.
@@ -152,36 +152,38 @@ class Landed(LandedRow):
 
 def land(
     context: SparkContext,
-    plans: Sequence[ReadPlan],
+    plans: Sequence[ShardReadPlan],
     options: LandingOptions,
-    places: SharedLocations | None = None,
+    locations: SharedLocations | None = None,
     count: SlotCount | None = None,
-) -> list[Landed]:
+) -> list[LandedShardRow]:
     """Read every shard of `plans` on the executors; return one row for each shard.
 
-    :param places: `options.root` and other locations, if executors must prove that they share them.
+    :param locations: `options.root` and other locations, if executors must prove that they share them.
     :param count: decides how many slots land, from its data of earlier rounds; None if there was none.
     :raises ConfigurationError: if the executors do not share the locations.
     :raises Exception: Spark's error if a task fails too often. Nothing is recorded then, so nothing is lost.
     """
     slots = (count or SlotCount(context)).of_round(slots_needed(plans), leave_slot=options.leave_slot)
-    landed = land_in_slots(context, distribute(plans, slots, _size), partial(_land_slot, options), Landed, places)
+    landed = land_in_slots(
+        context, distribute(plans, slots, _size), partial(_land_slot, options), LandedShardRow, locations
+    )
     log_warnings(landed)
     return landed
 
 
-def slots_needed(plans: Sequence[ReadPlan]) -> int:
+def slots_needed(plans: Sequence[ShardReadPlan]) -> int:
     """Return the number of slots that the shards of a round can use."""
     return max(1, min(len(plans), math.ceil(sum(map(_size, plans)) / SLOT_BYTES_PER_SECOND)))
 
 
-def _size(plan: ReadPlan) -> float:
+def _size(plan: ShardReadPlan) -> float:
     """Return the expected bytes per second of a shard; a new shard is expected to return its maximum."""
     unknown = 0 if plan.iterator is not None else READ_BYTES_PER_SECOND  # with an iterator, it was read without records
     return IDLE_SHARD_BYTES_PER_SECOND + (unknown if plan.throughput is None else plan.throughput)
 
 
-def log_warnings(rows: Iterable[Landed]) -> None:
+def log_warnings(rows: Iterable[LandedShardRow]) -> None:
     """Log warnings for the user about the rows of a round, whether or not they are recorded."""
     for row in rows:
         if row.filtered:
@@ -198,7 +200,7 @@ def log_warnings(rows: Iterable[Landed]) -> None:
             )  # fmt: skip
 
 
-def _land_slot(options: LandingOptions, plans: Sequence[ReadPlan]) -> list[Landed]:
+def _land_slot(options: LandingOptions, plans: Sequence[ShardReadPlan]) -> list[LandedShardRow]:
     """Read all shards of a slot at the same time, one thread each: the threads wait nearly all the time."""
     memory = SlotMemory(options.slot_memory_bytes)
     shared = min(ROW_GROUP_BYTES, max(LEAST_ROW_GROUP_BYTES, options.slot_memory_bytes // (2 * len(plans))))
@@ -211,13 +213,13 @@ def _land_slot(options: LandingOptions, plans: Sequence[ReadPlan]) -> list[Lande
 def land_shard(
     client: KinesisClient,
     options: LandingOptions,
-    plan: ReadPlan,
+    plan: ShardReadPlan,
     *,
     memory: SlotMemory | None = None,
     row_group_bytes: int = ROW_GROUP_BYTES,
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
-) -> Landed:
+) -> LandedShardRow:
     """Read one shard for a while, and write its records to one file.
 
     An error becomes part of the row: one shard never stops the others. Records that were read before the error are
@@ -258,9 +260,11 @@ def land_shard(
     except CoordinationError as error:
         is_temporary = isinstance(error, KinesisUnavailableError)
         failure = Failure(type(error).__name__, is_of_source=True)  # refused access is a wrong configuration as well
-        return Landed(partition_key=plan.partition_key, error=str(error), is_temporary=is_temporary, failure=failure)
+        return LandedShardRow(
+            partition_key=plan.partition_key, error=str(error), is_temporary=is_temporary, failure=failure
+        )
     except OSError as error:
-        return Landed(
+        return LandedShardRow(
             partition_key=plan.partition_key,
             error=not_written(options.root, error),
             is_temporary=True,
@@ -268,8 +272,8 @@ def land_shard(
         )
 
 
-def _data_loss_row(plan: ReadPlan, gap: Gap, failure: Failure, remedy: str) -> Landed:
-    return Landed(
+def _data_loss_row(plan: ShardReadPlan, gap: Gap, failure: Failure, remedy: str) -> LandedShardRow:
+    return LandedShardRow(
         partition_key=plan.partition_key,
         gap=gap,
         failure=failure,
@@ -281,11 +285,11 @@ def _data_loss_row(plan: ReadPlan, gap: Gap, failure: Failure, remedy: str) -> L
 def _land_shard(
     client: KinesisClient,
     options: LandingOptions,
-    plan: ReadPlan,
+    plan: ShardReadPlan,
     landed: LandedShard,
     clock: Clock,
     sleep: Callable[[float], None],
-) -> Landed:
+) -> LandedShardRow:
     begun = clock.monotonic()
     retry = RetryBudget(until=begun + options.seconds, attempts=options.kinesis.max_attempts, clock=clock, sleep=sleep)
     start = BatchStart(
@@ -326,7 +330,7 @@ def _land_shard(
             log.warning("the records read so far are landed, the rest is left to the next round: %s", error)
     seconds = clock.monotonic() - begun
     file, file_bytes = landed.close()
-    return Landed(
+    return LandedShardRow(
         partition_key=plan.partition_key,
         batch_id=landed.batch_id,
         start=plan.start,
@@ -350,9 +354,9 @@ def _land_shard(
     )
 
 
-def _empty_row(plan: ReadPlan) -> Landed:
+def _empty_row(plan: ShardReadPlan) -> LandedShardRow:
     """Return the row of a shard that is already read up to its limit."""
-    return Landed(
+    return LandedShardRow(
         partition_key=plan.partition_key,
         batch_id=new_batch_id(plan.partition_key),
         start=plan.start,
@@ -363,7 +367,7 @@ def _empty_row(plan: ReadPlan) -> Landed:
 
 
 def _pages(
-    client: KinesisClient, plan: ReadPlan, retry: RetryBudget, room: PageRoom, *, inclusive: bool
+    client: KinesisClient, plan: ShardReadPlan, retry: RetryBudget, room: PageRoom, *, inclusive: bool
 ) -> Generator[ShardPage]:
     if plan.consumer_arn is None:
         iterator = None if inclusive else plan.iterator

@@ -22,7 +22,7 @@ from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardPro
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, LandingOptions, ShardReadPlan, land
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
@@ -203,14 +203,14 @@ class ShardReading:
 
     # Land and record
 
-    def land(self, *, leave_slot: bool) -> list[Landed]:
+    def land(self, *, leave_slot: bool) -> list[LandedShardRow]:
         """See `Reading.land`."""
         plans = [self._plan(*each) for each in self._shards.to_land(besides=self._at_stop | self._gone.keys())]
         options = replace(self._landing, leave_slot=leave_slot)
         return land(self._context, plans, options, self._places, self._slots) if plans else []
 
-    def _plan(self, key: str, progress: ShardProgress, fencing_token: int) -> ReadPlan:
-        return ReadPlan(
+    def _plan(self, key: str, progress: ShardProgress, fencing_token: int) -> ShardReadPlan:
+        return ShardReadPlan(
             source_identifier=self._coordinator.view.source_identifier,
             partition_key=key,
             fencing_token=fencing_token,
@@ -235,7 +235,7 @@ class ShardReading:
             return None
         return known.iterator if self._clock.monotonic() - known.given_at < ITERATOR_SECONDS else None
 
-    def record(self, rows: Sequence[Landed]) -> RoundRead:
+    def record(self, rows: Sequence[LandedShardRow]) -> RoundRead:
         """See `Reading.record`."""
         self._check_batch_starts(rows)
         held = max((row.memory_bytes for row in rows), default=0)
@@ -258,7 +258,7 @@ class ShardReading:
             throttled=sum(row.throttled for row in rows),
         )
 
-    def _record(self, row: Landed, idle: dict[str, ShardProgress]) -> None:
+    def _record(self, row: LandedShardRow, idle: dict[str, ShardProgress]) -> None:
         """Record what was read of a shard.
 
         :param idle: receives the position of an idle shard, if it must be written.
@@ -281,7 +281,7 @@ class ShardReading:
             if (known := self._idle(key, row.read_until, after=after)) is not None:
                 idle[key] = known
 
-    def _check_batch_starts(self, rows: Sequence[Landed]) -> None:
+    def _check_batch_starts(self, rows: Sequence[LandedShardRow]) -> None:
         """Make sure that the records come from the stream that the shard belongs to.
 
         Another stream of the same name refuses a sequence number, but accepts other positions.
@@ -293,7 +293,7 @@ class ShardReading:
         for key, progress in beginnings:
             self._check_stream(key, progress)
 
-    def _record_batch(self, row: Landed) -> None:
+    def _record_batch(self, row: LandedShardRow) -> None:
         throughput = self._throughput_of(row)
 
         def landing(progress: ShardProgress, batch: LandedBatch) -> ShardProgress:
@@ -302,7 +302,7 @@ class ShardReading:
 
         self._shards.record(row, landing)
 
-    def _throughput_of(self, row: Landed) -> float | None:
+    def _throughput_of(self, row: LandedShardRow) -> float | None:
         """Return the bytes per second of a shard since its last measurement; the first time, while it was read."""
         now, since = self._clock.monotonic(), self._measured_at.get(row.partition_key)
         self._measured_at[row.partition_key] = now
@@ -311,7 +311,7 @@ class ShardReading:
 
     # Unreadable shards
 
-    def _handle_unreadable(self, row: Landed) -> None:
+    def _handle_unreadable(self, row: LandedShardRow) -> None:
         key, reason = row.partition_key, str(row.error)
         exhausted = self._shards.count_unreadable(key)
         if row.gap is not None and self._on_data_loss == "fail":

@@ -140,8 +140,8 @@ class ParquetSink:
         """See `Sink.committed`."""
         shared = self._in_shared_files(attempts)
         alone = [attempt.batch_id for attempt in attempts if attempt.batch_id not in shared]
-        looks = side_by_side(alone, lambda batch_id: exists(self.file(batch_id), self.access), self.at_once)
-        return shared | {batch_id for batch_id, is_there in looks if result_or_raise(is_there)}
+        checks = side_by_side(alone, lambda batch_id: exists(self.file(batch_id), self.access), self.at_once)
+        return shared | {batch_id for batch_id, is_there in checks if result_or_raise(is_there)}
 
     def file(self, batch_id: str) -> str:
         """Return the path of the file that holds this batch alone."""
@@ -167,8 +167,8 @@ class ParquetSink:
     def _in_shared_files(self, attempts: Sequence[Attempt]) -> set[str]:
         """Return the ids of the batches that an earlier delivery committed in a shared file."""
         names = by_shared_file(attempts, earlier=True)
-        looks = side_by_side(names, lambda name: self._shared.batches(name) or set(), self.at_once)
-        found = {name: result_or_raise(batches) for name, batches in looks}
+        checks = side_by_side(names, lambda name: self._shared.batches(name) or set(), self.at_once)
+        found = {name: result_or_raise(batches) for name, batches in checks}
         return {a.batch_id for a in attempts if a.batch_id in found.get(a.batch.shared_file or "", ())}
 
     def shared_bytes(self, attempt: Attempt) -> int:
@@ -428,10 +428,10 @@ class ParquetLandedDelivery:
         In a bucket, the name of a batch's own file can be created only once, so a late writer changes nothing. This
         does not apply to a shared file.
         """
-        unseen = [each for each in attempts if self._is_small(each) or not self._is_name_decisive(each)]
-        looked_at = {attempt.batch_id for attempt in unseen}
-        needed = {attempt.batch_id for attempt in owed(self._sink, unseen)}
-        return needed | {each.batch_id for each in attempts if each.batch_id not in looked_at}
+        uncertain = [each for each in attempts if self._is_small(each) or not self._is_name_decisive(each)]
+        checked = {attempt.batch_id for attempt in uncertain}
+        needed = {attempt.batch_id for attempt in owed(self._sink, uncertain)}
+        return needed | {each.batch_id for each in attempts if each.batch_id not in checked}
 
     def _is_small(self, attempt: Attempt) -> bool:
         is_small = attempt.batch.file_bytes * SMALL_PART <= self._sink.target_file_bytes

@@ -1,4 +1,4 @@
-"""What every sink keeps to, whatever happens between two of its calls. `Sink` says it; each kind is held to it here."""
+"""The contract of every sink, whatever happens between two calls. `Sink` defines it; this suite checks each kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.sinks import SINKS, BatchRows, OnServer, Place, an_attempt, u
 BATCHES = ("a-1", "b-1", "c-1")
 VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4, 5, 6]}
 OTHERS = {batch_id: [-value for value in values] for batch_id, values in VALUES.items()}
-"""What a former owner made of the same batches."""
+"""The rows of a former owner for the same batches."""
 NOTHING: dict[str, list[int]] = {batch_id: [] for batch_id in BATCHES}
 
 
@@ -178,7 +178,7 @@ def test_whatever_step_a_job_dies_after_the_next_owner_delivers_everything_once(
 
 @pytest.mark.parametrize("rejected", [False, True])
 @pytest.mark.parametrize("frozen_before", STEPS)
-def test_a_former_owner_that_goes_on_adds_nothing_and_replaces_nothing(
+def test_a_former_owner_that_continues_adds_nothing_and_replaces_nothing(
     place: Place, attempts: list[Attempt], frozen_before: str, rejected: bool
 ) -> None:
     if rejected:

@@ -1,4 +1,4 @@
-"""What the Delta sink does beside the contract: the table's log, its columns, what others do to the table."""
+"""The Delta sink beyond the contract: the table's log, its columns, and changes by other writers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAST_MICROSECOND = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class TableOfRows:
-    """Rows of batches, of any columns; see `Rows`."""
+    """Rows of batches with any columns; see `Rows`."""
 
     table: pa.Table
 
@@ -80,7 +80,7 @@ def following(attempt: Attempt, number: int) -> Attempt:
 # The log
 
 
-def test_a_delivery_is_one_commit_that_says_what_it_brought(folder: Path) -> None:
+def test_a_delivery_is_one_commit_that_names_its_batches(folder: Path) -> None:
     deliver(a_sink(folder), NUMBERS, A, B)
     [commit, created] = DeltaTable(folder).history()
     said = json.loads(commit["coordination"])
@@ -113,7 +113,7 @@ def test_a_rejected_batch_that_is_replaced_does_not_take_the_ordinal_back(folder
     assert batches_in(folder) == {"a-1": [-1], later.batch_id: [7]}
 
 
-def test_a_batch_whose_later_one_came_first_is_not_taken_for_delivered(folder: Path) -> None:
+def test_a_batch_does_not_count_as_committed_after_a_later_one(folder: Path) -> None:
     sink, later = a_sink(folder), following(A, 1)
     deliver(sink, BatchRows({later.batch_id: [7]}), later)
     assert sink.committed([A, later]) == {later.batch_id}
@@ -156,20 +156,20 @@ def test_what_others_committed_since_is_seen_by_a_job_that_knows_the_table(folde
 # What others do between look and commit
 
 
-def compacted(folder: Path) -> None:
+def compact(folder: Path) -> None:
     DeltaTable(folder).optimize.compact()
 
 
-def with_a_column_more(folder: Path) -> None:
+def add_a_column(folder: Path) -> None:
     write_deltalake(folder, pa.table({"n": [0], "_batch_id": ["x"], "more": ["y"]}), mode="append", schema_mode="merge")
 
 
-def without_some_rows(folder: Path) -> None:
+def delete_some_rows(folder: Path) -> None:
     DeltaTable(folder).delete("n = 7")
 
 
-@pytest.mark.parametrize("change", [compacted, with_a_column_more, without_some_rows])
-def test_a_table_that_somebody_changes_between_look_and_commit_is_looked_at_again(
+@pytest.mark.parametrize("change", [compact, add_a_column, delete_some_rows])
+def test_a_table_that_changes_between_read_and_commit_is_read_again(
     folder: Path, change: Callable[[Path], None]
 ) -> None:
     for number in range(3):
@@ -180,11 +180,11 @@ def test_a_table_that_somebody_changes_between_look_and_commit_is_looked_at_agai
     assert tries == [2]
     found = batches_in(folder)
     assert (found["a-1"], found["b-1"]) == ([1, 2], [3])
-    assert found["somebody's"] == ([8, 9] if change is without_some_rows else [7, 8, 9])
+    assert found["somebody's"] == ([8, 9] if change is delete_some_rows else [7, 8, 9])
 
 
-@pytest.mark.parametrize("change", [compacted, with_a_column_more, without_some_rows])
-def test_a_rejected_batch_is_replaced_in_what_somebody_made_of_the_table_between_look_and_commit(
+@pytest.mark.parametrize("change", [compact, add_a_column, delete_some_rows])
+def test_a_rejected_batch_is_replaced_in_a_table_that_changed_between_read_and_commit(
     folder: Path, change: Callable[[Path], None]
 ) -> None:
     deliver(a_sink(folder), BatchRows({"a-1": [-1], "b-1": [7, 8]}), A, B)
@@ -194,10 +194,10 @@ def test_a_rejected_batch_is_replaced_in_what_somebody_made_of_the_table_between
     assert tries == [2]
     found = batches_in(folder)
     assert found["a-1"] == [1, 2] and found["somebody's"] == [9]
-    assert found["b-1"] == ([8] if change is without_some_rows else [7, 8])
+    assert found["b-1"] == ([8] if change is delete_some_rows else [7, 8])
 
 
-def test_a_batch_waits_while_somebody_has_overwritten_the_table_with_other_types(folder: Path) -> None:
+def test_a_batch_waits_while_the_table_is_overwritten_with_other_types(folder: Path) -> None:
     sink = a_sink(folder)
     deliver(sink, NUMBERS, A)
     sink.prepare([B], NUMBERS)
@@ -217,7 +217,7 @@ def test_a_batch_waits_while_somebody_has_overwritten_the_table_with_other_types
     assert batches_in(folder) == {"x": [0], "b-1": [3]}
 
 
-def test_a_table_that_somebody_drops_between_look_and_commit_gets_nothing(folder: Path) -> None:
+def test_a_table_that_is_dropped_between_read_and_commit_gets_nothing(folder: Path) -> None:
     sink = a_sink(folder)
     deliver(sink, NUMBERS, A)
     sink.prepare([B], NUMBERS)
@@ -230,7 +230,7 @@ def test_a_table_that_somebody_drops_between_look_and_commit_gets_nothing(folder
     assert batches_in(folder) == {"b-1": [3]}
 
 
-def test_a_batch_that_another_job_commits_between_look_and_commit_is_in_once(folder: Path) -> None:
+def test_a_batch_that_another_job_commits_between_read_and_commit_is_in_once(folder: Path) -> None:
     deliver(a_sink(folder), BatchRows({"c-1": [0]}), an_attempt("c-1"))
     sink = a_sink(folder)
     sink.prepare([A, B], NUMBERS)
@@ -240,7 +240,7 @@ def test_a_batch_that_another_job_commits_between_look_and_commit_is_in_once(fol
     assert batches_in(folder) == {"a-1": [1, 2], "b-1": [3], "c-1": [0]}
 
 
-def test_a_table_that_somebody_creates_in_the_same_moment_is_used(
+def test_a_table_that_another_process_creates_at_the_same_moment_is_used(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, create = a_sink(folder), DeltaTable.create
@@ -275,7 +275,7 @@ def rows_of_others() -> pa.Table:
     return pa.table({"n": [0], "_batch_id": ["x"]})
 
 
-def test_a_table_that_somebody_dropped_while_batches_wait_is_created_by_the_next_job_alone(folder: Path) -> None:
+def test_a_table_that_was_dropped_while_batches_wait_is_created_only_by_the_next_job(folder: Path) -> None:
     sink = a_sink(folder)
     deliver(sink, NUMBERS, A)
     sink.prepare([B], NUMBERS)
@@ -364,7 +364,7 @@ def test_values_of_a_narrower_type_become_those_of_the_table(
         (pa.decimal128(8, 2), pa.decimal128(8, 3), r"'n' is 'decimal\(8,3\)', but 'decimal\(8,2\)' in the table"),
     ],
 )
-def test_a_table_whose_column_cannot_hold_the_values_says_which_and_the_batch_waits(
+def test_a_column_that_cannot_hold_the_values_is_named_and_the_batch_waits(
     folder: Path, table: pa.DataType, given: pa.DataType, message: str
 ) -> None:
     sink = a_sink(folder)
@@ -403,7 +403,7 @@ def test_types_that_delta_does_not_have_are_named(folder: Path) -> None:
         a_sink(folder).prepare([A], rows(at=pa.array([None], pa.time64("us"))))
 
 
-def test_a_table_with_constraints_is_refused_since_nobody_would_check_them(folder: Path) -> None:
+def test_a_table_with_constraints_is_refused_since_they_would_not_be_checked(folder: Path) -> None:
     write_deltalake(folder, pa.table({"n": [1], "_batch_id": ["x"]}))
     DeltaTable(folder).alter.add_constraint({"positive": "n > 0"})
     with pytest.raises(ConfigurationError, match=r"the property delta\.constraints\.positive = 'n > 0'"):
@@ -505,14 +505,14 @@ def test_rows_that_belong_to_no_batch_of_the_delivery_are_an_error_and_not_left_
 
 @dataclass(frozen=True)
 class Unfiltered(TableOfRows):
-    """Rows that are all written, whatever batches are wanted."""
+    """Rows that are all written, whichever batches are requested."""
 
     def write(self, batch_ids: Collection[str], folder: str) -> dict[str, int]:
         file = join(folder, "part-0.parquet")
         return {file: write_table(self.table, file)}
 
 
-def test_a_delivery_with_very_many_values_of_a_partition_column_is_written_and_says_so(
+def test_a_delivery_with_many_values_of_a_partition_column_is_written_with_a_warning(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("airflow_provider_coordination.spark.sinks.delta.sink.MANY_FILES", 30)

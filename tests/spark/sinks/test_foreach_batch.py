@@ -1,4 +1,4 @@
-"""A function that gets batches: at least once, and nothing of what a former owner or a broken preparation left."""
+"""A function that receives batches: at least once, and without leftovers of a former owner or a failed preparation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Calls = Callable[[], list[tuple[list[str], list[tuple[str, int]]]]]
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a module of the user's."""
+    """The name of a user's module."""
     name = f"publishing_{abs(hash(tmp_path))}"
     (tmp_path / f"{name}.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
@@ -46,7 +46,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def made(spark: SparkSession, module: str, tmp_path: Path) -> Made:
-    """Makes the sink of a new job."""
+    """Create the sink of a new job."""
 
     def make(function: str = "publish") -> ForeachBatchSink:
         settings = ForeachBatchSettings(function=f"{module}:{function}", staging_path=str(tmp_path / "staging"))
@@ -57,7 +57,7 @@ def made(spark: SparkSession, module: str, tmp_path: Path) -> Made:
 
 @pytest.fixture
 def calls(module: str) -> Calls:
-    """Gives what the function was called with."""
+    """Return the arguments of the function's calls."""
     import importlib
 
     return lambda: importlib.import_module(module).calls
@@ -76,7 +76,7 @@ def test_the_function_gets_the_rows_of_all_batches_and_their_ids_in_one_call(mad
     assert calls() == [(["a-1", "b-1"], ROWS)]
 
 
-def test_no_batch_counts_as_taken_so_that_one_is_given_again_after_a_crash(made: Made, calls: Calls) -> None:
+def test_no_batch_counts_as_committed_so_that_it_is_passed_again_after_a_crash(made: Made, calls: Calls) -> None:
     died = made()
     died.prepare(BATCHES, BatchRows(VALUES))
     died.commit(BATCHES)

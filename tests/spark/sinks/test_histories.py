@@ -1,4 +1,4 @@
-"""Jobs that write to tables of every kind, one of them struck at any call: nothing is lost, nothing is there twice.
+"""Jobs that write to tables of every kind, one of them failing at any call: nothing is lost or duplicated.
 
 All is real but Spark: a source, a store, leases, acknowledgment sets, and tables. The job that is struck dies, or gets
 no answer, or stands still and goes on as a former owner. Others take over, perhaps with another version of the DAG,
@@ -31,19 +31,19 @@ from tests.support.struck_jobs import live
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep]
 TABLES = sorted(kind for kind in SINKS if kind != "parquet")
-"""What Parquet does at each call has a search of its own: `tests/spark/test_struck_jobs.py`."""
+"""Parquet has its own search of failures at each call: `tests/spark/test_struck_jobs.py`."""
 
 
 @pytest.fixture(scope="module")
 def urls(postgres_server: str, mariadb_server: MariaDb) -> Iterator[dict[str, str]]:
-    """The URL of a database, by what the server is."""
+    """The URL of a database, by kind of server."""
     with postgres_database(postgres_server) as url, mariadb_server.database() as name:
         yield {POSTGRESQL: url, MYSQL: mariadb_server.url(name)}
 
 
 @pytest.fixture(scope="module")
 def places(urls: dict[str, str]) -> Callable[[str], SinkUnderTest]:
-    """Gives a kind of sink, with nothing in it."""
+    """Return an empty sink of a kind."""
 
     def place(kind: str) -> SinkUnderTest:
         found = SINKS[kind]
@@ -58,7 +58,7 @@ def places(urls: dict[str, str]) -> Callable[[str], SinkUnderTest]:
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogs, "RETRY_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(sinks, "CONFLICT_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
@@ -68,7 +68,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(places: Callable[[str], SinkUnderTest]) -> Callable[[Case, str], Calls]:
-    """Gives the calls of a life in which nothing happens."""
+    """Return the calls of a run without failures."""
 
     @cache
     def calls_of(case: Case, kind: str) -> Calls:

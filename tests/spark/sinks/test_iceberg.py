@@ -1,4 +1,4 @@
-"""What the Iceberg sink does beside the contract: snapshots, partitions, columns, and tables that others change."""
+"""The Iceberg sink beyond the contract: snapshots, partitions, columns, and changes by other writers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def new_sink(tmp_path: Path, catalog: Catalog) -> Callable[..., Sink]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogs, "RETRY_PAUSE_SECONDS", 0.01)
 
 
@@ -141,7 +141,7 @@ def test_a_replaced_batch_and_the_one_that_replaces_it_are_in_one_snapshot(
 def test_a_batch_is_found_by_its_id_alone_in_the_files_of_a_delivery_of_many(
     new_sink: Callable[..., Sink], catalog: Catalog
 ) -> None:
-    """Statistics have whole ids, though batches of one source differ only behind their first 16 characters."""
+    """Statistics have whole ids, since batches of one source differ only after their first 16 characters."""
     sink = new_sink()
     names = [f"shardId-000000000000-{n}" for n in range(3)]
     for name in names:
@@ -176,7 +176,7 @@ def test_once_its_snapshot_is_expired_a_batch_is_known_by_its_rows(
     assert rows_in(catalog) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_batch_that_this_job_landed_itself_is_not_looked_for_in_the_tables_files(
+def test_a_batch_that_this_job_landed_itself_is_not_searched_in_the_tables_files(
     new_sink: Callable[..., Sink], catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliver(new_sink(), [A], VALUES)
@@ -190,7 +190,7 @@ def test_a_batch_that_this_job_landed_itself_is_not_looked_for_in_the_tables_fil
     assert looked == ["a-1"]
 
 
-def test_a_batch_is_looked_for_where_snapshots_expired_since_the_job_first_looked(
+def test_a_batch_is_searched_if_snapshots_expired_since_the_job_first_read_the_table(
     new_sink: Callable[..., Sink], catalog: Catalog
 ) -> None:
     sink = new_sink()
@@ -226,7 +226,7 @@ def foreign_expiry(catalog: Catalog) -> None:
 
 
 def foreign_rewrite(catalog: Catalog) -> None:
-    """What compaction does: the same rows in other files."""
+    """Rewrite the same rows in other files, as compaction does."""
     table = catalog.load_table(TABLE)
     table.overwrite(table.scan().to_arrow())
 
@@ -246,7 +246,7 @@ def changed(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.parametrize("rejected", [False, True], ids=["new batches", "a batch is replaced"])
-def test_what_others_do_between_look_and_commit_stays_and_the_delivery_goes_in_once(
+def test_changes_by_others_between_read_and_commit_stay_and_the_delivery_goes_in_once(
     new_sink: Callable[..., Sink], catalog: Catalog, monkeypatch: pytest.MonkeyPatch, changed: Any, rejected: bool
 ) -> None:
     change, expected = changed
@@ -258,20 +258,20 @@ def test_what_others_do_between_look_and_commit_stays_and_the_delivery_goes_in_o
     looked = sink._read_state  # type: ignore[attr-defined]
     times: list[int] = []
 
-    def look_and_see_it_changed(attempts: Sequence[Attempt]) -> Any:
+    def read_after_a_change(attempts: Sequence[Attempt]) -> Any:
         look = looked(attempts)
         times.append(1)
         if len(times) == 1:
             change(catalog)
         return look
 
-    monkeypatch.setattr(sink, "_read_state", look_and_see_it_changed)
+    monkeypatch.setattr(sink, "_read_state", read_after_a_change)
     sink.commit(next_ones)
     sink.discard(next_ones)
     assert rows_in(catalog) == sorted(expected([1, 2, 33 if rejected else 3, 4, 5, 6]))
 
 
-def test_partitioning_that_changed_since_a_batch_was_prepared_fails_it_until_it_is_prepared_anew(
+def test_partitioning_that_changed_since_a_batch_was_prepared_fails_it_until_it_is_prepared_again(
     new_sink: Callable[..., Sink], catalog: Catalog
 ) -> None:
     sink = new_sink()
@@ -285,7 +285,7 @@ def test_partitioning_that_changed_since_a_batch_was_prepared_fails_it_until_it_
     assert rows_in(catalog) == [1, 2, 3]
 
 
-def test_a_table_that_somebody_dropped_is_not_made_anew_by_the_job_that_knew_it(
+def test_a_dropped_table_is_not_created_again_by_the_job_that_used_it(
     new_sink: Callable[..., Sink], catalog: Catalog
 ) -> None:
     sink = new_sink()
@@ -299,7 +299,7 @@ def test_a_table_that_somebody_dropped_is_not_made_anew_by_the_job_that_knew_it(
     assert rows_in(catalog) == [3]
 
 
-def test_a_table_that_somebody_drops_between_look_and_commit_gets_nothing(
+def test_a_table_that_is_dropped_between_read_and_commit_gets_nothing(
     new_sink: Callable[..., Sink], catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = new_sink()
@@ -307,20 +307,18 @@ def test_a_table_that_somebody_drops_between_look_and_commit_gets_nothing(
     sink.prepare([B], VALUES)
     looked = sink._read_state  # type: ignore[attr-defined]
 
-    def look_and_see_it_dropped(attempts: Sequence[Attempt]) -> Any:
+    def read_after_a_drop(attempts: Sequence[Attempt]) -> Any:
         look = looked(attempts)
         catalog.drop_table(TABLE)
         return look
 
-    monkeypatch.setattr(sink, "_read_state", look_and_see_it_dropped)
+    monkeypatch.setattr(sink, "_read_state", read_after_a_drop)
     with pytest.raises(DeliveryError, match=r"^Iceberg table 'lake\.clicks' is gone, and the job cannot know why"):
         sink.commit([B])
     assert not catalog.table_exists(TABLE)
 
 
-def test_another_table_of_the_same_name_is_not_taken_for_the_one_that_was_there(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_another_table_of_the_same_name_is_not_used(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     sink = new_sink()
     deliver(sink, [A], VALUES)
     catalog.drop_table(TABLE)
@@ -526,7 +524,7 @@ def test_a_table_of_others_without_the_column_of_batches_gets_it(
 # Catalogs
 
 
-def test_a_catalog_that_cannot_be_reached_is_named_at_the_start(impatient: None) -> None:
+def test_a_catalog_that_cannot_be_reached_is_named_at_the_start(short_pauses: None) -> None:
     properties = {"type": "sql", "uri": "postgresql+psycopg://me:hush-hush@127.0.0.1:9/x", "warehouse": "/tmp/none"}
     settings = {"table": TABLE, "properties": properties}
     [sink] = make_sinks([SinkSettings(name="main", kind="iceberg", location="iceberg://here", settings=settings)])
@@ -535,25 +533,25 @@ def test_a_catalog_that_cannot_be_reached_is_named_at_the_start(impatient: None)
     assert "hush" not in str(found.value)
 
 
-class AwayError(OSError):
-    """A catalog does not answer."""
+class OutageError(OSError):
+    """A catalog is unavailable."""
 
 
 @pytest.fixture
 def outage(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int, bool], None]:
-    """Lets calls of catalogs fail, of which the last ones may have been heard."""
+    """Let calls of catalogs fail; the last ones may still be executed."""
     from pyiceberg.catalog.sql import SqlCatalog
 
-    def begin(method: str, calls: int, heard: bool) -> None:
+    def begin(method: str, calls: int, executed: bool) -> None:
         made = getattr(SqlCatalog, method)
         left = [calls]
 
         def called(self: SqlCatalog, *arguments: Any, **more: Any) -> Any:
             if left[0]:
                 left[0] -= 1
-                if heard:
+                if executed:
                     made(self, *arguments, **more)
-                raise AwayError("connection reset")
+                raise OutageError("connection reset")
             return made(self, *arguments, **more)
 
         monkeypatch.setattr(SqlCatalog, method, called)
@@ -561,15 +559,15 @@ def outage(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int, bool], None]:
     return begin
 
 
-@pytest.mark.parametrize("heard", [False, True], ids=["nothing arrives", "only answers are lost"])
+@pytest.mark.parametrize("executed", [False, True], ids=["nothing arrives", "only answers are lost"])
 @pytest.mark.parametrize("method", ["load_table", "commit_table"])
 def test_a_delivery_waits_for_a_catalog_that_is_away_and_is_in_once(
-    new_sink: Callable[..., Sink], catalog: Catalog, outage: Any, impatient: None, method: str, heard: bool
+    new_sink: Callable[..., Sink], catalog: Catalog, outage: Any, short_pauses: None, method: str, executed: bool
 ) -> None:
     sink = new_sink()
     deliver(sink, [A], VALUES)
     sink.prepare([B, C], VALUES)
-    outage(method, 3, heard)
+    outage(method, 3, executed)
     sink.commit([B, C])
     sink.discard([B, C])
     assert rows_in(catalog) == [1, 2, 3, 4, 5, 6]
@@ -577,7 +575,7 @@ def test_a_delivery_waits_for_a_catalog_that_is_away_and_is_in_once(
 
 
 def test_a_catalog_that_stays_away_fails_the_delivery_which_goes_in_later(
-    new_sink: Callable[..., Sink], catalog: Catalog, outage: Any, impatient: None, monkeypatch: pytest.MonkeyPatch
+    new_sink: Callable[..., Sink], catalog: Catalog, outage: Any, short_pauses: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = new_sink()
     sink.prepare([A], VALUES)
@@ -595,7 +593,7 @@ def test_a_catalog_that_stays_away_fails_the_delivery_which_goes_in_later(
 # Leftovers
 
 
-def test_files_that_a_former_owner_shares_with_an_owner_that_goes_on_are_left_to_that_one(
+def test_files_that_a_former_owner_shares_with_a_current_owner_are_left_to_the_current_one(
     new_sink: Callable[..., Sink], catalog: Catalog
 ) -> None:
     one, other = new_sink(), new_sink()

@@ -1,4 +1,4 @@
-"""What catalogs raise, by what it means for a delivery."""
+"""The errors of catalogs, by their meaning for a delivery."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from pyiceberg import exceptions
 from requests import HTTPError, Response
 
-from airflow_provider_coordination.spark.sinks.iceberg.errors import is_unavailable, is_gone, is_unauthorized
+from airflow_provider_coordination.spark.sinks.iceberg.errors import is_gone, is_unauthorized, is_unavailable
 
 
 def of_glue(code: str, status: int) -> ClientError:
@@ -45,8 +45,6 @@ def of_rest(status: int, kind: type[Exception] = exceptions.RESTError) -> Except
     ],
     ids=lambda value: getattr(value, "code", None) or (value if isinstance(value, str) else type(value).__name__),
 )
-def test_what_a_catalog_raises_passes_or_needs_a_person_or_says_that_the_table_is_gone(
-    error: Exception, means: str
-) -> None:
+def test_a_catalog_error_is_temporary_or_needs_the_user_or_means_a_missing_table(error: Exception, means: str) -> None:
     found = {"away": is_unavailable(error), "unauthorized": is_unauthorized(error), "gone": is_gone(error)}
     assert [meaning for meaning, is_so in found.items() if is_so] == [meaning for meaning in (means,) if meaning]

@@ -1,4 +1,4 @@
-"""A job that delivers to an Iceberg table is struck at each of its calls to files and to the catalog; another goes on.
+"""A job that delivers to an Iceberg table fails at each call to files and to the catalog; another job continues.
 
 The job delivers three batches, of which one was rejected before. It dies at a call, or the call fails, or is made
 twice, or the job stands still there and goes on later. The next owner delivers what is left. Then the table has every
@@ -39,7 +39,7 @@ CHANGES = (*CHANGING, "files.create", "files.rmdir")
 
 
 class Delivered:
-    """Two owners that deliver the same batches, of which the first one is struck.
+    """Two owners that deliver the same batches; the first one fails.
 
     :param place: where there is no table yet.
     :param calls: those of the first owner.
@@ -81,7 +81,7 @@ class Delivered:
             sink.sweep({attempt.folder: attempt.fencing_token})
 
     def live(self) -> None:
-        """Let it happen."""
+        """Run the scenario."""
         with self.counted():
             victim = threading.Thread(target=contextvars.copy_context().run, args=(self._victim,), daemon=True)
             victim.start()
@@ -98,7 +98,7 @@ class Delivered:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Let calls to files and to the catalog count."""
+        """Count calls to files and to the catalog."""
         with (
             counted_files(self.calls, object_store="", published=lambda path: None),
             counted_catalogs(self.calls),
@@ -106,7 +106,7 @@ class Delivered:
             yield
 
     def check(self) -> None:
-        """Check that each batch is there once, whole."""
+        """Check that each batch is in once, as a whole."""
         where = f"struck at {self.calls.point}: {self.calls.struck}"
         seen = self.place.visible
         for batch_id in OF_NEXT:
@@ -117,7 +117,7 @@ class Delivered:
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogs, "RETRY_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(sinks, "CONFLICT_PAUSE_SECONDS", 0.001)
 

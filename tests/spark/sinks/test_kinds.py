@@ -1,4 +1,4 @@
-"""Sinks are found by their kind: the package's own by their module, others where their settings say."""
+"""Sinks are found by kind: those of the package by their module, others by their settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_kind_of_the_package_is_held_to_the_contract() -> None:
     assert set(SINKS.names()) == {name.partition(",")[0] for name in UNDER_TEST} | AT_LEAST_ONCE
 
 
-def test_a_kind_that_may_get_a_batch_more_than_once_says_so() -> None:
+def test_a_kind_that_may_receive_a_batch_more_than_once_declares_it() -> None:
     assert {name for name in SINKS.names() if not SINKS.load(name).is_exactly_once} == AT_LEAST_ONCE
 
 
@@ -62,9 +62,7 @@ def test_a_kind_that_cannot_be_found_is_named(kind: str, implementation: str | N
         make_sinks([settings(kind, implementation)])
 
 
-def test_a_kind_whose_library_is_not_installed_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kind_without_its_library_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "their_tables.py").write_text(
         "from airflow_provider_coordination.spark.sinks import SinkKind\n"
         "TABLE = SinkKind(make=None, modules=('json', 'no_such_tables'), requirement='their-package[tables]')\n"
@@ -75,7 +73,7 @@ def test_a_kind_whose_library_is_not_installed_says_what_to_install(
         make_sinks([settings("table", "their_tables:TABLE")])
 
 
-def test_what_a_dag_says_of_sinks_needs_neither_spark_nor_pyarrow() -> None:
+def test_describing_sinks_in_a_dag_needs_neither_spark_nor_pyarrow() -> None:
     code = (
         "import sys\n"
         "from airflow_provider_coordination.operators.writes.parquet import ParquetDataset\n"

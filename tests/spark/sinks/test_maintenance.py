@@ -1,4 +1,4 @@
-"""Maintenance of tables beside jobs: fewer files, the same rows, and no file is missed by a commit that still comes."""
+"""Maintenance of tables beside jobs: fewer files, the same rows, and no file that a later commit needs is removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.spark.maintenance import MaintenanceResult, Maintenance
+from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.sinks import Sink, owed
 from tests.support.sinks import SINKS, BatchRows, Place, an_attempt, under_next_lease
 
@@ -43,8 +43,8 @@ def files(place: Place) -> set[Path]:
     return {file for file in place.folder.rglob("*.parquet") if "_delta_log" not in file.parts}
 
 
-def grown_old(place: Place, days: float = 2) -> None:
-    """Let every file be written some days ago."""
+def backdate(place: Place, days: float = 2) -> None:
+    """Backdate every file by some days."""
     for file in place.folder.rglob("*"):
         if file.is_file() and file.suffix in (".parquet", ".avro"):
             then = file.stat().st_mtime - days * 86_400
@@ -62,10 +62,10 @@ def test_small_files_are_put_together_and_their_rows_stay(place: Place) -> None:
 
 def test_a_dry_run_counts_and_changes_nothing(place: Place) -> None:
     one_by_one(place)
-    grown_old(place)
+    backdate(place)
     (place.sink()).prepare([an_attempt("d-1")], BatchRows({"d-1": [6]}))
     place.sink().sweep({"clicks/d-1": 2})
-    grown_old(place)
+    backdate(place)
     before = {file: file.read_bytes() for file in place.folder.rglob("*") if file.is_file()}
 
     dry = maintained(place, Maintenance(retention=DAY, is_dry_run=True))
@@ -81,7 +81,7 @@ def test_files_of_a_delivery_that_died_go_once_they_are_old(place: Place) -> Non
     before = files(place)
 
     assert maintained(place, Maintenance(retention=DAY, compact=False)).files_removed == 0
-    grown_old(place)
+    backdate(place)
     done = maintained(place, Maintenance(retention=DAY, compact=False))
 
     assert done.files_removed == 1 and done.bytes_removed > 0
@@ -92,7 +92,7 @@ def test_files_that_are_prepared_stay_however_old_they_are(place: Place) -> None
     one_by_one(place)
     sink, attempt = place.sink(), an_attempt("d-1")
     sink.prepare([attempt], BatchRows({"d-1": [6]}))
-    grown_old(place)
+    backdate(place)
 
     maintained(place, AT_ONCE)
     sink.commit([attempt])
@@ -100,7 +100,7 @@ def test_files_that_are_prepared_stay_however_old_they_are(place: Place) -> None
     assert place.visible == {**VALUES, "d-1": [6]}
 
 
-def test_a_former_owner_that_looked_before_files_were_removed_commits_nothing_that_is_gone(
+def test_a_former_owner_that_read_the_table_before_files_were_removed_commits_no_missing_file(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_by_one(place)
@@ -109,18 +109,18 @@ def test_a_former_owner_that_looked_before_files_were_removed_commits_nothing_th
 
     def taken_over() -> None:
         place.sink().sweep({attempt.folder: 2})
-        grown_old(place)
+        backdate(place)
         assert maintained(place, Maintenance(retention=DAY, compact=False)).files_removed >= 1
 
-    between_look_and_commit(sink, monkeypatch, taken_over)
+    between_read_and_commit(sink, monkeypatch, taken_over)
     with pytest.raises((CoordinationError, OSError)):
         sink.commit([attempt])
 
     assert place.visible == VALUES, "every file that the table names can be read"
 
 
-def between_look_and_commit(sink: Sink, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Let something happen once, as a job has looked at the table and is about to commit."""
+def between_read_and_commit(sink: Sink, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Run an action once, after a job has read the table and before it commits."""
     from airflow_provider_coordination.spark.sinks.delta import log
     from airflow_provider_coordination.spark.sinks.iceberg.addition import PendingSnapshot
 
@@ -146,7 +146,7 @@ def test_a_delivery_that_comes_while_it_is_maintained_goes_in_once(
     sink, attempt = place.sink(), an_attempt("d-1")
     sink.prepare([attempt], BatchRows({"d-1": [6]}))
 
-    between_look_and_commit(sink, monkeypatch, lambda: maintained(place, DAILY) and None)
+    between_read_and_commit(sink, monkeypatch, lambda: maintained(place, DAILY) and None)
     sink.commit([attempt])
 
     assert place.visible == {**VALUES, "d-1": [6]}
@@ -154,7 +154,7 @@ def test_a_delivery_that_comes_while_it_is_maintained_goes_in_once(
 
 def test_what_is_in_is_known_after_everything_old_is_gone(place: Place) -> None:
     one_by_one(place)
-    grown_old(place)
+    backdate(place)
     maintained(place, AT_ONCE)
     without_old_commits(place)
 
@@ -177,7 +177,7 @@ def test_a_rejected_batch_is_replaced_after_everything_old_is_gone(place: Place)
 
 
 def without_old_commits(place: Place) -> None:
-    """Let the log of a Delta table forget its commits; snapshots of an Iceberg table are expired already."""
+    """Remove old commits from the log of a Delta table; an Iceberg table's snapshots are already expired."""
     if DeltaTable.is_deltatable(str(place.folder)):
         table = DeltaTable(place.folder)
         table.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 days"})

@@ -17,7 +17,7 @@ from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.landed_identity import LANDED_BATCH, as_landed, file_name, under_token
 from airflow_provider_coordination.spark.settings import MAIN
-from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, ParquetLandedDelivery
+from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery, ParquetSink
 from airflow_provider_coordination.spark.storage import publish, write_table
 from tests.support.sinks import an_attempt
 

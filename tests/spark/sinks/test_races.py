@@ -1,4 +1,4 @@
-"""Two drivers, in processes of their own, commit to one sink at once."""
+"""Two drivers in separate processes commit to one sink at the same time."""
 
 from __future__ import annotations
 

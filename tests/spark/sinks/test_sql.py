@@ -1,4 +1,4 @@
-"""What the SQL sink does beside the contract: tables made and changed, types, merging, and what is refused."""
+"""The SQL sink beyond the contract: creating and altering tables, types, merging, and errors."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_type_that_the_database_does_not_have_is_named(place: SqlPlace) -> Non
         )
 
 
-def test_a_table_that_somebody_dropped_is_not_made_anew_without_what_it_held(place: SqlPlace) -> None:
+def test_a_dropped_table_is_not_created_again_without_its_batches(place: SqlPlace) -> None:
     deliver(place.sink(), n=[1])
     place.run("DROP TABLE clicks")
     with pytest.raises(

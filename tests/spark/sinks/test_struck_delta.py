@@ -1,4 +1,4 @@
-"""A job that delivers to a Delta table is struck at each of its calls to the table and to files; another goes on."""
+"""A job that delivers to a Delta table fails at each of its calls to the table and to files; another job continues."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ EXPECTED = {"a-1": [1, 2], "b-1": [3]}
 
 
 def nothing(place: Place) -> list[Attempt]:
-    """The table is not there."""
+    """The table does not exist."""
     return [an_attempt(batch_id) for batch_id in VALUES]
 
 
 def others(place: Place) -> list[Attempt]:
-    """The table has rows of others, and a column less."""
+    """The table has rows of other writers, and lacks a column."""
     write_deltalake(place.folder, pa.table({"_batch_id": ["z-1"]}))
     return [an_attempt(batch_id) for batch_id in VALUES]
 
 
 def rejected(place: Place) -> list[Attempt]:
-    """The table has the batches, whose delivery was rejected, in one file with a batch of others."""
+    """The table has the rejected batches in one file with another batch."""
     attempts = [an_attempt(batch_id) for batch_id in VALUES]
     place.deliver({**FORMER, "z-1": [9]}, [*attempts, an_attempt("z-1")])
     return [under_next_lease(attempt, rejected=True) for attempt in attempts]
@@ -45,7 +45,7 @@ BEGINNINGS = [nothing, others, rejected]
 
 
 class Delivery:
-    """One delivery by a victim, which another job takes over.
+    """One delivery by a failing job, which another job takes over.
 
     :param place: the table.
     :param attempts: what is delivered.
@@ -57,7 +57,7 @@ class Delivery:
         self.is_taken_over = False
 
     def by_victim(self) -> None:
-        """Deliver as a job does: it asks the store before it commits."""
+        """Deliver as a job does: it checks its ownership in the store before it commits."""
         sink = self.place.sink()
         left = owed(sink, self.attempts)
         sink.prepare(left, BatchRows(VALUES))

@@ -1,4 +1,4 @@
-"""Maintenance of a table is struck at each of its calls, while jobs deliver, and deliver again what was rejected."""
+"""Maintenance of a table fails at each of its calls, while jobs deliver batches and redeliver rejected ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.spark.maintenance import MaintenanceResult, Maintenance
+from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
 from tests.support.freezing import Strike
 from tests.support.landed_tables import TABLES
 from tests.support.sinks import BatchRows, Place, an_attempt, under_next_lease
@@ -22,8 +22,8 @@ BEFORE = {"x-1": [1, 2], "y-1": [3]}
 EXPECTED = {"x-1": [7], "y-1": [3], "p-1": [4, 5], "c-1": [6]}
 
 
-class Story:
-    """A table of small files with those of a delivery that died; of two jobs, one has prepared a batch.
+class Scenario:
+    """A table of small files, with files of a dead delivery; one of two jobs has prepared a batch.
 
     :param place: the table.
     """
@@ -36,9 +36,9 @@ class Story:
         place.sink().sweep({"clicks/d-1": 2})
         self.preparing, self.prepared = place.sink(), an_attempt("p-1")
         self.preparing.prepare([self.prepared], BatchRows({"p-1": [4, 5]}))
-        self._grow_old()
+        self._backdate()
 
-    def _grow_old(self) -> None:
+    def _backdate(self) -> None:
         for file in self.place.folder.rglob("*"):
             if file.is_file() and file.suffix in (".parquet", ".avro"):
                 then = file.stat().st_mtime - 2 * DAY.total_seconds()
@@ -53,7 +53,7 @@ class Story:
         self.maintain()
 
     def by_successor(self) -> None:
-        """Commit what is prepared, deliver a batch, and another one anew that was rejected."""
+        """Commit what is prepared, deliver a batch, and deliver a rejected one again."""
         self.preparing.commit([self.prepared])
         self.preparing.discard([self.prepared])
         self.place.deliver({"c-1": [6]}, [an_attempt("c-1")])
@@ -63,10 +63,10 @@ class Story:
 @pytest.mark.parametrize("strike", STRIKES)
 @pytest.mark.parametrize("kind", sorted(TABLES))
 def test_at_no_call_a_row_or_a_file_that_the_table_needs_is_lost(tmp_path: Path, kind: str, strike: Strike) -> None:
-    made = calls_of(Story(Place(TABLES[kind], tmp_path / "counted")))
+    made = calls_of(Scenario(Place(TABLES[kind], tmp_path / "counted")))
     assert any(call in made for call in ("table.compact", "catalog.commit_table"))
     assert any(call.startswith("files.delete") for call in made)
     for point in range(1, len(made) + 1):
-        story = Story(Place(TABLES[kind], tmp_path / str(point)))
+        story = Scenario(Place(TABLES[kind], tmp_path / str(point)))
         struck = strike_at(point, strike, story)
         assert story.place.visible == EXPECTED, struck

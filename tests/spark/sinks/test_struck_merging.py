@@ -1,4 +1,4 @@
-"""A job that merges rows into a table is struck at each of its calls; another one goes on, and replaces its rows."""
+"""A job that merges rows into a table fails at each of its calls; another job continues, and replaces its rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST, ATTEMPT, FOLLOWING = an_attempt("z-1"), an_attempt("a-1"), an_attempt("b-
 
 
 class Delivery:
-    """One delivery by a victim, which another job takes over; a later batch replaces one of its rows.
+    """One delivery by a failing job, which another job takes over; a later batch replaces one of its rows.
 
     :param place: the table.
     """
@@ -31,7 +31,7 @@ class Delivery:
         deliver(a_sink(place), BEFORE, FIRST)
 
     def by_victim(self) -> None:
-        """Deliver as a job does: it asks the store before it commits."""
+        """Deliver as a job does: it checks its ownership in the store before it commits."""
         sink = a_sink(self.place)
         sink.prepare([ATTEMPT], Rows(OF_BOTH))
         if not self.is_taken_over:
@@ -39,7 +39,7 @@ class Delivery:
         sink.discard([ATTEMPT])
 
     def by_successor(self) -> None:
-        """Deliver under the next lease, and what follows."""
+        """Deliver under the next lease, and deliver the later batch."""
         self.is_taken_over = True
         sink, again = a_sink(self.place), under_next_lease(ATTEMPT)
         sink.sweep({again.folder: again.fencing_token})

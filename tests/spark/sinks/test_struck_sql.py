@@ -1,4 +1,4 @@
-"""A job is struck at each call to the database and to files, and each batch is in the table once.
+"""A job fails at each call to the database and to files, and each batch is in the table once.
 
 The next owner delivers while the first stands still, or after it died; then the first goes on, as a former owner does.
 """
@@ -26,15 +26,15 @@ from tests.support.sql_tables import SERVERS, SqlPlace
 
 pytestmark = pytest.mark.integration
 BEFORE = {"a-1": [1, 2], "b-1": [3]}
-"""What the first job makes of the batches."""
+"""The rows of the first job."""
 AFTER = {"a-1": [-1, -2], "b-1": [-3]}
-"""What its successor does."""
+"""The actions of its successor."""
 STRIKES = [strike for strike in Strike if "clock" not in strike and strike is not Strike.TWICE]
-"""What can happen: no driver repeats a statement by itself within a transaction, and no clock is looked at."""
+"""The possible failures: no driver repeats a statement within a transaction, and no clock is read."""
 
 
 class Run:
-    """The same delivery by two owners, of whom the first is struck.
+    """The same delivery by two owners; the first one fails.
 
     :param rejected: whether the batches were in before, and were rejected.
     """
@@ -49,7 +49,7 @@ class Run:
         self.died = False
 
     def first(self) -> None:
-        """Deliver as the first owner, whose calls are counted."""
+        """Deliver as the first owner, and count its calls."""
         with self._counted():
             acting.set(VICTIM)
             try:
@@ -61,7 +61,7 @@ class Run:
                 pass
 
     def succeed(self) -> bool:
-        """Deliver as the next owner; return whether that was possible, as the first may hold a lock."""
+        """Deliver as the next owner; return whether that was possible, since the first may hold a lock."""
         sink, again = self.place.sink(), [under_next_lease(attempt) for attempt in self.attempts]
         for attempt in again:
             sink.sweep({attempt.folder: attempt.fencing_token})
@@ -122,7 +122,7 @@ def test_wherever_a_job_is_struck_each_batch_is_in_the_table_once(place: SqlPlac
 
 
 def frozen(run: Run) -> None:
-    """Let the next owner deliver while the first stands still at its point, and then again."""
+    """Let the next owner deliver while the first one is paused at its point, and then again."""
     import threading
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run.first,))
