@@ -190,10 +190,10 @@ def test_rows_that_live_ingestion_delivers_are_left_to_it(
 @pytest.mark.parametrize(
     ("state", "error"),
     [
-        ({"mark": None}, "has taken no row yet"),
+        ({"mark": None}, "has read no row yet"),
         ({"reads": {"column": "id"}}, "reads something else: 'column' 'id' there and 'placed_at' here"),
         ({"reads": {"incremental": False}}, "is not incremental, but reads its bounds once"),
-        ({"began": "17"}, "begins at '17', which is no time"),
+        ({"began": "17"}, "starts at '17', which is not a time"),
     ],
     ids=["nothing yet", "another column", "once", "a number"],
 )

@@ -202,7 +202,7 @@ def test_a_table_that_does_not_exist_is_an_error_of_the_supplier_and_never_an_en
     chosen = settings(dynamodb, dynamodb_table)
     [item] = items(chosen)
     dynamodb.client().delete_table(TableName=dynamodb_table)
-    message = f"DynamoDB table '{dynamodb_table}' in region us-east-1 at http.* does not exist: check its name"
+    message = f"DynamoDB table '{dynamodb_table}' in region us-east-1 at http.* does not exist; check its name"
     with pytest.raises(ConfigurationError, match=message):
         items(chosen)
     with pytest.raises(ConfigurationError, match=message):
@@ -215,7 +215,7 @@ def test_a_recreated_table_is_another_one(dynamodb: DynamoDbLocal, dynamodb_tabl
     [item] = items(chosen)
     dynamodb.client().delete_table(TableName=dynamodb_table)
     create(dynamodb, dynamodb_table)
-    with pytest.raises(ItemGoneError, match="another one has its name"):
+    with pytest.raises(ItemGoneError, match="another table has its name"):
         list(SegmentReader(chosen).read(item, ""))
 
 

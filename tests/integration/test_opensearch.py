@@ -148,7 +148,7 @@ def test_an_index_that_is_closed_while_it_is_read_cannot_be_read_and_goes_on_onc
     reading = SliceReader(chosen).read(item, "")
     first = next(reading)
     opensearch.ask("POST", f"/{opensearch_index}/_close")
-    with pytest.raises(ItemUnreadableError, match=rf"index '{opensearch_index}', slice 0 of 1: .*closed: open it, or"):
+    with pytest.raises(ItemUnreadableError, match=rf"index '{opensearch_index}', slice 0 of 1: .*closed; open it, or"):
         list(reading)
     opensearch.ask("POST", f"/{opensearch_index}/_open?wait_for_active_shards=1")
     assert ids([first]) + ids(SliceReader(chosen).read(item, first.position)) == list(documents(60))

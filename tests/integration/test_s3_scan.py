@@ -186,7 +186,7 @@ def test_a_scan_that_may_not_delete_goes_on_all_the_same(
         Deletion(settings).delivered(partition.progress["items"])
     client.put_object(Bucket=OPEN_BUCKET, Key="delete/b", Body=b"2")
     assert len(scan(worker, settings)) == 1
-    assert "left to the next scan to delete" in caplog.text
+    assert "delivered objects could not be deleted" in caplog.text
     scan(worker, replace(settings, aws=s3.settings))
     left = client.list_objects_v2(Bucket=OPEN_BUCKET, Prefix="delete/")["Contents"]
     assert [each["Key"] for each in left] == ["delete/b"]

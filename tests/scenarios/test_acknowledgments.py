@@ -114,9 +114,9 @@ def test_s39_a_handle_that_was_never_added_is_refused_and_changes_nothing(pipeli
     made = pipeline.deliver("event")
     before = pipeline.sets.view.get(made)
     for positive in (True, False):
-        with pytest.raises(AcknowledgmentError, match="it has no handle 'unknown'"):
+        with pytest.raises(AcknowledgmentError, match="has no handle 'unknown'"):
             pipeline.release(made, "unknown", positive=positive)
-    with pytest.raises(AcknowledgmentError, match="it has no handle 'unknown'"):
+    with pytest.raises(AcknowledgmentError, match="has no handle 'unknown'"):
         pipeline.watcher.acquire(made, "unknown")
     assert pipeline.count("invalid_acknowledgments") == 3 and pipeline.sets.view.get(made) == before
     assert pipeline.release(made, "event")[0].state is ACKNOWLEDGED
@@ -289,7 +289,7 @@ def test_s56_the_checkpoint_passes_what_is_ready_without_a_gap(pipeline: Pipelin
 def test_s56_a_batch_that_is_not_known_is_refused(pipeline: Pipeline) -> None:
     """Given an unknown sequence number: IllegalArgument there, here an error that says what is known."""
     pipeline.read("5")
-    with pytest.raises(ProgressChangedError, match="'batch-to-7' is not to be delivered; to deliver: 'batch-to-5'"):
+    with pytest.raises(ProgressChangedError, match="'batch-to-7' is not pending delivery; pending are: 'batch-to-5'"):
         pipeline.sets.begin(SHARD, "batch-to-7", ["sink"], timeout=HOUR)
 
 

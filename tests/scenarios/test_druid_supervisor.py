@@ -1,6 +1,6 @@
 """The Druid scenarios of `scenarios.md` about a supervisor, its states and its scaling; each names its number.
 
-Druid's supervisor deals shards to groups of tasks, and tells each task where to begin and to end. Here jobs lease
+Druid's supervisor deals shards to groups of tasks, and gives each task its start and end positions. Here jobs lease
 shards, whose progress says where to go on; so a job has no positions, and who reads what is not the supervisor's
 business. There are no replicas: where a scenario is about them, the test is about the one job there is. Scenarios 39
 to 52, about reading and writing records, are in `test_druid_tasks.py` and `test_kcl_reading.py`.
@@ -24,13 +24,13 @@ from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM
 from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
 from airflow_provider_coordination.sources.reset import Resets
-from airflow_provider_coordination.sources.reset_targets import target_of
+from airflow_provider_coordination.sources.reset_targets import parse_target
 from airflow_provider_coordination.supervisor.actions import RequestStop, StartJob
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.settings import AutoScaleSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.states import DetailedState, Health
-from airflow_provider_coordination.supervisor.turn import Turn
+from airflow_provider_coordination.supervisor.turn import TurnResult
 from tests.supervisor.world import Stream, World, spec
 from tests.support.synced import STREAM, Synced, shard_id
 
@@ -45,7 +45,7 @@ class Kinesis(Stream):
         super().__init__(world, ())
         self.synced, self.initial_position = synced, initial_position
 
-    def look_for_partitions(self) -> None:
+    def discover_partitions(self) -> None:
         self.synced.sync(initial_position=self.initial_position)
 
     def count(self) -> int | None:
@@ -72,7 +72,7 @@ class Clicks(World):
     def checkpoint(self, shard: int) -> str:
         return self.synced.progress(shard_id(shard)).checkpoint
 
-    def started(self, turn: Turn) -> list[str]:
+    def started(self, turn: TurnResult) -> list[str]:
         return [action.job.owner for action in turn.actions if isinstance(action, StartJob)]
 
 
@@ -80,7 +80,7 @@ def begun(world: World, **supervise: Any) -> World:
     world.submit(**supervise)
     world.turn()
     world.begin()
-    world.supervisor.look()
+    world.supervisor.poll()
     return world
 
 
@@ -94,7 +94,7 @@ def test_1_a_fresh_start_reads_every_shard_from_its_beginning_with_one_job() -> 
     clicks.begin()
     assert clicks.read_shards() == {"0": "job-1", "1": "job-1"}
     assert [clicks.checkpoint(0), clicks.checkpoint(1)] == [TRIM_HORIZON, TRIM_HORIZON]
-    order = clicks.cluster.job("job-1").order
+    order = clicks.cluster.job("job-1").request
     assert not order.spec.supervise.rejects  # no bounds of time; no end of positions, but one of time
     assert order.max_duration == timedelta(hours=1, minutes=30)
 
@@ -106,10 +106,10 @@ def test_2_two_jobs_read_a_shard_each() -> None:
 
 
 def test_4_records_an_hour_older_than_the_start_of_their_job_are_late() -> None:
-    """A job's replacement is planned anew, and has bounds of its own: a batch that was recorded keeps those of then."""
+    """A job's replacement is planned again, with its own bounds: a recorded batch keeps the former bounds."""
     world = World("S0", "S1")
     begun(world, late_message_rejection_period="PT1H", event_time="at")
-    order = world.running[0].order
+    order = world.running[0].request
     earliest = order.spec.supervise.rejection(order.job.planned_at).earliest
     assert earliest is not None
     now = world.clock.now()
@@ -124,7 +124,7 @@ def test_6_a_period_and_an_instant_for_late_records_exclude_each_other() -> None
 
 def test_7_positions_that_are_stored_win() -> None:
     clicks = Clicks(2, initial_position=LATEST)
-    clicks.stream.look_for_partitions()
+    clicks.stream.discover_partitions()
     clicks.synced.start(0, 1)  # something of each was delivered long ago
     stored = [clicks.checkpoint(0), clicks.checkpoint(1)]
     assert LATEST not in stored
@@ -182,7 +182,7 @@ def test_12_a_job_that_delivers_is_kept_until_it_is_done_whatever_became_of_its_
         clicks.clock.advance(10)
         old.round(0)
         successor.round(0)
-        assert not clicks.supervisor.look().needs_turn
+        assert not clicks.supervisor.poll().needs_turn
     assert clicks.cluster.killed == [] and old in clicks.running
 
 
@@ -224,7 +224,7 @@ def test_17_after_a_merge_is_read_one_job_reads_the_one_shard_and_the_other_ends
     assert clicks.read_shards() == {"2": clicks.owners[0]}
     assert clicks.checkpoint(2) == TRIM_HORIZON
     fresh = clicks.another_supervisor(clicks.later_claimant())  # one that begins now plans one job too
-    assert fresh.look().decision.wanted == 1
+    assert fresh.poll().decision.wanted == 1
 
 
 def test_19_a_shard_that_appears_later_is_read_from_its_beginning_although_the_first_ones_were_not() -> None:
@@ -249,11 +249,11 @@ def test_21_two_minutes_after_the_shards_changed_jobs_follow_whatever_the_stop_l
     world.clock.advance(60)
     for job in world.running:
         job.round(0)
-    assert not world.supervisor.look().needs_turn
+    assert not world.supervisor.poll().needs_turn
     world.clock.advance(59)
     for job in world.running:
         job.round(0)
-    assert not world.supervisor.look().needs_turn
+    assert not world.supervisor.poll().needs_turn
     world.clock.advance(2)
     turn = world.turn()
     assert sum(isinstance(action, RequestStop) for action in turn.actions) == 3
@@ -266,7 +266,7 @@ def test_22_of_jobs_over_their_duration_only_the_oldest_hands_over_at_a_limit_of
     for owner, at in (("job-2", 0), ("job-1", 1), ("job-3", 2)):
         world.clock.advance(min(at, 1))
         world.cluster.job(owner).begin()
-        world.supervisor.look()
+        world.supervisor.poll()
     for _ in range(HOUR // 20):
         world.clock.advance(20)
         for job in world.running:
@@ -282,19 +282,19 @@ def test_22_of_jobs_over_their_duration_only_the_oldest_hands_over_at_a_limit_of
 def test_24_positions_are_taken_as_given_where_nothing_was_read_yet() -> None:
     clicks = Clicks(2)
     clicks.submit()
-    clicks.stream.look_for_partitions()
+    clicks.stream.discover_partitions()
     keys = [lease.partition_key for lease in clicks.synced.leases().values()]
     resets = Resets(AcknowledgmentSets(clicks.coordinator("ann"), SourceBatches()), by="ann")
     for key, position in zip(keys, ("10", "8"), strict=True):
-        plan = resets.of_partitions(resets.named([key]), target_of(position, clicks.clock.now()))
-        assert not any(isinstance(became, Exception) for _, became in resets.carry_out(plan, as_seen=False))
+        plan = resets.plan_partitions(resets.find_partitions([key]), parse_target(position, clicks.clock.now()))
+        assert not any(isinstance(became, Exception) for _, became in resets.apply(plan, only_if_unchanged=False))
     assert [clicks.checkpoint(0), clicks.checkpoint(1)] == ["10", "8"]
 
 
 def test_26_a_reset_of_another_stream_changes_nothing() -> None:
     clicks = Clicks(1)
     clicks.submit()
-    clicks.stream.look_for_partitions()
+    clicks.stream.discover_partitions()
     key = next(iter(clicks.synced.leases().values())).partition_key
     verbs = SupervisorVerbs(clicks.coordinator("ann"), by="ann")
     with pytest.raises(ConfigurationError, match="orders"):
@@ -340,7 +340,7 @@ def run(health: Health, *, failing: bool = False, is_stream_error: bool = True, 
         health = health.job_ended(well=False)
     if failing:
         event = ErrorEvent(at=NOON, error_class="Boom", message="no", is_stream_error=is_stream_error)
-        health = health.noting(event)
+        health = health.with_error(event)
     return health.run_ended(well=not failing, steady=DetailedState.RUNNING)
 
 
@@ -353,7 +353,7 @@ def test_31_contact_is_lost_at_the_third_failure_and_the_class_of_the_cause_is_n
     for _ in range(3):
         world.clock.advance(30)
         world.rounds()
-        world.supervisor.look()
+        world.supervisor.poll()
         states.append(world.state)
     assert states == [DetailedState.RUNNING, DetailedState.RUNNING, DetailedState.LOST_CONTACT_WITH_STREAM]
     assert [event.error_class for event in world.health.errors] == ["ConnectionResetError"] * 3
@@ -394,7 +394,7 @@ def test_36_three_clean_runs_heal_what_three_failed_ones_did_and_the_errors_stay
     assert len(health.errors) == 3
 
 
-def test_37_of_trouble_of_both_sorts_that_of_the_supervisor_shows() -> None:
+def test_37_the_supervisors_own_trouble_takes_precedence() -> None:
     health = Health()
     for _ in range(3):
         health = run(health, failing=True, is_stream_error=False, failed_job=True)
@@ -420,7 +420,7 @@ def test_44_the_lag_is_what_jobs_report_and_what_they_read_is_not_asked_for() ->
     world.running[0].report(S0=100, S1=0)
     world.clock.advance(30)
     world.rounds()
-    world.supervisor.look()
+    world.supervisor.poll()
     latest = world.store.lag().latest
     assert latest is not None and latest.partitions == {"S0": 100, "S1": 0}
     assert asked == []

@@ -61,7 +61,7 @@ def worker() -> Worker:
 def test_27_a_shard_whose_end_is_read_and_not_delivered_is_not_finished_and_the_next_worker_delivers_it(
     worker: Worker,
 ) -> None:
-    """Upstream tells the application that it did not checkpoint at the end, and tries again for ever.
+    """Upstream reports to the application that it did not checkpoint at the end, and retries for ever.
 
     Here nobody has to say so: the end is part of a batch, and whoever holds the shard delivers that.
     """
@@ -127,7 +127,7 @@ def test_66_an_end_whose_answer_was_lost_is_repeated_and_happens_once(worker: Wo
 def test_66_nothing_comes_after_the_end_not_even_the_end(worker: Worker) -> None:
     worker.land("5019", "6789", "sink", ends=True)
 
-    with pytest.raises(ProgressChangedError, match="comes after the end of the shard"):
+    with pytest.raises(ProgressChangedError, match="starts after the end of the shard"):
         worker.land("6789", "6789", "sink", ends=True)
 
 

@@ -168,13 +168,13 @@ def test_06_the_first_listing_is_repeated_until_it_is_complete() -> None:
 def test_06_a_first_listing_that_stays_incomplete_creates_nothing() -> None:
     synced = on_graph([shard(0, 1, None, keys=(0, 69)), shard(1, 1, None, keys=(71, MAX))])
 
-    with pytest.raises(IncompleteListingError, match="no shard takes the hash keys 70 to 70, between 0 and 1"):
+    with pytest.raises(IncompleteListingError, match="no shard covers the hash keys 70 to 70, between 0 and 1"):
         synced.sync()
     assert synced.leases() == {}
 
 
 def test_17_an_open_parent_with_children_delays_its_children_alone() -> None:
-    # The library fails the whole sync, unless it is told to ignore them.
+    # The library fails the whole sync, unless it is configured to ignore them.
     graph = [replace(each, ending_sequence_number=None) if each.shard_id == "3" else each for each in GRAPH_A]
     synced = on_graph(graph, "0", "1", "2", "3", "4")
     result = synced.sync()
@@ -217,7 +217,7 @@ def test_22_leases_are_created_in_the_order_of_starting_numbers_and_then_of_name
 
 def test_24_a_merge_child_waits_for_the_shard_sync_if_one_of_its_parents_has_no_lease() -> None:
     # The library keeps the lease and tries again, or drops it now and then for another worker. Here the parent ends,
-    # nothing is lost, and the child follows with the next sync, which can tell whether the other parent was read.
+    # nothing is lost, and the child follows with the next sync, which knows whether the other parent was read.
     synced = Synced(2)
     synced.sync()
     synced.merge(0, 1)
@@ -284,18 +284,18 @@ def test_33_a_hole_is_repaired_when_it_was_seen_three_times_in_a_row() -> None:
 
 
 def test_34_another_hole_is_counted_from_one_again() -> None:
-    tracker = HoleTracker().seeing(HashRange(23, 25)).seeing(HashRange(23, 25))
+    tracker = HoleTracker().after_check(HashRange(23, 25)).after_check(HashRange(23, 25))
     for _ in range(CONFIDENCE - 1):
-        tracker = tracker.seeing(HashRange(3, 5))
+        tracker = tracker.after_check(HashRange(3, 5))
         assert not tracker.is_certain
 
-    assert tracker.seeing(HashRange(3, 5)).is_certain
+    assert tracker.after_check(HashRange(3, 5)).is_certain
 
 
 def test_35_a_hole_that_is_not_seen_once_is_counted_from_one_again() -> None:
-    tracker = HoleTracker().seeing(HashRange(23, 25)).seeing(HashRange(23, 25)).seeing(None)
+    tracker = HoleTracker().after_check(HashRange(23, 25)).after_check(HashRange(23, 25)).after_check(None)
 
-    assert not tracker.seeing(HashRange(23, 25)).is_certain
+    assert not tracker.after_check(HashRange(23, 25)).is_certain
 
 
 def test_36_a_stream_of_which_everything_is_finished_is_listed_at_the_third_look() -> None:
@@ -332,7 +332,7 @@ def test_37_hash_ranges_that_are_missing_are_filled_in_from_a_listing_and_stored
 
 
 def test_the_merge_that_waits_for_its_second_parent_is_no_hole() -> None:
-    # The library sees a hole here after the first parent's end, and lists shards in vain.
+    # The library sees a hole here after the first parent's end, and lists shards without a result.
     synced = Synced(2)
     synced.sync()
     synced.merge(0, 1)
@@ -357,7 +357,7 @@ def test_61_a_finished_shard_is_removed_once_both_its_children_are_under_way() -
     synced.start(1, 2)
     result = synced.sync()
 
-    assert list(result.removed.values()) == ["finished, and all its children are under way"]
+    assert list(result.removed.values()) == ["finished, and all its children are started"]
     assert synced.names() == "1 2"
     assert synced.sync().created == []
 
