@@ -34,7 +34,7 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.supervision import Claimant
-from airflow_provider_coordination.supervisor.turn import JobOrder, Supervisor
+from airflow_provider_coordination.supervisor.turn import JobRequest, Supervisor
 from benchmarks.acquire_scale import SERVERS
 
 STORES = ("sqlite", "postgresql", "dynamodb")
@@ -99,13 +99,13 @@ class Counted:
 class Source:
     """A source with its supervisor, and jobs that read it."""
 
-    looks_for_partitions = False
+    must_discover_partitions = False
 
     def __init__(self, store: Counted, clock: Clock, name: str, *, shards: int, jobs: int) -> None:
         self.store, self.clock, self.name, self.shards = store, clock, name, shards
         coordinator = self._coordinator("supervisor")
         self._jobs = Jobs(coordinator.view)
-        self._submitted: list[JobOrder] = []
+        self._submitted: list[JobRequest] = []
         self._numbers = count(1)
         self._key = f"{name}:1767225600:shardId-{{:012d}}"
         claimant = Claimant(owner=f"supervisor of {name}", dag_id=f"supervise_{name}", run_at=clock.now())
@@ -124,7 +124,7 @@ class Source:
     def follow(self, spec: IngestionSpec) -> None:
         """Follow nothing: there is no source."""
 
-    def look_for_partitions(self) -> None:
+    def discover_partitions(self) -> None:
         """Create the partitions of all shards."""
         keys = [self._key.format(number) for number in range(self.shards)]
         self._coordinator("sync").create_partitions({key: {"checkpoint": "TRIM_HORIZON"} for key in keys})
@@ -143,11 +143,11 @@ class Source:
         """Return the owner of another job."""
         return f"host:supervise_{self.name}:run:supervise:-1:1:{next(self._numbers):08x}"
 
-    def start(self, order: JobOrder) -> None:
+    def start(self, request: JobRequest) -> None:
         """Write the job's item; `begin` lets it begin."""
         start_by = self.clock.now() + LONG
-        self._jobs.submit(order.job.owner, task=order.task, digest="", start_by=start_by)
-        self._submitted.append(order)
+        self._jobs.submit(request.job.owner, task=request.task, digest="", start_by=start_by)
+        self._submitted.append(request)
 
     def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
         """Fail: nothing of this benchmark goes wrong."""
@@ -156,15 +156,15 @@ class Source:
     def begin(self) -> None:
         """Have the jobs that were submitted begin and take over the shards, and those before them end."""
         while self._submitted:
-            order = self._submitted.pop()
-            if order.job.replaces is not None:
-                self._jobs.end(order.job.replaces, {"exit_code": 0})
-                self._coordinator("rounds").give_up_owner(order.job.replaces)
-            coordinator = self._coordinator(order.job.owner)
+            request = self._submitted.pop()
+            if request.job.replaces is not None:
+                self._jobs.end(request.job.replaces, {"exit_code": 0})
+                self._coordinator("rounds").give_up_owner(request.job.replaces)
+            coordinator = self._coordinator(request.job.owner)
             record = JobRecord(coordinator)
             record.begin()
-            record.reads()
-            held = coordinator.leases.acquire(-(-self.shards // order.workers))
+            record.note_reading()
+            held = coordinator.leases.acquire(-(-self.shards // request.workers))
             lags = {partition.partition_key: 100 * number for number, partition in enumerate(held)}
             report = JobReport(at=self.clock.now() + LONG, totals=RecordCounts(processed=1), lag_ms=lags)
             record.note(report=report.to_text())
@@ -245,7 +245,7 @@ def measure(size: Size, opened: CoordinationStore) -> Figures:
 def measure_round(figures: Figures, name: str, sources: Sequence[Source], clock: Clock) -> None:
     """Measure a look, a run and the turns of each of these sources once."""
     for source in sources:
-        source.supervisor.look()
+        source.supervisor.poll()
         figures.measure(f"{name}: look", source.supervisor.look)
     clock.advance(PERIOD)
     for source in sources:

@@ -1,4 +1,4 @@
-"""The commands for people at a shell, `airflow-coordination`: what a store holds, and what to do about it.
+"""The command line `airflow-coordination`: show what a store holds, and change it.
 
-They need no Airflow, unless a connection of Airflow's is to be looked up.
+The commands need Airflow only to look up an Airflow connection.
 """

@@ -1,4 +1,4 @@
-"""Which store a command works on, and how to reach it without showing a password."""
+"""Selecting the store that a command works on, from options, environment variables and Airflow connections."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from airflow_provider_coordination.stores import StoreSettings
 
 STORE_VARIABLE = "AIRFLOW_COORDINATION_STORE"
 DEFAULT_CONN_ID = "coordination_default"
-PROCESS_CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"
+AIRFLOW_PROCESS_CONTEXT_VARIABLE = "_AIRFLOW_PROCESS_CONTEXT"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions:
-    """What was given on the command line and in the environment.
+    """The options of the command line that select the store.
 
-    :param conn_id: an Airflow connection.
-    :param store: a store's URL; wins over the environment, as `conn_id` does.
-    :param table: wins over the URL's or the connection's.
-    :param prefix: wins over the connection's.
+    :param conn_id: an Airflow connection; takes precedence over the environment variable.
+    :param store: the store's URL; takes precedence over the environment variable.
+    :param table: the table; takes precedence over that of the URL or the connection.
+    :param prefix: the prefix of sources; takes precedence over that of the connection.
     """
 
     conn_id: str | None = None
@@ -38,13 +38,13 @@ class StoreOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreAccess:
-    """A store, and the part of it that the command sees.
+    """A store, and the settings of the connection that a command needs beside it.
 
-    :param settings: which store.
-    :param prefix: of the sources; None for none.
-    :param region: the AWS region where nothing else names one; the connection's, if there is one.
-    :param retry_policy: what becomes of partitions that fail; the connection's, if there is one.
-    :param safety_margin: by how much the clocks of the machines may differ; the connection's, if there is one.
+    :param settings: the store's settings.
+    :param prefix: the prefix of sources; None if there is none.
+    :param region: the AWS region to use if nothing else names one, from the connection.
+    :param retry_policy: how failed partitions are retried, from the connection.
+    :param safety_margin: by how much the clocks of machines may differ, from the connection.
     """
 
     settings: StoreSettings
@@ -55,12 +55,12 @@ class StoreAccess:
 
 
 def store_access(options: StoreOptions, environment: Mapping[str, str]) -> StoreAccess:
-    """Return the store that the options and the environment name.
+    """Return the store that the options and the environment select.
 
-    :raises ConfigurationError: if they contradict each other, or what they name is not usable.
+    :raises ConfigurationError: if the options contradict each other, or the store's settings are not usable.
     """
     if options.conn_id and options.store:
-        raise ConfigurationError("give either --conn-id or --store")
+        raise ConfigurationError("--conn-id and --store exclude each other; give one of them")
     url = options.store or (None if options.conn_id else environment.get(STORE_VARIABLE))
     if url:
         return StoreAccess(settings=StoreSettings.from_url(url, options.table), prefix=options.prefix or None)
@@ -71,7 +71,7 @@ def store_access(options: StoreOptions, environment: Mapping[str, str]) -> Store
 
 def _from_connection(conn_id: str) -> StoreAccess:
     try:
-        with connections_of_airflow():
+        with airflow_connections():
             from airflow_provider_coordination.hooks.coordination import CoordinationHook
 
             settings = CoordinationHook(conn_id).settings
@@ -79,7 +79,7 @@ def _from_connection(conn_id: str) -> StoreAccess:
         if not (error.name or "").startswith("airflow"):
             raise
         raise ConfigurationError(
-            f"connection {conn_id!r} cannot be looked up: Airflow is not installed here; "
+            f"connection {conn_id!r} cannot be looked up because Airflow is not installed here; "
             f"give --store, or set {STORE_VARIABLE}"
         ) from None
     return StoreAccess(
@@ -92,20 +92,20 @@ def _from_connection(conn_id: str) -> StoreAccess:
 
 
 def import_airflow() -> None:
-    """Import Airflow where it is installed: what it writes to standard output would stand between the results."""
+    """Import Airflow if it is installed. Its output goes to standard error, so that it does not mix with results."""
     with redirect_stdout(sys.stderr), suppress(ModuleNotFoundError):
         importlib.import_module("airflow.sdk")
 
 
 @contextmanager
-def connections_of_airflow() -> Iterator[None]:
-    """Let connections be found as Airflow's own commands find them, those in its database included."""
-    before = os.environ.get(PROCESS_CONTEXT)
-    os.environ[PROCESS_CONTEXT] = "server"
+def airflow_connections() -> Iterator[None]:
+    """Look up connections as Airflow's own commands do, including those in its database."""
+    before = os.environ.get(AIRFLOW_PROCESS_CONTEXT_VARIABLE)
+    os.environ[AIRFLOW_PROCESS_CONTEXT_VARIABLE] = "server"
     try:
-        with redirect_stdout(sys.stderr):  # Airflow's own warnings would stand between the results
+        with redirect_stdout(sys.stderr):  # Airflow's warnings must not mix with the results
             yield
     finally:
-        del os.environ[PROCESS_CONTEXT]
+        del os.environ[AIRFLOW_PROCESS_CONTEXT_VARIABLE]
         if before is not None:
-            os.environ[PROCESS_CONTEXT] = before
+            os.environ[AIRFLOW_PROCESS_CONTEXT_VARIABLE] = before

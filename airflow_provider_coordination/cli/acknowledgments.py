@@ -1,6 +1,6 @@
 """The commands about acknowledgment sets: `acknowledgments`, `acknowledge`, `extend`, `cancel`.
 
-For systems outside Airflow that have a shell, and for people who see why a batch is not counted as delivered.
+They serve external systems that have a shell, and users who investigate why a batch is not yet delivered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from airflow_provider_coordination.coordination.acknowledgment_view import RETEN
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.batches import SourceBatches
 
-SET = Annotated[str, typer.Argument(metavar="SET", help="The set's name.", show_default=False)]
+SET = Annotated[str, typer.Argument(metavar="SET", help="Name of the acknowledgment set.", show_default=False)]
 
 MAX_SECONDS = int(MAX_TIMEOUT.total_seconds())
 
@@ -38,7 +38,7 @@ COLUMNS = (
     Column("state"),
     Column("time"),
     Column("done", numbers=True),
-    Column("owed by, or why it ended"),
+    Column("waits for, or reason"),
     Column("run", shortened=True),
 )
 STYLES = {
@@ -50,8 +50,8 @@ STYLES = {
 }
 EFFECTS = {
     ReleaseEffect.RELEASED: "released",
-    ReleaseEffect.DUPLICATE: "released before, nothing changed:",
-    ReleaseEffect.LATE: "came late, nothing changed:",
+    ReleaseEffect.DUPLICATE: "already released, nothing changed:",
+    ReleaseEffect.LATE: "too late, nothing changed:",
 }
 
 
@@ -67,25 +67,25 @@ def acknowledgments(
     session: Session,
     source: SOURCE,
     *,
-    ended: Annotated[bool, typer.Option("--ended", help="Those that ended, instead of the pending ones.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Those that ended, too.")] = False,
+    ended: Annotated[bool, typer.Option("--ended", help="Only sets that have ended, instead of pending ones.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Pending sets and those that have ended.")] = False,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="DAG/RUN", help="Only of this Airflow run.", show_default=False)
+        str | None, typer.Option("--run", metavar="DAG/RUN", help="Only sets of this Airflow run.", show_default=False)
     ] = None,
-    batch: Annotated[str | None, typer.Option("--batch", help="Only of this batch.", show_default=False)] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")] = None,
+    batch: Annotated[str | None, typer.Option("--batch", help="Only sets of this batch.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of sets.")] = None,
 ) -> None:
-    """List the acknowledgment sets of a source: the batches that wait for somebody to say that they arrived."""
+    """List the acknowledgment sets of a source: the batches that wait for acknowledgment."""
     sets = acknowledgment_sets(session, source)
 
     def found() -> Iterator[AcknowledgmentSet]:
         if everything or not ended:
             yield from sets.view.pending(run=run)
         if everything or ended:
-            yield from sets.view.ended_since(session.surroundings.clock.now() - RETENTION, run=run)
+            yield from sets.view.ended_since(session.context.clock.now() - RETENTION, run=run)
 
     shown = islice((each for each in found() if batch in (None, each.batch_id)), limit)
-    output, now = session.output, session.surroundings.clock.now()
+    output, now = session.output, session.context.clock.now()
     if output.as_json:
         for each in shown:
             output.record(record_of(each))
@@ -94,7 +94,7 @@ def acknowledgments(
     if rows:
         output.results.print(table(output.results, COLUMNS, rows))
     else:
-        output.say("There is no such set." if everything or ended or run or batch else "Nothing is pending.")
+        output.info("No such acknowledgment sets." if everything or ended or run or batch else "Nothing is pending.")
 
 
 def acknowledge(
@@ -104,24 +104,30 @@ def acknowledge(
     *,
     handle: Annotated[
         str | None,
-        typer.Option("--handle", help="Whose reference; needed where several are outside the job.", show_default=False),
+        typer.Option(
+            "--handle", help="Handle to release. Required if several handles are external.", show_default=False
+        ),
     ] = None,
-    negative: Annotated[bool, typer.Option("--negative", help="The data did not arrive: deliver it again.")] = False,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why; with --negative.", show_default=False)] = None,
+    negative: Annotated[
+        bool, typer.Option("--negative", help="Reject: the data did not arrive, deliver the batch again.")
+    ] = False,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Reason; requires --negative.", show_default=False)
+    ] = None,
     release_id: Annotated[
         str | None,
         typer.Option(
             "--release-id",
-            help="The release's identity: repeated, it counts once. The handle's name if not given.",
+            help="ID of this release; a repeated ID counts once. Default: the name of the handle.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Release a reference of a set: say that a batch arrived, or that it did not. Safe to repeat."""
+    """Acknowledge or reject a batch by releasing a reference of its acknowledgment set. Safe to repeat."""
     if negative and not (reason and reason.strip()):
-        raise typer.BadParameter("say why the data did not arrive", param_hint="--reason")
+        raise typer.BadParameter("give the reason why the data did not arrive", param_hint="--reason")
     if reason and not negative:
-        raise typer.BadParameter("it belongs to --negative", param_hint="--reason")
+        raise typer.BadParameter("it requires --negative", param_hint="--reason")
     sets = _sets_to_change(session, source, set_id)
     written, effect = sets.acknowledge(
         set_id,
@@ -129,14 +135,14 @@ def acknowledge(
         handle=handle,
         release_id=release_id,
         reason=reason,
-        by=session.surroundings.user(),
+        by=session.context.user(),
     )
     if session.output.as_json:
         session.output.record({"effect": str(effect), **record_of(written)})
     else:
-        _say(session, EFFECTS[effect], written)
+        _report(session, EFFECTS[effect], written)
     if effect is ReleaseEffect.LATE:
-        session.output.warn("the set had ended before; see what became of its batch")
+        session.output.warn("the acknowledgment set had already ended; check the state of its batch")
 
 
 def extend(
@@ -146,16 +152,16 @@ def extend(
     *,
     seconds: Annotated[
         int,
-        typer.Option("--seconds", min=1, max=MAX_SECONDS, help="For so long from now on.", show_default=False),
+        typer.Option("--seconds", min=1, max=MAX_SECONDS, help="New time until expiry, from now.", show_default=False),
     ],
 ) -> None:
-    """Let a pending set wait longer. Its batch's partition stays leased as long."""
+    """Extend the expiry of a pending acknowledgment set. The partition of its batch stays leased until then."""
     sets = _sets_to_change(session, source, set_id)
     written = sets.extend(set_id, timedelta(seconds=seconds))
     if session.output.as_json:
         session.output.record(record_of(written))
     else:
-        _say(session, "extended", written)
+        _report(session, "extended", written)
 
 
 def cancel(
@@ -163,60 +169,60 @@ def cancel(
     source: SOURCE,
     set_id: SET,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the set.", show_default=False)],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="Reason, kept with the set.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Take a pending set back: its batch is delivered again, and no failure is counted."""
+    """Cancel a pending acknowledgment set. Its batch is delivered again, and no failure is counted."""
     if not reason.strip():
-        raise typer.BadParameter("say why", param_hint="--reason")
+        raise typer.BadParameter("give a reason", param_hint="--reason")
     sets = _sets_to_change(session, source, set_id)
     seen = sets.view.get(set_id)
     if not seen.is_pending:
-        raise CommandError(f"{seen} has ended, {seen.state}: there is nothing to cancel")
+        raise CommandError(f"{seen} has ended as {seen.state}; only a pending set can be cancelled")
     if not yes:
-        _ask(session, source, seen)
-    written = sets.cancel(set_id, reason, by=session.surroundings.user())
+        _confirm(session, source, seen)
+    written = sets.cancel(set_id, reason, by=session.context.user())
     if session.output.as_json:
         session.output.record(record_of(written))
     else:
-        _say(session, "cancelled" if written.state is AcknowledgmentState.CANCELLED else "had ended before:", written)
+        _report(
+            session, "cancelled" if written.state is AcknowledgmentState.CANCELLED else "had already ended:", written
+        )
 
 
 def acknowledgment_sets(session: Session, source: str) -> AcknowledgmentSets:
-    """Return the acknowledgment sets of a source; its coordinator is not initialized."""
+    """Return the acknowledgment sets of a source, with a coordinator that is not initialized."""
     coordinator = SourceCoordinator(
         session.store,
         source,
         f"{socket.gethostname()}:cli:{secrets.token_hex(4)}",
         prefix=session.access.prefix,
         retry_policy=session.access.retry_policy,
-        clock=session.surroundings.clock,
+        clock=session.context.clock,
     )
     return AcknowledgmentSets(coordinator, SourceBatches())
 
 
 def _sets_to_change(session: Session, source: str, set_id: str) -> AcknowledgmentSets:
     sets = acknowledgment_sets(session, source)
-    sets.view.get(set_id)  # before anything could be created in a store that holds nothing
+    sets.view.get(set_id)  # fails before anything is created in an empty store
     sets.coordinator.initialize()
     return sets
 
 
-def _ask(session: Session, source: str, seen: AcknowledgmentSet) -> None:
-    if not session.surroundings.is_interactive():
-        raise typer.BadParameter(
-            "there is no terminal to ask whether to cancel this set; give --yes", param_hint="--yes"
-        )
-    output, now = session.output, session.surroundings.clock.now()
-    output.talk.print(table(output.talk, COLUMNS, [_row(seen, now)]))
-    output.say("Its batch is delivered again, and releases that still come change nothing.")
-    if not session.agrees(f"Cancel this set of {source}?"):
-        raise CommandError("not confirmed, nothing was changed")
+def _confirm(session: Session, source: str, seen: AcknowledgmentSet) -> None:
+    if not session.context.is_interactive():
+        raise typer.BadParameter("there is no terminal to confirm the cancellation; give --yes", param_hint="--yes")
+    output, now = session.output, session.context.clock.now()
+    output.messages.print(table(output.messages, COLUMNS, [_row(seen, now)]))
+    output.info("Its batch will be delivered again. Later releases of this set change nothing.")
+    if not session.confirm(f"Cancel this acknowledgment set of {source}?"):
+        raise CommandError("not confirmed; nothing was changed")
 
 
-def _say(session: Session, what: str, written: AcknowledgmentSet) -> None:
-    now = session.surroundings.clock.now()
-    still = f", owed by {_owed(written)}, expires {_time(written, now)}" if written.is_pending else ""
+def _report(session: Session, what: str, written: AcknowledgmentSet) -> None:
+    now = session.context.clock.now()
+    still = f", waits for {_owed(written)}, expires {_time(written, now)}" if written.is_pending else ""
     session.output.line(Text(f"{what} ") + printable(written.set_id) + printable(f", is {written.state}{still}"))
 
 
@@ -239,5 +245,5 @@ def _time(each: AcknowledgmentSet, now: datetime) -> str:
 
 
 def _owed(each: AcknowledgmentSet) -> str:
-    """Return who still owes how much: `check, load 2`."""
+    """Return the handles with unreleased references and their numbers, such as `check, load 2`."""
     return ", ".join(f"{handle} {owed}" if owed > 1 else handle for handle, owed in each.references.items() if owed)

@@ -1,9 +1,9 @@
-"""The commands that change something: `release`, `reopen`, `park`, `delete`, `init-store`.
+"""The commands that change partitions or the store: `release`, `reopen`, `park`, `delete`, `init-store`.
 
 `reset`, `suspend`, `resume` and `unclaim` have modules of their own.
 
-All partitions are looked at before anything is done: a key that is wrong, or an order that makes no sense, changes
-nothing. The person is then told what will happen and asked. What is done is done to what the person was shown.
+A command checks all partitions before it changes any: a wrong key, or an action that does not fit a partition, changes
+nothing. It then describes the consequence and asks the user to confirm. A partition is only changed as it was shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from airflow_provider_coordination.cli.output import (
     partition_record,
     printable,
 )
-from airflow_provider_coordination.cli.prompts import KEYS, REASON, SOME_KEYS, SOURCE, YES, ask, with_progress
+from airflow_provider_coordination.cli.prompts import (
+    KEYS,
+    OPTIONAL_KEYS,
+    REASON,
+    SOURCE,
+    YES,
+    confirm_action,
+    with_progress,
+)
 from airflow_provider_coordination.cli.reset import reset
 from airflow_provider_coordination.cli.suspension import resume, suspend
 from airflow_provider_coordination.coordination.administration import (
@@ -36,29 +44,29 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     ProgressError,
 )
-from airflow_provider_coordination.coordination.lease_selection import LeaseChoice, chosen_leases
+from airflow_provider_coordination.coordination.lease_selection import LeaseSelection, selected_leases
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import all_partitions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What a person wants done to some partitions.
+class Action:
+    """An action on partitions.
 
-    :param verb: what it is called.
-    :param done: how it is called when it is done.
-    :param consequence: what it leads to, for the person who is asked.
-    :param check: raises where it makes no sense for a partition.
-    :param carry_out: does it to a partition, as it was seen.
-    :param asks_from: for how many partitions the person is asked.
+    :param verb: its name, such as `release`.
+    :param done: its past participle, such as `released`.
+    :param consequence: what it leads to; shown before the user confirms.
+    :param check: raises if the action does not fit a partition.
+    :param apply: carries the action out on a partition, as it was shown.
+    :param confirm_from: the number of partitions from which the user is asked to confirm.
     """
 
     verb: str
     done: str
     consequence: str
     check: Callable[[Partition], object]
-    carry_out: Callable[[Administration, Partition], Partition]
-    asks_from: int = 1
+    apply: Callable[[Administration, Partition], Partition]
+    confirm_from: int = 1
 
 
 def register(app: typer.Typer) -> None:
@@ -77,72 +85,72 @@ def register(app: typer.Typer) -> None:
 def release(
     session: Session,
     source: SOURCE,
-    keys: SOME_KEYS = None,
+    keys: OPTIONAL_KEYS = None,
     *,
     owner: Annotated[
-        str | None, typer.Option("--owner", help="All that this owner holds, instead of keys.", show_default=False)
+        str | None, typer.Option("--owner", help="All leases of this owner, instead of keys.", show_default=False)
     ] = None,
     run_id: Annotated[
         str | None,
-        typer.Option("--run-id", help="All that the jobs of this run hold; with --dag-id.", show_default=False),
+        typer.Option("--run-id", help="All leases of this run's jobs; requires --dag-id.", show_default=False),
     ] = None,
-    dag_id: Annotated[str | None, typer.Option("--dag-id", help="The DAG of that run.", show_default=False)] = None,
+    dag_id: Annotated[str | None, typer.Option("--dag-id", help="DAG of the run.", show_default=False)] = None,
     task_id: Annotated[
-        str | None, typer.Option("--task-id", help="With --run-id: only those of this task.", show_default=False)
+        str | None, typer.Option("--task-id", help="Only leases of this task; requires --run-id.", show_default=False)
     ] = None,
-    expired: Annotated[
-        bool, typer.Option("--expired", help="All whose time is up, alone or with the options above.")
-    ] = False,
+    expired: Annotated[bool, typer.Option("--expired", help="All expired leases; narrows the options above.")] = False,
     reason: REASON = None,
     yes: YES = False,
 ) -> None:
-    """End leases now, whoever holds them. Progress is kept."""
-    _require_one_of(keys, owner or run_id or expired, "--owner, --run-id or --expired")
+    """End leases now, whoever owns them. Progress is kept."""
+    _check_one_given(keys, owner or run_id or expired, "--owner, --run-id or --expired")
     if (run_id is None) != (dag_id is None) or (task_id is not None and run_id is None):
-        raise typer.BadParameter("--dag-id and --run-id belong together, and --task-id to both", param_hint="--run-id")
-    choice = LeaseChoice(
+        raise typer.BadParameter(
+            "--dag-id and --run-id require each other, and --task-id requires both", param_hint="--run-id"
+        )
+    choice = LeaseSelection(
         owner=owner,
         dag_id=dag_id,
         run_id=run_id,
         task_id=task_id,
-        expired_by=session.surroundings.clock.now() - session.access.safety_margin if expired else None,
+        expired_by=session.context.clock.now() - session.access.safety_margin if expired else None,
     )
-    order = Order(
+    action = Action(
         verb="release",
         done="released",
-        consequence="The owner's writes are refused from then on, and another may take the partition at once.",
+        consequence="Further writes of the owner are refused, and another worker may acquire the partition at once.",
         check=check_releasable,
-        carry_out=lambda administration, seen: administration.release(
-            seen.partition_key, seen=seen, expired_by=choice.expired_by
+        apply=lambda administration, seen: administration.release(
+            seen.partition_key, expected=seen, expired_by=choice.expired_by
         ),
     )
     identifier = session.source_identifier(source)
-    held = _chosen(session, source, keys) if keys else list(chosen_leases(session.store, identifier, choice))
-    _carry_out(session, source, order, held, reason=reason, yes=yes)
+    held = _selected(session, source, keys) if keys else list(selected_leases(session.store, identifier, choice))
+    _carry_out(session, source, action, held, reason=reason, yes=yes)
 
 
 def reopen(
     session: Session,
     source: SOURCE,
-    keys: SOME_KEYS = None,
+    keys: OPTIONAL_KEYS = None,
     *,
-    parked: Annotated[bool, typer.Option("--parked", help="All that are parked, instead of keys.")] = False,
+    parked: Annotated[bool, typer.Option("--parked", help="All parked partitions, instead of keys.")] = False,
     reason: REASON = None,
     yes: YES = False,
 ) -> None:
-    """Make partitions that rest or are parked available now. Their failures are forgotten, their progress is kept."""
-    _require_one_of(keys, parked, "--parked")
-    now = session.surroundings.clock.now()
-    order = Order(
+    """Make closed or parked partitions available now. Failures are reset, progress is kept."""
+    _check_one_given(keys, parked, "--parked")
+    now = session.context.clock.now()
+    action = Action(
         verb="reopen",
         done="reopened",
-        consequence="The partition can be acquired at once, and its failures are forgotten.",
+        consequence="The partition can be acquired at once, and its count of failures starts at 0 again.",
         check=lambda partition: check_reopenable(partition, now),
-        carry_out=lambda administration, seen: administration.reopen(seen.partition_key, seen=seen),
-        asks_from=2,
+        apply=lambda administration, seen: administration.reopen(seen.partition_key, expected=seen),
+        confirm_from=2,
     )
-    resting = _chosen(session, source, keys, lambda p: p.is_parked, PartitionStatus.CLOSED)
-    _carry_out(session, source, order, resting, reason=reason, yes=yes)
+    closed = _selected(session, source, keys, lambda p: p.is_parked, PartitionStatus.CLOSED)
+    _carry_out(session, source, action, closed, reason=reason, yes=yes)
 
 
 def park(
@@ -151,38 +159,38 @@ def park(
     keys: KEYS,
     *,
     reason: Annotated[
-        str, typer.Option("--reason", help="Why; kept with the partition as its last error.", show_default=False)
+        str, typer.Option("--reason", help="Reason, kept as the last error of the partition.", show_default=False)
     ],
     yes: YES = False,
 ) -> None:
-    """Put partitions aside until a person reopens them, whoever holds them. Their progress is kept."""
+    """Set partitions aside until they are reopened, whoever owns them. Progress is kept."""
     if not reason.strip():
-        raise typer.BadParameter("say why", param_hint="--reason")
-    order = Order(
+        raise typer.BadParameter("give a reason", param_hint="--reason")
+    action = Action(
         verb="park",
         done="parked",
-        consequence="An owner's writes are refused from then on, and nobody takes the partition until reopen.",
+        consequence="Writes of an owner are refused, and no worker acquires the partition until it is reopened.",
         check=check_parkable,
-        carry_out=lambda administration, seen: administration.park(seen.partition_key, seen=seen),
+        apply=lambda administration, seen: administration.park(seen.partition_key, expected=seen),
     )
-    _carry_out(session, source, order, _chosen(session, source, keys), reason=reason, yes=yes)
+    _carry_out(session, source, action, _selected(session, source, keys), reason=reason, yes=yes)
 
 
 def delete(session: Session, source: SOURCE, keys: KEYS, *, reason: REASON = None, yes: YES = False) -> None:
-    """Delete partitions, wherever they stand. Their progress is lost."""
-    order = Order(
+    """Delete partitions in any status. Progress is lost."""
+    action = Action(
         verb="delete",
         done="deleted",
-        consequence="Its progress is lost and an owner's writes are refused. What discovers partitions may create it "
-        "anew, to be read from the beginning.",
+        consequence="Its progress is lost, and writes of an owner are refused. Partition discovery may create it "
+        "again, to be read from the start.",
         check=lambda partition: None,
-        carry_out=lambda administration, seen: administration.delete(seen.partition_key, seen=seen),
+        apply=lambda administration, seen: administration.delete(seen.partition_key, expected=seen),
     )
-    _carry_out(session, source, order, _chosen(session, source, keys), reason=reason, yes=yes)
+    _carry_out(session, source, action, _selected(session, source, keys), reason=reason, yes=yes)
 
 
 def init_store(session: Session) -> None:
-    """Make the store ready: create what is missing, bring what is older up to date. Harmless when it is ready."""
+    """Create the store's table or upgrade its schema. Does nothing if the store is up to date."""
     session.store.initialize()
     name = session.access.settings.table
     if session.output.as_json:
@@ -192,19 +200,19 @@ def init_store(session: Session) -> None:
         session.output.line(f"The store is ready: {session.store.kind}{table}.")
 
 
-def _require_one_of(keys: Sequence[str] | None, instead: object, option: str) -> None:
+def _check_one_given(keys: Sequence[str] | None, instead: object, option: str) -> None:
     if bool(keys) == bool(instead):
-        raise typer.BadParameter(f"give either keys or {option}", param_hint="KEY")
+        raise typer.BadParameter(f"give keys or {option}, but not both", param_hint="KEY")
 
 
-def _chosen(
+def _selected(
     session: Session,
     source: str,
     keys: Sequence[str] | None,
     wanted: Callable[[Partition], bool] = lambda partition: False,
     status: PartitionStatus = PartitionStatus.UNASSIGNED,
 ) -> list[Partition]:
-    """Return the partitions of these keys, or without keys those of a status that are wanted."""
+    """Return the partitions with these keys; without keys, the partitions of a status for which `wanted` holds."""
     identifier = session.source_identifier(source)
     if not keys:
         return [partition for partition in all_partitions(session.store, identifier, status) if wanted(partition)]
@@ -213,32 +221,32 @@ def _chosen(
 
 
 def _carry_out(
-    session: Session, source: str, order: Order, partitions: Sequence[Partition], *, reason: str | None, yes: bool
+    session: Session, source: str, action: Action, partitions: Sequence[Partition], *, reason: str | None, yes: bool
 ) -> None:
     output = session.output
     if not partitions:
-        output.say(f"There is nothing to {order.verb}.")
+        output.info(f"No partitions to {action.verb}.")
         return
     for partition in partitions:
-        order.check(partition)
-    if not yes and len(partitions) >= order.asks_from:
-        ask(session, source, order.verb, order.consequence, partitions)
+        action.check(partition)
+    if not yes and len(partitions) >= action.confirm_from:
+        confirm_action(session, source, action.verb, action.consequence, partitions)
     administration = session.administration(source, reason)
     failures = 0
-    for seen in with_progress(output, order.done, partitions):
+    for seen in with_progress(output, action.done, partitions):
         try:
-            written = order.carry_out(administration, seen)
+            written = action.apply(administration, seen)
         except (PartitionNotFoundError, PartitionStatusError, PartitionUpdateError, ProgressError) as error:
-            failures += 1  # it concerns this partition alone: the others go on
-            output.say(f"error: {error}")
+            failures += 1  # the failure concerns only this partition: continue with the others
+            output.info(f"error: {error}")
             continue
         if output.as_json:
             output.record(partition_record(written))
         else:
             owner = f", was leased to {seen.owner}" if seen.owner else f", was {seen.status}"
-            output.line(Text(f"{order.done} ") + printable(seen.partition_key) + printable(owner))
+            output.line(Text(f"{action.done} ") + printable(seen.partition_key) + printable(owner))
     if failures:
         raise CommandError(
-            f"{failures} of {len(partitions)} partitions could not be {order.done}" if len(partitions) > 1 else "",
+            f"{failures} of {len(partitions)} partitions could not be {action.done}" if len(partitions) > 1 else "",
             EXIT_REFUSED,
         )

@@ -1,4 +1,4 @@
-"""The application `airflow-coordination`: its commands, put together."""
+"""The application `airflow-coordination` with all its commands."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from airflow_provider_coordination.cli import (
 from airflow_provider_coordination.cli.commands import CommandGroup
 
 HELP = """
-Look at the partitions of coordinated sources, and put right by hand what needs it.
+Show and manage the partitions of coordinated sources.
 
-The store is an Airflow connection (--conn-id) or a URL (--store).
+Give the store as an Airflow connection (--conn-id) or a URL (--store).
 """
 
 
@@ -36,7 +36,7 @@ def application() -> typer.Typer:
         help=HELP,
         cls=CommandGroup,
         no_args_is_help=True,
-        # An exception's local variables may hold passwords; how a command fails is `CommandGroup`'s business.
+        # An exception's local variables may hold passwords. `CommandGroup` reports failures instead.
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["--help", "-h"]},
     )
@@ -55,8 +55,8 @@ def application() -> typer.Typer:
     return app
 
 
-def _show_version(is_asked_for: bool) -> None:
-    if is_asked_for:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"airflow-coordination {__version__}")
         raise typer.Exit
 
@@ -70,5 +70,5 @@ def _options(
 
 
 def main() -> None:
-    """Run the command that the shell asks for."""
+    """Run the command given on the command line."""
     application()(prog_name="airflow-coordination")

@@ -1,6 +1,7 @@
-"""What every command has in common: the options that name the store, how it is opened, and how it fails.
+"""What all commands share: the options that select the store, opening the store, and reporting failures.
 
-Exit codes: 0 done, 1 the store or a partition refused, 2 wrong usage. An error is one line on standard error.
+Exit codes: 0 success, 1 the store or a partition refused the command, 2 wrong usage. An error is one line on standard
+error.
 """
 
 from __future__ import annotations
@@ -41,19 +42,23 @@ EXIT_USAGE = 2
 
 CONN_ID = Annotated[
     str | None,
-    typer.Option("--conn-id", help=f"An Airflow connection of type coordination; {DEFAULT_CONN_ID} if none is given."),
+    typer.Option("--conn-id", help=f"Airflow connection of type coordination. Default: {DEFAULT_CONN_ID}."),
 ]
 STORE = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help=f"The store's URL, such as sqlite:////path/to/file.db. Also read from {STORE_VARIABLE}.",
+        help=f"URL of the store, such as sqlite:////path/to/file.db. Environment variable: {STORE_VARIABLE}.",
     ),
 ]
-TABLE = Annotated[str | None, typer.Option("--table", help="The store's table, if not the usual one.")]
-PREFIX = Annotated[str | None, typer.Option("--prefix", help="The installation's prefix, where several share a store.")]
-JSON = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, for scripts.")]
-VERBOSE = Annotated[bool, typer.Option("--verbose", "-v", help="Log to standard error; say more about failures.")]
+TABLE = Annotated[str | None, typer.Option("--table", help="Table of the store, if it is not the default one.")]
+PREFIX = Annotated[
+    str | None, typer.Option("--prefix", help="Prefix of this installation, if several share the store.")
+]
+JSON = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+VERBOSE = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Log to standard error and report failures in more detail.")
+]
 
 COMMON = {"conn_id": CONN_ID, "store": STORE, "table": TABLE, "prefix": PREFIX, "as_json": JSON, "verbose": VERBOSE}
 
@@ -70,14 +75,14 @@ def _shell_user() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What a command finds around it; given as the context's `obj` by whoever calls it otherwise than from a shell.
+class CommandContext:
+    """What a command takes from its environment. Tests and other callers pass their own as Typer's context `obj`.
 
-    :param clock: where the time comes from.
-    :param sleep: waits so many seconds.
-    :param is_interactive: whether there is a person to ask.
-    :param environment: the environment's variables.
-    :param user: names who calls.
+    :param clock: the clock.
+    :param sleep: waits for a number of seconds.
+    :param is_interactive: returns whether the user can be asked to confirm: standard input is a terminal.
+    :param environment: the environment variables.
+    :param user: returns the name of the user who runs the command.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -91,47 +96,47 @@ class Surroundings:
 class Session:
     """What a command works with.
 
-    :param store: opened, and not initialized: only `init-store` creates what is missing.
-    :param access: how it was found.
-    :param output: where results go.
-    :param surroundings: what the command finds around it.
+    :param store: the store, opened but not initialized: only `init-store` creates a missing table.
+    :param access: how the store was selected.
+    :param output: writes results and messages.
+    :param context: the clock, the environment and the user.
     """
 
     store: CoordinationStore
     access: StoreAccess
     output: Output
-    surroundings: Surroundings
+    context: CommandContext
 
     def source_identifier(self, source: str) -> str:
         """Return the item family of a source's partitions.
 
-        :raises ConfigurationError: if the name is not usable.
+        :raises ConfigurationError: if the name is not a valid source name.
         """
         return source_identifier(source, prefix=self.access.prefix)
 
     def administration(self, source: str, reason: str | None = None) -> Administration:
-        """Return what changes a source's partitions in the name of whoever calls.
+        """Return the administration of a source's partitions, acting in the name of the user who runs the command.
 
-        :param reason: why, in the person's words; None if nothing was said.
+        :param reason: the user's reason; None if the user gave none.
         """
         return Administration(
             self.store,
             self.source_identifier(source),
-            self.surroundings.clock,
-            by=self.surroundings.user(),
+            self.context.clock,
+            by=self.context.user(),
             reason=reason or "",
         )
 
-    def agrees(self, question: str) -> bool:
-        """Ask the person, and tell whether the answer is yes; nothing of it goes to standard output."""
-        self.output.talk.print(f"{question} [y/N]:", end=" ", highlight=False, markup=False)
+    def confirm(self, question: str) -> bool:
+        """Ask the user on standard error. Return whether the answer is yes."""
+        self.output.messages.print(f"{question} [y/N]:", end=" ", highlight=False, markup=False)
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 class CommandError(Exception):
-    """A command failed; the text may be shown to anybody.
+    """A command failed. The text holds no secret.
 
-    :param exit_code: what the process ends with.
+    :param exit_code: the exit code of the process.
     """
 
     def __init__(self, message: str, exit_code: int = EXIT_REFUSED) -> None:
@@ -140,19 +145,19 @@ class CommandError(Exception):
 
 
 def add_command(app: typer.Typer, name: str, function: Callable[..., None], *, creates_store: bool = False) -> None:
-    """Make a function a command that has the options of every command beside its own.
+    """Add a function as a command with its own options and the common ones.
 
-    :param function: is given a `Session` and its own options; its docstring is the command's help.
-    :param creates_store: whether a store that does not exist yet will do.
+    :param function: called with a `Session` and its own options; its docstring is the command's help.
+    :param creates_store: whether the command accepts a store that does not exist yet.
     """
 
-    def run(context: typer.Context, **given: Any) -> None:
-        common = {option: given.pop(option) for option in COMMON}
+    def run(ctx: typer.Context, **options: Any) -> None:
+        common = {option: options.pop(option) for option in COMMON}
         with (
             logging_to_stderr(verbose=common["verbose"]),
-            session(context.obj or Surroundings(), creates_store=creates_store, **common) as opened,
+            session(ctx.obj or CommandContext(), creates_store=creates_store, **common) as opened,
         ):
-            function(opened, **given)
+            function(opened, **options)
 
     run.__signature__ = _with_common_options(function)  # type: ignore[attr-defined]
     run.__doc__ = function.__doc__
@@ -165,7 +170,7 @@ def _with_common_options(function: Callable[..., None]) -> inspect.Signature:
     flags = (JSON, VERBOSE)
     return inspect.Signature(
         [
-            inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+            inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
             *(parameter.replace(kind=keyword) for parameter in own),
             *(
                 inspect.Parameter(option, keyword, annotation=kind, default=False if kind in flags else None)
@@ -177,7 +182,7 @@ def _with_common_options(function: Callable[..., None]) -> inspect.Signature:
 
 @contextmanager
 def session(
-    surroundings: Surroundings,
+    context: CommandContext,
     *,
     conn_id: str | None,
     store: str | None,
@@ -187,29 +192,29 @@ def session(
     verbose: bool,
     creates_store: bool = False,
 ) -> Iterator[Session]:
-    """Open the store that the options name, and close it afterwards.
+    """Open the store that the options select, and close it afterwards.
 
-    :raises CommandError: for whatever goes wrong, without a password in its text.
+    :raises CommandError: for every failure; its text holds no password.
     """
     options = StoreOptions(conn_id=conn_id, store=store, table=table, prefix=prefix)
     settings: StoreSettings | None = None
     opened: CoordinationStore | None = None
     try:
-        access = store_access(options, surroundings.environment)
+        access = store_access(options, context.environment)
         settings = access.settings
         opened = open_store(settings)
         if not creates_store:
-            settings.implemented.check_exists(settings.own)
-        yield Session(store=opened, access=access, output=Output(as_json=as_json), surroundings=surroundings)
+            settings.loaded_kind.check_exists(settings.own)
+        yield Session(store=opened, access=access, output=Output(as_json=as_json), context=context)
     except CoordinationError as error:
-        # What a set refuses is no fault of the command line.
+        # An acknowledgment set that refuses a change does not mean that the usage was wrong.
         is_usage = isinstance(error, ConfigurationError) and not isinstance(error, AcknowledgmentError)
         exit_code = EXIT_USAGE if is_usage else EXIT_REFUSED
         raise CommandError(without_secrets(_with_remedy(error), settings), exit_code) from None
     except (CommandError, BrokenPipeError, typer.Abort, typer.Exit):
         raise
     except Exception as error:
-        if _is_of_the_command_line(error):
+        if _is_typer_error(error):
             raise
         if verbose:
             sys.stderr.write(without_secrets(traceback.format_exc(), settings))
@@ -222,7 +227,7 @@ def session(
 
 
 class CommandGroup(TyperGroup):
-    """The commands; however one fails, the person gets one line and the exit code that is documented."""
+    """The command group: every failure becomes one line on standard error and a documented exit code."""
 
     def main(
         self,
@@ -235,46 +240,46 @@ class CommandGroup(TyperGroup):
     ) -> Any:
         """Run a command and end the process with its exit code."""
         try:
-            outcome = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
-            exit_code = outcome or 0
+            result = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            exit_code = result or 0
         except CommandError as error:
-            exit_code = _failed(str(error), error.exit_code)
+            exit_code = _report_failure(str(error), error.exit_code)
         except typer.Abort:
-            exit_code = _failed("stopped", EXIT_REFUSED)
+            exit_code = _report_failure("aborted", EXIT_REFUSED)
         except Exception as error:
-            if not _is_of_the_command_line(error):
+            if not _is_typer_error(error):
                 raise
-            context = getattr(error, "ctx", None)
-            # Without a message it was a call without anything, and the help is shown already.
+            ctx = getattr(error, "ctx", None)
+            # An empty message means that the command was called without arguments: Typer has shown the help.
             message = error.format_message().rstrip(".")  # type: ignore[attr-defined]
-            hint = f"; see {context.command_path} --help" if message and context is not None else ""
-            exit_code = _failed(message + hint, error.exit_code)  # type: ignore[attr-defined]
+            hint = f"; see {ctx.command_path} --help" if message and ctx is not None else ""
+            exit_code = _report_failure(message + hint, error.exit_code)  # type: ignore[attr-defined]
         if standalone_mode:
             sys.exit(exit_code)
         return exit_code
 
 
-def _failed(message: str, exit_code: int) -> int:
+def _report_failure(message: str, exit_code: int) -> int:
     if message:
         sys.stderr.write(f"error: {without_secrets(' '.join(message.split()))}\n")
     return exit_code
 
 
-def _is_of_the_command_line(error: Exception) -> bool:
-    """Tell whether Typer raised it, whose base class has had several homes."""
+def _is_typer_error(error: Exception) -> bool:
+    """Return whether Typer raised the error. Its base class differs between versions of Typer."""
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
 def _with_remedy(error: CoordinationError) -> str:
     text = str(error)
     if "no such table" in text or "UndefinedTable" in text or 'relation "' in text or "doesn't exist" in text:
-        return f"{text}; if the store is new, run init-store"
+        return f"{text}; if the store is new, run 'airflow-coordination init-store'"
     return text
 
 
 @contextmanager
 def logging_to_stderr(*, verbose: bool) -> Iterator[None]:
-    """Send our logs to standard error, and nowhere else: whatever Airflow sets up may write to standard output."""
+    """Send this package's logs to standard error only: handlers that Airflow sets up may write to standard output."""
     log = logging.getLogger("airflow_provider_coordination")
     before = log.level, log.propagate
     handler = logging.StreamHandler(sys.stderr)

@@ -1,4 +1,4 @@
-"""The command `doctor`: whether an installation can work, and what to do where it cannot."""
+"""The command `doctor`: checks an installation and names the remedy for each problem."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import typer
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.cli.access import (
-    StoreAccess,
     StoreOptions,
-    connections_of_airflow,
+    airflow_connections,
     store_access,
 )
 from airflow_provider_coordination.cli.commands import (
@@ -24,19 +23,19 @@ from airflow_provider_coordination.cli.commands import (
     STORE,
     TABLE,
     VERBOSE,
-    Surroundings,
+    CommandContext,
     logging_to_stderr,
 )
 from airflow_provider_coordination.cli.output import Output, printable
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.diagnosis.bucket import bucket_findings
 from airflow_provider_coordination.diagnosis.connections import spark_finding
-from airflow_provider_coordination.diagnosis.findings import Finding, Verdict, error, ok, unchecked
+from airflow_provider_coordination.diagnosis.findings import CheckStatus, Finding, error, ok, unchecked
 from airflow_provider_coordination.diagnosis.output_path import output_findings
 from airflow_provider_coordination.diagnosis.permissions import permission_findings
 from airflow_provider_coordination.diagnosis.software import software_findings
 from airflow_provider_coordination.diagnosis.store import store_findings
-from airflow_provider_coordination.sources.kinds import kind_named
+from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.spark.access import Access, is_s3
 from airflow_provider_coordination.stores.redaction import without_secrets
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
@@ -47,14 +46,14 @@ READS = Annotated[
     typer.Option(
         "--reads",
         metavar="KIND:NAME",
-        help="What jobs read, as KIND:NAME, to check its permissions; several times for more.",
+        help="Source that jobs read, to check its permissions. Repeatable.",
         show_default=False,
     ),
 ]
 OUTPUT = Annotated[
     list[str] | None,
     typer.Option(
-        "--output", metavar="PATH", help="Where jobs write, to try it; several times for more.", show_default=False
+        "--output", metavar="PATH", help="Path that jobs write, to check write access. Repeatable.", show_default=False
     ),
 ]
 SPEC = Annotated[
@@ -62,13 +61,13 @@ SPEC = Annotated[
     typer.Option(
         "--spec",
         metavar="FILE",
-        help="A spec, to try where it writes, by its connections; several times for more.",
+        help="Spec, to check the paths it writes with its connections. Repeatable.",
         show_default=False,
     ),
 ]
-AWS_CONN_ID = Annotated[str, typer.Option("--aws-conn-id", help="The AWS connection by which --reads is read.")]
-REGION = Annotated[str | None, typer.Option("--region", help="The AWS region of --reads.", show_default=False)]
-SPARK_CONN_ID = Annotated[str, typer.Option("--spark-conn-id", help="The connection by which jobs are submitted.")]
+AWS_CONN_ID = Annotated[str, typer.Option("--aws-conn-id", help="AWS connection for --reads and --output.")]
+REGION = Annotated[str | None, typer.Option("--region", help="AWS region of --reads.", show_default=False)]
+SPARK_CONN_ID = Annotated[str, typer.Option("--spark-conn-id", help="Connection that submits jobs.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -77,7 +76,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    context: typer.Context,
+    ctx: typer.Context,
     *,
     reads: READS = None,
     output: OUTPUT = None,
@@ -92,23 +91,23 @@ def doctor(
     as_json: JSON = False,
     verbose: VERBOSE = False,
 ) -> None:
-    """Check an installation: versions, Java, connections, store, clock, permissions, output paths. Changes nothing."""
-    surroundings: Surroundings = context.obj or Surroundings()
+    """Check versions, Java, connections, the store, clocks, permissions and output paths. Changes nothing."""
+    context: CommandContext = ctx.obj or CommandContext()
     options = StoreOptions(conn_id=conn_id, store=store, table=table, prefix=prefix)
     shown = Output(as_json=as_json)
-    found: set[Verdict] = set()
+    found: set[CheckStatus] = set()
     with logging_to_stderr(verbose=verbose):
         for finding in _findings(
-            surroundings, options, reads or (), output or (), spec or (), aws_conn_id, region, spark_conn_id
+            context, options, reads or (), output or (), spec or (), aws_conn_id, region, spark_conn_id
         ):
-            found.add(finding.verdict)
+            found.add(finding.status)
             _show(shown, finding)
-    if Verdict.ERROR in found:
+    if CheckStatus.ERROR in found:
         raise typer.Exit(EXIT_REFUSED)
 
 
 def _findings(
-    surroundings: Surroundings,
+    context: CommandContext,
     options: StoreOptions,
     reads: list[str] | tuple[()],
     output: list[str] | tuple[()],
@@ -117,84 +116,82 @@ def _findings(
     region: str | None,
     spark_conn_id: str,
 ) -> Iterator[Finding]:
-    yield from software_findings(surroundings.environment)
-    with connections_of_airflow():
+    yield from software_findings(context.environment)
+    with airflow_connections():
         spark = spark_finding(spark_conn_id)
     yield spark
-    yield from _of_store(surroundings, options)
+    yield from _store_findings(context, options)
     access = partial(_aws_access, aws_conn_id, region)
-    for what in reads:
-        yield from _of_reads(what, access)
+    for source in reads:
+        yield from _reads_findings(source, access)
     if not reads:
-        yield unchecked("permission", "what jobs read", "name it, as in --reads KIND:NAME")
+        yield unchecked("permission", "no source was given", "name it with --reads KIND:NAME")
     for path in output:
-        yield from _of_output(path, access)
+        yield from _path_findings(path, access)
     for file in specs:
-        yield from _of_spec(file)
+        yield from _spec_findings(file)
     if not output and not specs:
-        yield unchecked("output", "where jobs write", "name it, as in --output /data/lake/clicks")
+        yield unchecked("output", "no output path was given", "name it, such as --output /data/lake/clicks")
 
 
-def _of_store(surroundings: Surroundings, options: StoreOptions) -> Iterator[Finding]:
+def _store_findings(context: CommandContext, options: StoreOptions) -> Iterator[Finding]:
     try:
-        access = store_access(options, surroundings.environment)
+        access = store_access(options, context.environment)
     except CoordinationError as failure:
         yield error("connection", without_secrets(str(failure)))
-        yield unchecked("store", "there is no connection to it")
+        yield unchecked("store", "its settings are not usable")
         return
-    yield ok("connection", f"the store is of the kind {access.settings.kind!r}")
+    yield ok("connection", f"the store is of kind {access.settings.kind!r}")
     try:
-        access.settings.implemented.check_exists(access.settings.own)
+        access.settings.loaded_kind.check_exists(access.settings.own)
     except ConfigurationError as failure:
         yield error("store", without_secrets(str(failure), access.settings))
         return
-    yield from _of_opened(surroundings, access)
+    yield from store_findings(access.settings, access.safety_margin, context.clock.now)
 
 
-def _of_opened(surroundings: Surroundings, access: StoreAccess) -> Iterator[Finding]:
-    yield from store_findings(access.settings, access.safety_margin, surroundings.clock.now)
-
-
-def _of_reads(what: str, access: partial[AwsSettings]) -> Iterator[Finding]:
-    kind, _, name = what.partition(":")
+def _reads_findings(source: str, access: partial[AwsSettings]) -> Iterator[Finding]:
+    kind, _, name = source.partition(":")
     try:
         if not name:
-            raise ConfigurationError(f"--reads {what!r} names no kind; write it as KIND:NAME")
-        needed = kind_named(kind).permissions(name, access)
+            raise ConfigurationError(f"--reads must have the form KIND:NAME; got {source!r}")
+        needed = get_kind(kind).permissions(name, access)
     except CoordinationError as failure:
         yield error("permission", without_secrets(str(failure)))
         return
     if needed is None:
-        yield unchecked("permission", f"kind {kind!r} names no permissions", "see the page of that source")
+        yield unchecked(
+            "permission", f"sources of kind {kind!r} declare no permissions", "see the source's page in the manual"
+        )
         return
     yield from permission_findings(*needed)
 
 
-def _of_output(path: str, access: partial[AwsSettings]) -> Iterator[Finding]:
+def _path_findings(path: str, access: partial[AwsSettings]) -> Iterator[Finding]:
     if not is_s3(path):
         yield from output_findings(path)
         return
     try:
-        reached = access("s3")
+        settings = access("s3")
     except CoordinationError as failure:
         yield error("output", f"{path}: {without_secrets(str(failure))}")
         return
-    yield from bucket_findings(path, Access(((path, reached),)))
+    yield from bucket_findings(path, Access(((path, settings),)))
 
 
-def _of_spec(file: Path) -> Iterator[Finding]:
-    """Yield how it stands with where a spec writes: its sinks, and where batches wait for them."""
+def _spec_findings(file: Path) -> Iterator[Finding]:
+    """Yield the findings for the paths that a spec writes: those of its sinks, its landing and its dead letters."""
     try:
         mapping, _ = read_spec_file(file)
         spec = IngestionSpec.read(mapping)
-        with connections_of_airflow():
-            from airflow_provider_coordination.hooks.source_checks import places_of
+        with airflow_connections():
+            from airflow_provider_coordination.hooks.source_checks import written_locations
 
-            places, access = places_of(spec)
+            places, access = written_locations(spec)
     except ModuleNotFoundError as failure:
         if not (failure.name or "").startswith("airflow"):
             raise
-        yield unchecked("output", f"{file}: its connections are known to Airflow, which is not installed here")
+        yield unchecked("output", f"{file}: its connections cannot be looked up: Airflow is not installed here")
         return
     except CoordinationError as failure:
         yield error("output", f"{file}: {without_secrets(str(failure))}")
@@ -203,15 +200,15 @@ def _of_spec(file: Path) -> Iterator[Finding]:
         if is_s3(path):
             yield from bucket_findings(path, access)
         elif "://" in path:
-            yield unchecked("output", f"{path}: only folders and buckets are tried")
+            yield unchecked("output", f"{path}: only folders and buckets are checked")
         else:
             yield from output_findings(path)
 
 
 def _aws_access(aws_conn_id: str, region: str | None, service: str) -> AwsSettings:
-    """Return how a service of AWS is reached: by the connection, or by the SDK's default chain without Airflow."""
+    """Return the AWS settings of the connection; without Airflow, those of the AWS default credential chain."""
     try:
-        with connections_of_airflow():
+        with airflow_connections():
             from airflow_provider_coordination.hooks.aws import aws_settings
 
             return aws_settings(aws_conn_id, region, service=service)
@@ -224,7 +221,7 @@ def _aws_access(aws_conn_id: str, region: str | None, service: str) -> AwsSettin
 def _show(output: Output, finding: Finding) -> None:
     if output.as_json:
         record: Mapping[str, str] = {
-            "verdict": finding.verdict,
+            "status": finding.status,
             "topic": finding.topic,
             "text": finding.text,
             "remedy": finding.remedy,
@@ -232,4 +229,4 @@ def _show(output: Output, finding: Finding) -> None:
         output.record(record)
         return
     remedy = f": {finding.remedy}" if finding.remedy else ""
-    output.line(printable(f"{finding.verdict:<11}  {finding.topic:<11}  {finding.text}{remedy}"))
+    output.line(printable(f"{finding.status:<11}  {finding.topic:<11}  {finding.text}{remedy}"))

@@ -1,4 +1,4 @@
-"""The commands that only look: `sources`, `partitions`, `show`, `metrics`."""
+"""The commands that only read: `sources`, `partitions`, `show`, `metrics`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from airflow_provider_coordination.cli.output import (
 )
 from airflow_provider_coordination.cli.prompts import SOURCE
 from airflow_provider_coordination.cli.suspension import suspension_record, suspension_text, suspensions_of
-from airflow_provider_coordination.cli.watch import INTERVAL, WATCH, check_watch, watched
+from airflow_provider_coordination.cli.watch import INTERVAL, WATCH, check_watch, show_repeatedly
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.partition import (
     ItemFamily,
@@ -39,18 +39,18 @@ from airflow_provider_coordination.coordination.partition import (
     format_instant,
     parse_source_identifier,
 )
-from airflow_provider_coordination.coordination.source_statistics import SourceFigures, source_figures
+from airflow_provider_coordination.coordination.source_statistics import SourceStatistics, source_statistics
 from airflow_provider_coordination.coordination.store import all_partitions
-from airflow_provider_coordination.sources.inspection import facts, inspected, lost, unreadable_items
+from airflow_provider_coordination.sources.inspection import facts, inspect_partition, lost, unreadable_items
 
 PARTITION_FAMILY = "PARTITION"
 
-LISTED = (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED, PartitionStatus.COMPLETED)
-"""The order of listing: what somebody works on first, what is done last."""
+STATUS_ORDER = (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED, PartitionStatus.COMPLETED)
+"""The order of listing by status: leased partitions first, completed ones last."""
 
 
 class SortKey(StrEnum):
-    """What partitions can be sorted by."""
+    """The sort keys of partitions."""
 
     KEY = "key"
     STATUS = "status"
@@ -72,7 +72,7 @@ def register(app: typer.Typer) -> None:
 
 
 def sources(session: Session) -> None:
-    """List the sources that the store holds, with their partitions by status."""
+    """List the sources in the store with their numbers of partitions by status."""
     output = session.output
     families, others = _families(session)
     counts = {identifier: session.store.count_by_status(identifier) for identifier in families}
@@ -94,7 +94,7 @@ def sources(session: Session) -> None:
             )
         return
     if not families:
-        output.say("The store holds no source.")
+        output.info("The store has no sources.")
     else:
         with_prefix = any(family.prefix for family in families.values())
         columns = [Column("source"), *([Column("prefix")] if with_prefix else [])]
@@ -122,15 +122,15 @@ def partitions(
     *,
     status: Annotated[
         list[PartitionStatus] | None,
-        typer.Option("--status", case_sensitive=False, help="Only of this status; may be given several times."),
+        typer.Option("--status", case_sensitive=False, help="Only partitions with this status. Repeatable."),
     ] = None,
-    parked: Annotated[bool, typer.Option("--parked", help="Only those that a person must reopen.")] = False,
+    parked: Annotated[bool, typer.Option("--parked", help="Only parked partitions.")] = False,
     sort: Annotated[
         SortKey | None,
-        typer.Option("--sort", help="By this; else by status, and the longest waiting first."),
+        typer.Option("--sort", help="Sort key. Default: by status, the longest waiting first."),
     ] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="The other way round; with --sort.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order; requires --sort.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of partitions.")] = None,
     watch: WATCH = False,
     interval: INTERVAL = 2.0,
 ) -> None:
@@ -138,47 +138,51 @@ def partitions(
     output = session.output
     identifier = session.source_identifier(source)
     if reverse and sort is None:
-        raise typer.BadParameter("give --sort with it", param_hint="--reverse")
+        raise typer.BadParameter("it requires --sort", param_hint="--reverse")
     check_watch(output, watch=watch)
     if parked:
         status = [PartitionStatus.CLOSED]
 
-    def found(at_most: int | None) -> Iterator[Partition]:
-        every = all_partitions(session.store, identifier, *(each for each in LISTED if each in (status or LISTED)))
+    def find(at_most: int | None) -> Iterator[Partition]:
+        every = all_partitions(
+            session.store, identifier, *(each for each in STATUS_ORDER if each in (status or STATUS_ORDER))
+        )
         return _sorted((p for p in every if p.is_parked or not parked), sort, reverse=reverse, limit=at_most)
 
     suspensions = suspensions_of(session, source, session.access.prefix)
 
-    def shown() -> RenderableType:
-        room = max(output.results.height - 4, 1) if watch and output.results.is_terminal else None
-        listed = _partitions_table(session, identifier, found, limit, room)
+    def render() -> RenderableType:
+        rows = max(output.results.height - 4, 1) if watch and output.results.is_terminal else None
+        listed = _partitions_table(session, identifier, find, limit, rows)
         suspension = suspensions.get() if watch else None
         return listed if suspension is None else Group(printable(f"{source} is {suspension}"), listed)
 
     if output.as_json:
-        for partition in found(limit):
+        for partition in find(limit):
             output.record(partition_record(partition))
     elif watch:
-        watched(session, f"{source}, every {interval:g} s; Ctrl-C ends", shown, interval)
+        show_repeatedly(session, f"{source}, every {interval:g} s; Ctrl-C ends", render, interval)
     else:
-        output.results.print(shown())
+        output.results.print(render())
     if not watch and (suspension := suspensions.get()) is not None:
         output.warn(str(printable(f"source {source!r} is {suspension}")))
     if not watch and not any(session.store.count_by_status(identifier).values()):
-        output.warn(f"source {source!r} has no partitions here; `airflow-coordination sources` lists what there is")
+        output.warn(
+            f"source {source!r} has no partitions; see `airflow-coordination sources` for the sources of the store"
+        )
 
 
 def show(
     session: Session,
     source: SOURCE,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The partition's key.", show_default=False)],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the partition.", show_default=False)],
 ) -> None:
-    """Show everything about one partition."""
+    """Show one partition with its progress."""
     partition = Administration(session.store, session.source_identifier(source)).get(key)
     if session.output.as_json:
         session.output.record(partition_record(partition))
         return
-    now = session.surroundings.clock.now()
+    now = session.context.clock.now()
     facts: dict[str, Text] = {
         "partition": printable(partition.partition_key),
         "source": printable(partition.source_identifier),
@@ -206,10 +210,10 @@ def show(
 
 
 def _progress_facts(partition: Partition, now: datetime) -> Iterator[tuple[str, Text]]:
-    """Yield what a person wants to know first of a progress: how far it is, and what is lost or cannot be read."""
-    inspection = inspected(partition, now)
+    """Yield the summary of a progress: how far it is, and what was lost or cannot be read."""
+    inspection = inspect_partition(partition, now)
     if inspection.kind is None or not inspection.is_readable:
-        return  # the progress is shown as it is anyway
+        return  # the raw progress is shown in any case
     if inspection.items is not None:
         yield "kind", printable(inspection.kind)
         yield "items", Text(f"{inspection.items_done} of {inspection.items} done")
@@ -227,7 +231,7 @@ def _progress_facts(partition: Partition, now: datetime) -> Iterator[tuple[str, 
 def metrics(
     session: Session,
     source: Annotated[
-        str | None, typer.Argument(metavar="[SOURCE]", help="Only of this source.", show_default=False)
+        str | None, typer.Argument(metavar="[SOURCE]", help="Only this source.", show_default=False)
     ] = None,
 ) -> None:
     """Show figures of the sources, or of one, that the store can tell."""
@@ -236,12 +240,12 @@ def metrics(
         families, _ = _families(session)
     else:
         families = {session.source_identifier(source): ItemFamily(session.access.prefix, source, PARTITION_FAMILY)}
-    now = session.surroundings.clock.now()
+    now = session.context.clock.now()
     found = [
         (
             family,
             identifier,
-            source_figures(session.store, identifier, now),
+            source_statistics(session.store, identifier, now),
             suspensions_of(session, family.source, family.prefix).get(),
         )
         for identifier, family in families.items()
@@ -252,7 +256,7 @@ def metrics(
             output.record(_figures_record(family, identifier, figures) | suspended)
         return
     if not found:
-        output.say("The store holds no source.")
+        output.info("The store has no sources.")
     for number, (family, _, figures, suspension) in enumerate(found):
         if number:
             output.line("")
@@ -261,10 +265,10 @@ def metrics(
         rows = [[Text(f"  {label}"), value] for label, value in _figures_rows(figures)]
         if suspension is not None:
             rows.append([Text("  suspended"), suspension_text(session, suspension)])
-        output.results.print(table(output.results, [Column("  figure"), Column("value", numbers=True)], rows))
+        output.results.print(table(output.results, [Column("  metric"), Column("value", numbers=True)], rows))
 
 
-def _figures_rows(figures: SourceFigures) -> Iterator[tuple[str, Text]]:
+def _figures_rows(figures: SourceStatistics) -> Iterator[tuple[str, Text]]:
     for status, count in figures.partitions.items():
         yield f"partitions {status}", _count(count, STYLES[status])
     yield "expired leases", _count(figures.expired_leases, ALARM)
@@ -274,7 +278,7 @@ def _figures_rows(figures: SourceFigures) -> Iterator[tuple[str, Text]]:
     yield "owners", _count(len(figures.owners), "")
 
 
-def _figures_record(family: ItemFamily, identifier: str, figures: SourceFigures) -> dict[str, Any]:
+def _figures_record(family: ItemFamily, identifier: str, figures: SourceStatistics) -> dict[str, Any]:
     waiting = figures.oldest_waiting
     return {
         "source": family.source,
@@ -290,13 +294,13 @@ def _figures_record(family: ItemFamily, identifier: str, figures: SourceFigures)
 
 
 def _families(session: Session) -> tuple[dict[str, ItemFamily], list[ItemFamily]]:
-    """Return the families of partitions by identifier, and the others; of one prefix, if one is given."""
+    """Return the partition families by source identifier, and all other families; with the prefix, if one is given."""
     families: dict[str, ItemFamily] = {}
     others = []
     for identifier in session.store.source_identifiers():
         try:
             family = parse_source_identifier(identifier)
-        except ValueError:  # another system named it
+        except ValueError:  # an identifier of another system
             family = ItemFamily(None, identifier, "")
         if session.access.prefix not in (None, family.prefix):
             continue
@@ -315,7 +319,7 @@ def _sorted(
     name = "partition_key" if sort is SortKey.KEY else sort.value
 
     def order(partition: Partition) -> tuple[bool, Any, str]:
-        value = LISTED.index(partition.status) if sort is SortKey.STATUS else getattr(partition, name)
+        value = STATUS_ORDER.index(partition.status) if sort is SortKey.STATUS else getattr(partition, name)
         return (value is None) != reverse, "" if value is None else value, partition.partition_key
 
     if limit is None:
@@ -327,13 +331,13 @@ def _sorted(
 def _partitions_table(
     session: Session,
     identifier: str,
-    found: Callable[[int | None], Iterator[Partition]],
+    find: Callable[[int | None], Iterator[Partition]],
     limit: int | None,
-    room: int | None,
+    max_rows: int | None,
 ) -> RenderableType:
-    at_most = min((n for n in (limit, room) if n is not None), default=None)
-    now = session.surroundings.clock.now()
-    rows = [partition_row(partition, now) for partition in found(at_most)]
+    at_most = min((n for n in (limit, max_rows) if n is not None), default=None)
+    now = session.context.clock.now()
+    rows = [partition_row(partition, now) for partition in find(at_most)]
     counts = session.store.count_by_status(identifier)
     summary = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     all_shown = f"{len(rows)} of {sum(counts.values())} partitions shown" + (f": {summary}" if summary else "")

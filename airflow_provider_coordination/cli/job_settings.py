@@ -1,4 +1,4 @@
-"""The command `job-settings`: makes ready the job of a spec, which a script submits."""
+"""The command `job-settings`: prepares the job of a spec for submission by a script."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
-from airflow_provider_coordination.cli.access import connections_of_airflow, import_airflow
+from airflow_provider_coordination.cli.access import airflow_connections, import_airflow
 from airflow_provider_coordination.cli.commands import (
     EXIT_REFUSED,
     EXIT_USAGE,
     JSON,
     VERBOSE,
+    CommandContext,
     CommandError,
-    Surroundings,
     logging_to_stderr,
 )
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
@@ -31,7 +31,7 @@ COMMAND = "job-settings"
 
 
 class Submitter(StrEnum):
-    """Who submits a job, and is told of it in words of its own."""
+    """The system that submits a job; each has its own format of job settings."""
 
     EMR = "emr"
     EMR_SERVERLESS = "emr-serverless"
@@ -40,22 +40,22 @@ class Submitter(StrEnum):
     DATABRICKS = "databricks"
 
 
-SPEC = Annotated[Path, typer.Argument(help="The spec, a file of YAML or JSON.", show_default=False)]
+SPEC = Annotated[Path, typer.Argument(help="Spec, a YAML or JSON file.", show_default=False)]
 FOLDER = Annotated[
     str,
     typer.Option(
         "--folder",
-        help="A path or URI that is written here, and that the cluster's role reads and deletes from.",
+        help="Path or URI that this command writes, and that the cluster's role may read and delete.",
         show_default=False,
     ),
 ]
 AWS_CONN_ID = Annotated[
     str | None,
-    typer.Option("--aws-conn-id", help="The AWS connection by which the folder is reached here.", show_default=False),
+    typer.Option("--aws-conn-id", help="AWS connection to write the folder.", show_default=False),
 ]
 FOR = Annotated[
     Submitter | None,
-    typer.Option("--for", help="Write what this submitter takes, and nothing else.", show_default=False),
+    typer.Option("--for", help="Print only the settings that this submitter accepts.", show_default=False),
 ]
 
 
@@ -65,7 +65,7 @@ def register(app: typer.Typer) -> None:
 
 
 def job_settings(
-    context: typer.Context,
+    ctx: typer.Context,
     spec: SPEC,
     *,
     folder: FOLDER,
@@ -74,14 +74,14 @@ def job_settings(
     as_json: JSON = False,
     verbose: VERBOSE = False,
 ) -> None:
-    """Make ready the job of a spec for somebody else to submit, and write what that takes as JSON."""
-    surroundings: Surroundings = context.obj or Surroundings()
+    """Prepare the job of a spec for another system to submit, and print its settings as JSON."""
+    context: CommandContext = ctx.obj or CommandContext()
     with logging_to_stderr(verbose=verbose):
         try:
             import_airflow()
             read = IngestionSpec.read(read_spec_file(spec)[0])
-            with connections_of_airflow():
-                made = _prepared(read, surroundings.user(), folder, aws_conn_id, submitter)
+            with airflow_connections():
+                made = _prepared(read, context.user(), folder, aws_conn_id, submitter)
         except ConfigurationError as error:
             raise CommandError(without_secrets(str(error)), EXIT_USAGE) from None
         except CoordinationError as error:
@@ -100,18 +100,18 @@ def _prepared(
 
     run = f"{user}__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}"
     ti = SimpleNamespace(dag_id="airflow-coordination", run_id=run, task_id=COMMAND, map_index=None, try_number=1)
-    context: Any = {"ti": ti}
+    airflow_context: Any = {"ti": ti}
     arguments = spec.job_arguments()
     conf = prepared_jobs.properties_of(arguments)
     task = CoordinatedSparkSubmitOperator(**arguments, task_id="ingest")
     connection = CoordinationHook(task.coordination_conn_id).settings
-    settings = ingest_settings(task, connection, context)
-    suspension = claim_for_job(connection, context, settings, task.reads).suspension
+    settings = ingest_settings(task, connection, airflow_context)
+    suspension = claim_for_job(connection, airflow_context, settings, task.reads).suspension
     if suspension is not None:
         raise CoordinationError(
-            f"source {settings.source!r} is {suspension}; `airflow-coordination resume` lets it go on"
+            f"source {settings.source!r} is {suspension}; resume it with `airflow-coordination resume`"
         )
-    job = prepared_jobs.prepared(
+    job = prepared_jobs.write_prepared_job(
         task, connection, settings, f"{COMMAND}/{run}", conf, folder=folder, aws_conn_id=aws_conn_id
     )
     forms: Mapping[Submitter, Callable[[Any], dict[str, Any]]] = {

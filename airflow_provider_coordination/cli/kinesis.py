@@ -1,4 +1,4 @@
-"""The command `import kcl`, which takes over the leases of a Kinesis Client Library application."""
+"""The command `import kcl`: imports the leases of a Kinesis Client Library application."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from airflow_provider_coordination.cli.imports import (
     PARTIAL,
     REGION,
     ROLE_ARN,
-    compared,
+    check_complete,
+    compare_partitions,
     dynamodb_calls,
-    finish,
-    is_to_be_written,
-    state,
-    written,
+    should_write,
+    transfer_state,
+    write_new,
 )
 from airflow_provider_coordination.cli.output import ALARM, Column, Output, printable, table
 from airflow_provider_coordination.cli.prompts import YES
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.coordination.transfer import TransferState
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-from airflow_provider_coordination.sources.kinesis.kcl import Becomes, ImportPlan, ShardPlan
-from airflow_provider_coordination.sources.kinesis.kcl_import import as_before, partition_of, prepare_import
+from airflow_provider_coordination.sources.kinesis.kcl import ImportOutcome, ImportPlan, ShardPlan
+from airflow_provider_coordination.sources.kinesis.kcl_import import keep_earlier_start, partition_of, prepare_import
 from airflow_provider_coordination.sources.kinesis.kcl_table import SETTLE_SECONDS
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, parse_position
-from airflow_provider_coordination.sources.reset_targets import target_of
+from airflow_provider_coordination.sources.reset_targets import parse_target
 
 
 def register(group: typer.Typer) -> None:
@@ -46,18 +46,22 @@ def register(group: typer.Typer) -> None:
 def import_kcl(
     session: Session,
     *,
-    lease_table: Annotated[str, typer.Option("--lease-table", help="The lease table: the application's name.")],
-    stream: Annotated[str, typer.Option("--stream", help="The stream.")],
-    source: Annotated[str, typer.Option("--source", help="The source that gets the partitions.")],
+    lease_table: Annotated[str, typer.Option("--lease-table", help="Lease table, named as the application.")],
+    stream: Annotated[str, typer.Option("--stream", help="Stream that the application reads.")],
+    source: Annotated[str, typer.Option("--source", help="Source to import the partitions into.")],
     account: Annotated[
         str | None,
-        typer.Option("--account", help="Whose stream, if the table knows several of the name.", show_default=False),
+        typer.Option(
+            "--account",
+            help="AWS account of the stream, if the table has several streams of this name.",
+            show_default=False,
+        ),
     ] = None,
-    unread_from_trim_horizon: Annotated[
+    unstart_trim_horizon: Annotated[
         bool,
         typer.Option(
             "--unread-from-trim-horizon",
-            help="Read shards at LATEST or AT_TIMESTAMP, of which nothing is checkpointed, from their earliest record.",
+            help="Read shards at LATEST or AT_TIMESTAMP without a checkpoint from their earliest record.",
         ),
     ] = False,
     at_timestamp: Annotated[
@@ -65,20 +69,23 @@ def import_kcl(
         typer.Option(
             "--at-timestamp",
             metavar="INSTANT",
-            help="From when on shards at AT_TIMESTAMP are read: what the application is configured with.",
+            help="Where to start shards at AT_TIMESTAMP, as configured in the application.",
             show_default=False,
         ),
     ] = None,
     settle_seconds: Annotated[
         float,
         typer.Option(
-            "--settle-seconds", min=1.0, help="How far apart the table is read twice, to see that nobody writes it."
+            "--settle-seconds",
+            min=1.0,
+            help="Seconds between two reads of the table, to check that the application is stopped.",
         ),
     ] = SETTLE_SECONDS,
     region: REGION = None,
     endpoint_url: ENDPOINT_URL = None,
     kinesis_endpoint_url: Annotated[
-        str | None, typer.Option("--kinesis-endpoint-url", help="Where Kinesis is, if not at AWS.", show_default=False)
+        str | None,
+        typer.Option("--kinesis-endpoint-url", help="Endpoint of Kinesis, if it is not AWS.", show_default=False),
     ] = None,
     role_arn: ROLE_ARN = None,
     external_id: EXTERNAL_ID = None,
@@ -95,36 +102,39 @@ def import_kcl(
     kinesis = kinesis_client(
         AwsSettings(region=region, endpoint_url=kinesis_endpoint_url, role_arn=role_arn, external_id=external_id)
     )
-    now = session.surroundings.clock.now()
+    now = session.context.clock.now()
     since = None if at_timestamp is None else _instant(at_timestamp, now)
-    session.output.say(f"Reading {lease_table} twice, {settle_seconds:g} s apart, to see that nobody writes it …")
+    session.output.info(
+        f"Reading {lease_table} twice, {settle_seconds:g} s apart, to check that no application writes it …"
+    )
     prepared = prepare_import(
         leases,
         kinesis,
         stream,
         now=now,
         account=account,
-        unread_from_trim_horizon=unread_from_trim_horizon,
+        unstart_trim_horizon=unstart_trim_horizon,
         unread_since=since,
         settle_seconds=settle_seconds,
-        sleep=session.surroundings.sleep,
+        sleep=session.context.sleep,
     )
     wanted = {
-        shard: partition and as_before(shard, partition, session.store.get(identifier, partition.partition_key))
+        shard: partition
+        and keep_earlier_start(shard, partition, session.store.get(identifier, partition.partition_key))
         for shard in prepared.plan.shards
         for partition in [partition_of(prepared.plan, shard, identifier, now)]
     }
-    transfers = compared(session, [p for p in wanted.values() if p is not None])
-    states = {shard: state(transfers, partition) for shard, partition in wanted.items()}
+    transfers = compare_partitions(session, [p for p in wanted.values() if p is not None])
+    states = {shard: transfer_state(transfers, partition) for shard, partition in wanted.items()}
     _show_plan(session.output, states, parks=partial)
     conflicts = [shard for shard, state in states.items() if state is TransferState.CONFLICT]
     _explain_plan(session.output, prepared.plan, conflicts)
-    doubtful = len({*prepared.plan.refused, *conflicts})
-    if is_to_be_written(session, transfers.values(), doubtful, "shard", dry_run=dry_run, partial=partial, yes=yes):
-        prepared.refuse_if_moved(leases)
-        overtaken = written(session, transfers.values())
-        doubtful += len(overtaken)
-    finish(doubtful, "shard")
+    problems = len({*prepared.plan.refused, *conflicts})
+    if should_write(session, transfers.values(), problems, "shard", dry_run=dry_run, partial=partial, yes=yes):
+        prepared.check_unchanged(leases)
+        raced = write_new(session, transfers.values())
+        problems += len(raced)
+    check_complete(problems, "shard")
 
 
 def _show_plan(output: Output, states: Mapping[ShardPlan, TransferState | None], *, parks: bool) -> None:
@@ -134,7 +144,7 @@ def _show_plan(output: Output, states: Mapping[ShardPlan, TransferState | None],
                 {
                     "shard": shard.shard_id,
                     "checkpoint": shard.kcl_checkpoint,
-                    "becomes": str(shard.becomes),
+                    "becomes": str(shard.outcome),
                     "state": state and str(state),
                     "note": shard.note,
                     "remedy": shard.remedy,
@@ -146,30 +156,30 @@ def _show_plan(output: Output, states: Mapping[ShardPlan, TransferState | None],
         [
             printable(shard.shard_id),
             printable(shard.kcl_checkpoint),
-            _becomes(shard, state, parks=parks),
+            _outcome_text(shard, state, parks=parks),
             printable(_note(shard)),
         ]
-        for shard, state in states.items()
+        for shard, transfer_state in states.items()
     ]
     output.results.print(table(output.results, columns, rows))
 
 
-def _becomes(shard: ShardPlan, state: TransferState | None, *, parks: bool) -> Text:
+def _outcome_text(shard: ShardPlan, state: TransferState | None, *, parks: bool) -> Text:
     if state is TransferState.CONFLICT:
         return Text("conflict", style=ALARM)
     if shard.is_refused:
-        return Text(f"{shard.becomes}, parked" if parks and state is not None else shard.becomes, style=ALARM)
-    return Text("there already" if state is TransferState.PRESENT else str(shard.becomes))
+        return Text(f"{shard.outcome}, parked" if parks and state is not None else shard.outcome, style=ALARM)
+    return Text("present" if state is TransferState.PRESENT else str(shard.outcome))
 
 
 def _note(shard: ShardPlan) -> str:
-    if shard.progress is not None and shard.becomes is Becomes.PARTITION:
-        read_from = _beginning(shard.progress.checkpoint)
-        return shard.note if shard.note.startswith(read_from) else "; ".join(filter(None, (read_from, shard.note)))
+    if shard.progress is not None and shard.outcome is ImportOutcome.PARTITION:
+        start = _start_text(shard.progress.checkpoint)
+        return shard.note if shard.note.startswith(start) else "; ".join(filter(None, (start, shard.note)))
     return "; ".join(filter(None, (shard.note, shard.remedy)))
 
 
-def _beginning(checkpoint: str) -> str:
+def _start_text(checkpoint: str) -> str:  # the notes of `sources.kinesis.kcl` begin with these texts
     if checkpoint == TRIM_HORIZON:
         return "read from its earliest record on"
     instant = parse_position(checkpoint).timestamp
@@ -177,30 +187,30 @@ def _beginning(checkpoint: str) -> str:
 
 
 def _instant(text: str, now: datetime) -> datetime:
-    target = target_of(text, now)
+    target = parse_target(text, now)
     if target.instant is None or target.is_latest:
         raise typer.BadParameter(
-            f"{text!r} is not an instant; give for example 2026-01-31T00:00:00Z", param_hint="--at-timestamp"
+            f"{text!r} is not an instant; give one such as 2026-01-31T00:00:00Z", param_hint="--at-timestamp"
         )
     return target.instant
 
 
 def _explain_plan(output: Output, plan: ImportPlan, conflicts: Sequence[ShardPlan]) -> None:
-    totals = Counter(str(shard.becomes) for shard in plan.shards)
-    output.line("Totals: " + (", ".join(f"{count} {name}" for name, count in sorted(totals.items())) or "no lease"))
+    totals = Counter(str(shard.outcome) for shard in plan.shards)
+    output.line("Totals: " + (", ".join(f"{count} {name}" for name, count in sorted(totals.items())) or "no leases"))
     if plan.other_streams:
-        output.say(f"{plan.other_streams} leases of other streams are left alone.")
+        output.info(f"{plan.other_streams} leases of other streams are ignored.")
     if plan.other_items:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(plan.other_items.items()))
-        output.say(f"Items that are no leases are left alone: {kinds}.")
+        output.info(f"Items that are not leases are ignored: {kinds}.")
     if plan.from_now_on:
         output.warn(
-            f"{len(plan.from_now_on)} shards were at LATEST and are read from the time of this import on: what arrived "
-            "before and was not checkpointed is not read; to read all that the stream holds, give "
+            f"{len(plan.from_now_on)} shards were at LATEST and are read from the time of this import on: earlier "
+            "records without a checkpoint are not read; to read everything in the stream, give "
             "--unread-from-trim-horizon"
         )
     for shard in conflicts:
-        output.say(
-            f"{shard.shard_id}: the store has its partition with another progress, which stays; "
-            "look at it with `show`, and `delete` it to import it anew"
+        output.info(
+            f"{shard.shard_id}: the store has its partition with different progress and keeps that; "
+            "check it with `show`, and `delete` it to import it again"
         )

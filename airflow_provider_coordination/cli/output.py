@@ -1,7 +1,7 @@
-"""How commands show what they found: tables for people, JSON for scripts.
+"""The output of commands: tables for people, JSON for scripts.
 
-On a terminal tables fit its width; elsewhere they are plain lines with nothing cut off. JSON is one object a line, with
-the field names of `Partition`, and nothing else goes to standard output then.
+On a terminal, tables fit its width; otherwise they are plain lines and nothing is shortened. JSON is one object per
+line with the field names of `Partition`, and nothing else goes to standard output.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rich.text import Text
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.store import is_available
-from airflow_provider_coordination.sources.inspection import inspected, lost, unreadable_items
+from airflow_provider_coordination.sources.inspection import inspect_partition, lost, unreadable_items
 from airflow_provider_coordination.sources.kinds import Inspection
 
 STYLES = {
@@ -31,16 +31,16 @@ STYLES = {
 }
 ALARM = "bold red"
 PLAIN_WIDTH = 100_000
-"""Where nobody's screen limits a line."""
+"""The width of output that does not go to a terminal, so that no line is wrapped."""
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of a table.
 
-    :param heading: what stands above it.
-    :param numbers: whether it is aligned to the right.
-    :param shortened: whether its cells may be cut off in the middle on a terminal that is too narrow.
+    :param heading: the heading.
+    :param numbers: whether the column is aligned to the right.
+    :param shortened: whether its cells are shortened in the middle if the terminal is too narrow.
     """
 
     heading: str
@@ -49,39 +49,39 @@ class Column:
 
 
 class Output:
-    """Where a command shows its results, and where it talks to the person.
+    """Writes the results of a command to standard output, and messages to the user to standard error.
 
-    :param as_json: whether results are for scripts.
+    :param as_json: whether results are JSON.
     """
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self.results = _console(stderr=False)
-        self.talk = _console(stderr=True)
+        self.messages = _console(stderr=True)
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Write one JSON object on a line."""
-        # ASCII, whatever the encoding of the place it goes to.
+        # ASCII only, so that the encoding of standard output does not matter.
         self.results.out(json.dumps(record), highlight=False)
 
     def line(self, text: str | Text) -> None:
-        """Write a line for people: nothing where results are for scripts."""
+        """Write a line of results for people; nothing if results are JSON."""
         if not self.as_json:
             self.results.print(text, soft_wrap=True, highlight=False, markup=False)
 
-    def say(self, text: str | Text) -> None:
-        """Tell the person something that is no result."""
-        self.talk.print(text, highlight=False, markup=False)
+    def info(self, text: str | Text) -> None:
+        """Write a message to the user to standard error."""
+        self.messages.print(text, highlight=False, markup=False)
 
     def warn(self, text: str) -> None:
-        """Warn the person."""
-        self.say(f"warning: {text}")
+        """Write a warning to standard error."""
+        self.info(f"warning: {text}")
 
 
 def table(console: Console, columns: Sequence[Column], rows: Iterable[Sequence[Text]]) -> RenderableType:
-    """Return a table that fits the console, or, where that is no terminal, plain lines with nothing cut off.
+    """Return a table that fits the terminal, or plain lines without shortening if the console is no terminal.
 
-    On a terminal, columns with nothing in them are left out.
+    On a terminal, empty columns are left out.
     """
     filled = [tuple(row) for row in rows]
     if not console.is_terminal:
@@ -103,7 +103,7 @@ def table(console: Console, columns: Sequence[Column], rows: Iterable[Sequence[T
 
 
 def partition_record(partition: Partition) -> dict[str, Any]:
-    """Return a partition as a JSON object: its fields, instants as text, and whether it is parked."""
+    """Return a partition as a JSON object: its fields, with instants as text, and `is_parked`."""
     stored = (field.name for field in dataclasses.fields(partition) if field.name != "change")
     fields = {name: getattr(partition, name) for name in stored}
     shown = {name: format_instant(value) if isinstance(value, datetime) else value for name, value in fields.items()}
@@ -129,31 +129,31 @@ def partition_row(partition: Partition, now: datetime) -> tuple[Text, ...]:
         Text(time_text(partition, now)),
         Text(str(partition.attempts) if partition.attempts else "", style=ALARM),
         _gaps(partition),
-        _items(partition, inspected(partition, now)),
+        _items(partition, inspect_partition(partition, now)),
         printable(partition.owner or ""),
     )
 
 
 def _gaps(partition: Partition) -> Text:
-    """Say how many ranges of it were lost before they were read."""
+    """Return the number of ranges that were lost before they were read."""
     return Text(str(len(gaps)) if (gaps := lost(partition)) else "", style=ALARM)
 
 
-def _items(partition: Partition, glance: Inspection) -> Text:
-    """Say how many of its items are done, out of how many; in the colour of alarm if some could not be read."""
-    if glance.items is None or glance.items_done is None:
-        return Text("" if glance.is_readable else "?", style=ALARM)
-    return Text(f"{glance.items_done}/{glance.items}", style=ALARM if unreadable_items(partition) else "")
+def _items(partition: Partition, inspection: Inspection) -> Text:
+    """Return the number of finished items and of all items, in red if some items could not be read."""
+    if inspection.items is None or inspection.items_done is None:
+        return Text("" if inspection.is_readable else "?", style=ALARM)
+    return Text(f"{inspection.items_done}/{inspection.items}", style=ALARM if unreadable_items(partition) else "")
 
 
 def status_text(partition: Partition, now: datetime) -> Text:
-    """Return where a partition stands, in its colour; in that of alarm if it is parked, or its lease ran out."""
-    ran_out = partition.status is PartitionStatus.ASSIGNED and is_available(partition, now)
-    return Text(partition.status, style=ALARM if partition.is_parked or ran_out else STYLES[partition.status])
+    """Return the status of a partition in its colour; in red if it is parked or its lease has expired."""
+    is_expired = partition.status is PartitionStatus.ASSIGNED and is_available(partition, now)
+    return Text(partition.status, style=ALARM if partition.is_parked or is_expired else STYLES[partition.status])
 
 
 def time_text(partition: Partition, now: datetime) -> str:
-    """Return what the partition's time says: how long it waits, its lease runs, it rests, or it is finished."""
+    """Return how long the partition has waited, is still leased, waits before its retry, or has been completed."""
     if partition.is_parked:
         return "parked"
     passed = now - partition.priority
@@ -171,7 +171,7 @@ def time_text(partition: Partition, now: datetime) -> str:
 
 
 def duration(length: timedelta) -> str:
-    """Return a length of time, rounded down, in the largest unit of which it has two."""
+    """Return a duration, rounded down, in the largest unit in which it is at least two."""
     seconds = int(length.total_seconds())
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
@@ -180,7 +180,7 @@ def duration(length: timedelta) -> str:
 
 
 def printable(text: str) -> Text:
-    """Return text from a store without what a terminal would obey."""
+    """Return text from a store with control characters escaped, so that the terminal does not interpret them."""
     return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text))
 
 
@@ -217,7 +217,7 @@ def _room_for_shortened(width: int, columns: Sequence[Column], rows: Sequence[Se
 
 
 def _shortened(text: Text, room: int) -> Text:
-    """Return text with an ellipsis in its middle: owners differ at both ends, the host's and the random one."""
+    """Return text shortened in the middle: owners differ at both ends, in the host and in the random part."""
     if text.cell_len <= room:
         return text
     end = (room - 1) // 2

@@ -1,4 +1,4 @@
-"""The command `plan`: what an ingestion needs, how fast it is, and how far it may fall behind."""
+"""The command `plan`: the resources, throughput and lag limits of an ingestion."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from airflow_provider_coordination.cli.access import connections_of_airflow, import_airflow
+from airflow_provider_coordination.cli.access import airflow_connections, import_airflow
 from airflow_provider_coordination.cli.commands import EXIT_USAGE, JSON, VERBOSE, CommandError, logging_to_stderr
 from airflow_provider_coordination.cli.output import Column, Output, printable, table
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.capacity import Capacity
-from airflow_provider_coordination.sources.kinds import kind_named
+from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.stores.redaction import without_secrets
 from airflow_provider_coordination.supervisor.assumptions import Assumptions
 from airflow_provider_coordination.supervisor.planning import MB, Load, Plan, plan
@@ -24,12 +24,12 @@ from airflow_provider_coordination.supervisor.spec_file import read_spec_file
 
 RECORD_BYTES = 1024.0
 
-SPEC = Annotated[Path, typer.Argument(help="The spec, a file of YAML or JSON.", show_default=False)]
+SPEC = Annotated[Path, typer.Argument(help="Spec, a YAML or JSON file.", show_default=False)]
 PARTITIONS = Annotated[
     int | None,
     typer.Option(
         "--partitions",
-        help="How many partitions take data; asked of the source, if not given.",
+        help="Number of partitions with data. Default: query the source.",
         show_default=False,
     ),
 ]
@@ -37,30 +37,30 @@ MB_PER_SECOND = Annotated[
     float | None,
     typer.Option(
         "--mb-per-second",
-        help="What arrives, in 1,000,000 bytes a second; the most that the partitions take, if not given.",
+        help="Incoming data in 1,000,000 bytes per second. Default: the maximum that the partitions accept.",
         show_default=False,
     ),
 ]
-RECORD = Annotated[float, typer.Option("--record-bytes", help="The bytes of a record, in the mean.")]
+RECORD = Annotated[float, typer.Option("--record-bytes", help="Average size of a record in bytes.")]
 RETENTION = Annotated[
     float | None,
     typer.Option(
-        "--retention-hours", help="How long data is kept; asked of the source, if not given.", show_default=False
+        "--retention-hours", help="Retention of the source in hours. Default: query the source.", show_default=False
     ),
 ]
 OUTAGE = Annotated[
-    float, typer.Option("--outage-hours", help="After how long without any job catching up is reckoned.")
+    float, typer.Option("--outage-hours", help="Outage of all jobs, in hours, to calculate catching up for.")
 ]
 ASSUME = Annotated[
     list[str] | None,
     typer.Option(
         "--assume",
         metavar="NAME=VALUE",
-        help="Reckon with another figure than the plan shows; several times for more.",
+        help="Replace an assumption of the plan. Repeatable.",
         show_default=False,
     ),
 ]
-OFFLINE = Annotated[bool, typer.Option("--offline", help="Ask the source nothing.")]
+OFFLINE = Annotated[bool, typer.Option("--offline", help="Do not query the source.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -81,13 +81,13 @@ def plan_command(
     as_json: JSON = False,
     verbose: VERBOSE = False,
 ) -> None:
-    """Reckon what an ingestion needs, how fast it is, and how far it may fall behind. Changes nothing."""
+    """Calculate the resources, throughput and lag limits of an ingestion. Changes nothing."""
     output = Output(as_json=as_json)
     with logging_to_stderr(verbose=verbose):
         try:
             import_airflow()
             read = IngestionSpec.read(read_spec_file(spec)[0])
-            assumptions = Assumptions().given(_figures(assume or ()))
+            assumptions = Assumptions().with_values(_parse_assumptions(assume or ()))
             is_known = partitions is not None and retention_hours is not None
             capacity = _capacity(read, output, ask=not (offline or is_known))
             load = _load(capacity, partitions, mb_per_second, record_bytes, retention_hours, outage_hours)
@@ -97,30 +97,30 @@ def plan_command(
     _show(output, planned)
 
 
-def _figures(assumed: Sequence[str]) -> dict[str, float]:
-    figures = {}
+def _parse_assumptions(assumed: Sequence[str]) -> dict[str, float]:
+    values = {}
     for each in assumed:
         name, _, value = each.partition("=")
         try:
-            figures[name.strip()] = float(value)
+            values[name.strip()] = float(value)
         except ValueError:
-            raise ConfigurationError(f"--assume must be NAME=VALUE, the value a number; got {each!r}") from None
-    return figures
+            raise ConfigurationError(f"--assume must have the form NAME=VALUE with a number; got {each!r}") from None
+    return values
 
 
 def _capacity(spec: IngestionSpec, output: Output, *, ask: bool) -> Capacity:
-    """Return what the source gives; what it does not answer is left to the person."""
+    """Return the capacity of the source; what it does not report must be given as options."""
     reads = spec.reads_object()
     [[_, given]] = spec.to_mapping()["reads"].items()
     if ask:
         try:
-            with connections_of_airflow():
+            with airflow_connections():
                 connected = reads.connect().reads
-            asked: Capacity = connected.found().capacity(connected.settings, ask=True)
+            asked: Capacity = connected.source_kind().capacity(connected.settings, ask=True)
             return asked
         except (CoordinationError, ModuleNotFoundError) as error:
-            output.warn(without_secrets(f"the source was not asked: {error}"))
-    return kind_named(reads.kind).capacity(given, ask=False)
+            output.warn(without_secrets(f"the source could not be queried: {error}"))
+    return get_kind(reads.kind).capacity(given, ask=False)
 
 
 def _load(
@@ -133,11 +133,11 @@ def _load(
 ) -> Load:
     count = partitions or capacity.partitions
     if count is None:
-        raise ConfigurationError("how many partitions take data is not known: give --partitions")
+        raise ConfigurationError("the number of partitions is unknown: give --partitions")
     arriving = None if mb_per_second is None else mb_per_second * MB
     if arriving is None:
         if capacity.written_bytes_per_second is None:
-            raise ConfigurationError("how much arrives is not known: give --mb-per-second")
+            raise ConfigurationError("the incoming rate is unknown: give --mb-per-second")
         arriving = count * capacity.written_bytes_per_second
     return Load(
         partitions=count,
@@ -158,8 +158,8 @@ def _show(output: Output, planned: Plan) -> None:
             output.line(printable(f"  {name:<36} {value}"))
     for warning in planned.warnings:
         output.line(Text(f"warning: {warning}", style="bold red"))
-    output.line(Text("reckoned with; change one by --assume NAME=VALUE", style="bold"))
-    columns = [Column("assumption"), Column("value", numbers=True), Column("unit"), Column("what"), Column("from")]
+    output.line(Text("assumptions; replace one with --assume NAME=VALUE", style="bold"))
+    columns = [Column("assumption"), Column("value", numbers=True), Column("unit"), Column("meaning"), Column("origin")]
     lines = [
         tuple(map(printable, (each.name, f"{each.value:g}", each.unit, each.what, each.source)))
         for each in planned.assumptions.all()
@@ -168,68 +168,76 @@ def _show(output: Output, planned: Plan) -> None:
 
 
 def _topics(planned: Plan) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
-    load, needs, speed, behind, asks = planned.load, planned.needs, planned.speed, planned.behind, planned.requests
-    kept = "unknown how long" if load.retention is None else _time(load.retention.total_seconds())
+    load, resources, throughput, lag_limits, requests = (
+        planned.load,
+        planned.resources,
+        planned.throughput,
+        planned.lag_limits,
+        planned.requests,
+    )
+    retention = "unknown" if load.retention is None else _time(load.retention.total_seconds())
     yield (
         f"source {planned.source}",
         [
             ("partitions", f"{load.partitions}"),
-            ("arriving", _rate(load.bytes_per_second)),
+            ("incoming", _rate(load.bytes_per_second)),
             ("records", f"{load.bytes_per_second / load.record_bytes:,.0f}/s of {load.record_bytes:g} bytes"),
-            ("kept", kept),
+            ("retention", retention),
         ],
     )
-    cores = f"{needs.cores}, while they hand over {needs.cores_at_handover}"
-    given = "" if needs.cores_given is None else f"; the spec gives {needs.cores_given}"
+    cores = f"{resources.cores}, during handover {resources.cores_at_handover}"
+    in_spec = "" if resources.cores_in_spec is None else f"; in the spec {resources.cores_in_spec}"
     yield (
-        "needs",
+        "resources",
         [
-            ("jobs", f"{needs.jobs}, while they hand over {needs.jobs_at_handover}"),
-            ("slots of a job", f"{needs.slots_per_job}, for {needs.partitions_per_job} partitions"),
-            ("cores of a job", f"{needs.cores_per_job}{given}"),
+            ("jobs", f"{resources.jobs}, during handover {resources.jobs_at_handover}"),
+            ("slots per job", f"{resources.slots_per_job}, for {resources.partitions_per_job} partitions"),
+            ("cores per job", f"{resources.cores_per_job}{in_spec}"),
             ("cores of all jobs", cores),
-            ("memory of Python for each core", f"{needs.python_mib_per_core:,} MiB: spark.executor.memoryOverhead"),
-            ("memory for each core", f"{needs.memory_mib_per_core:,} MiB, with the executor's JVM"),
+            ("Python memory per core", f"{resources.python_mib_per_core:,} MiB: spark.executor.memoryOverhead"),
+            ("memory per core", f"{resources.memory_mib_per_core:,} MiB, including the executor's JVM"),
             (
                 "memory of all jobs, with drivers",
-                f"{needs.memory_mib:,} MiB, while they hand over {needs.memory_mib_at_handover:,} MiB",
+                f"{resources.memory_mib:,} MiB, during handover {resources.memory_mib_at_handover:,} MiB",
             ),
-            ("places in Airflow's pool", f"{needs.worker_slots}, during a turn; waiting takes a trigger and no place"),
+            ("slots of Airflow's pool", f"{resources.worker_slots} during a turn; waiting takes a trigger and no slot"),
         ],
     )
-    catching_up = "never" if speed.catch_up_seconds is None else _time(speed.catch_up_seconds)
+    catching_up = "never" if throughput.catch_up_seconds is None else _time(throughput.catch_up_seconds)
     yield (
-        "speed",
+        "throughput",
         [
-            ("reads at most", f"{_rate(speed.most_bytes_per_second)}, bounded by {BOUNDS[speed.bounded_by]}"),
-            ("busy", f"{speed.busy:.0%}"),
-            (f"catches up after {_time(load.outage.total_seconds())} without a job", catching_up),
+            ("maximum", f"{_rate(throughput.max_bytes_per_second)}, limited by {BOTTLENECKS[throughput.bottleneck]}"),
+            ("utilization", f"{throughput.utilization:.0%}"),
+            (f"catch-up after {_time(load.outage.total_seconds())} of outage", catching_up),
         ],
     )
-    expires = "never" if behind.longest_outage_seconds is None else f"after {_time(behind.longest_outage_seconds)}"
+    expires = (
+        "never" if lag_limits.longest_outage_seconds is None else f"after {_time(lag_limits.longest_outage_seconds)}"
+    )
     rows = [
-        ("data expires without any job", expires),
-        ("a dead job's partitions are read on", f"after {_time(behind.after_noticed_death_seconds)}"),
+        ("data expires while all jobs are down", expires),
+        ("partitions of a dead job are resumed", f"after {_time(lag_limits.takeover_seconds)}"),
     ]
-    if behind.expires_after_seconds is not None:
-        rows.insert(1, ("data expires though jobs run", f"after {_time(behind.expires_after_seconds)}"))
-    yield "how far it may fall behind", rows
-    calls = f"{asks.source:,.1f}/s, while it catches up {asks.source_at_most:,.1f}/s"
+    if lag_limits.expires_after_seconds is not None:
+        rows.insert(1, ("data expires while jobs are too slow", f"after {_time(lag_limits.expires_after_seconds)}"))
+    yield "lag limits", rows
+    calls = f"{requests.source:,.1f}/s, while catching up {requests.source_while_catching_up:,.1f}/s"
     yield (
         "requests",
         [
-            ("calls to the source", "unknown" if asks.source is None else calls),
-            ("reads of the store", f"{asks.store_reads:,.1f}/s"),
-            ("items written to the store", f"{asks.store_writes:,.1f}/s"),
+            ("calls to the source", "unknown" if requests.source is None else calls),
+            ("reads of the store", f"{requests.store_reads:,.1f}/s"),
+            ("items written to the store", f"{requests.store_writes:,.1f}/s"),
         ],
     )
 
 
-BOUNDS = {
-    "source": "what the source gives",
+BOTTLENECKS = {
+    "source": "the source",
     "landing": "the cores, which land records",
     "transforming": "the cores, which transform records",
-    "rounds": "what every round costs",
+    "rounds": "the overhead of a round",
 }
 
 
@@ -238,7 +246,7 @@ def _rate(bytes_per_second: float) -> str:
 
 
 def _time(seconds: float) -> str:
-    """Return a length of time, rounded, in a unit of which it has at least two."""
+    """Return a duration, rounded, in the largest unit in which it is at least two."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}".replace(".0 ", " ")

@@ -1,4 +1,4 @@
-"""The command `reset`: partitions, a part of a source or all of it are read anew from where a person says."""
+"""The command `reset`: reads partitions, a part of a source, or the whole source again from a given position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 from airflow_provider_coordination.cli.acknowledgments import acknowledgment_sets
 from airflow_provider_coordination.cli.commands import EXIT_REFUSED, CommandError, Session
 from airflow_provider_coordination.cli.output import partition_record, printable
-from airflow_provider_coordination.cli.prompts import REASON, SOME_KEYS, SOURCE, YES, ask, with_progress
+from airflow_provider_coordination.cli.prompts import OPTIONAL_KEYS, REASON, SOURCE, YES, confirm_action, with_progress
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.partition import Partition
@@ -25,22 +25,22 @@ from airflow_provider_coordination.sources.reset_targets import (
     ResetPlan,
     ResetStep,
     Target,
-    target_of,
+    parse_target,
 )
 
 
 def reset(
     session: Session,
     source: SOURCE,
-    keys: SOME_KEYS = None,
+    keys: OPTIONAL_KEYS = None,
     *,
     to: Annotated[
         str | None,
         typer.Option(
             "--to",
             metavar="POSITION",
-            help="Where to read from: earliest, latest, an instant such as 2026-01-31T00:00:00Z, or, for one "
-            "partition, a position of its own such as a sequence number, to read on after. earliest if not given.",
+            help="Position to read from: earliest, latest, an instant such as 2026-01-31T00:00:00Z, or, for one "
+            "partition, a position to continue after, such as a sequence number. Default: earliest.",
             show_default=False,
         ),
     ] = None,
@@ -49,39 +49,39 @@ def reset(
         typer.Option(
             "--part",
             metavar="NAME",
-            help="All of a part of the source that belongs together, such as a stream, in the right order, instead of "
-            "keys.",
+            help="All partitions of one part of the source, such as a stream, in the required order, instead of keys.",
             show_default=False,
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="The whole source, instead of keys.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All partitions of the source, instead of keys.")] = False,
     progress: Annotated[
         str | None,
         typer.Option(
             "--progress",
             metavar="JSON|@FILE",
-            help="What to start from, a JSON object, instead of a position. For one partition.",
+            help="Progress to start from, a JSON object, instead of a position. For one partition.",
             show_default=False,
         ),
     ] = None,
     region: Annotated[
         str | None,
-        typer.Option("--region", help="The AWS region of the source; with --part and --all.", show_default=False),
+        typer.Option("--region", help="AWS region of the source, for --part and --all.", show_default=False),
     ] = None,
     endpoint_url: Annotated[
         str | None,
-        typer.Option("--endpoint-url", help="Where the source's service is, if not at AWS.", show_default=False),
+        typer.Option("--endpoint-url", help="Endpoint of the source's service, if it is not AWS.", show_default=False),
     ] = None,
-    role_arn: Annotated[str | None, typer.Option("--role-arn", help="A role to assume.", show_default=False)] = None,
+    role_arn: Annotated[str | None, typer.Option("--role-arn", help="Role to assume.", show_default=False)] = None,
     external_id: Annotated[
-        str | None, typer.Option("--external-id", help="What the role's trust policy asks for.", show_default=False)
+        str | None,
+        typer.Option("--external-id", help="External ID that the role's trust policy requires.", show_default=False),
     ] = None,
     reason: REASON = None,
     yes: YES = False,
 ) -> None:
-    """Read partitions anew from a position, wherever they stand. Their progress is overwritten."""
+    """Read partitions in any status again from a position. Their progress is overwritten."""
     if sum(map(bool, (keys, part, everything))) != 1:
-        raise typer.BadParameter("give either keys, --part or --all", param_hint="KEY")
+        raise typer.BadParameter("give exactly one of keys, --part and --all", param_hint="KEY")
     if progress is not None:
         _check_alone(keys, to)
 
@@ -89,40 +89,42 @@ def reset(
         given = {"region": region, "endpoint_url": endpoint_url, "role_arn": role_arn, "external_id": external_id}
         return kind.service({"aws": {name: value for name, value in given.items() if value is not None}})
 
-    target = target_of(EARLIEST if to is None else to, session.surroundings.clock.now())
-    resets = Resets(acknowledgment_sets(session, source), by=session.surroundings.user(), reason=reason or "")
+    target = parse_target(EARLIEST if to is None else to, session.context.clock.now())
+    resets = Resets(acknowledgment_sets(session, source), by=session.context.user(), reason=reason or "")
     if part is not None:
-        plan = resets.of_group(part, target, access)
+        plan = resets.plan_group(part, target, access)
     elif everything:
-        plan = resets.of_source(target, access)
+        plan = resets.plan_source(target, access)
     else:
         partitions = _of_keys(session, source, keys or ())
         given = None if progress is None else _json_object(progress)
-        plan = resets.of_partitions(partitions, target) if given is None else _with_progress(partitions, target, given)
+        plan = (
+            resets.plan_partitions(partitions, target) if given is None else _with_progress(partitions, target, given)
+        )
     _carry_out(session, source, resets, plan, _where(plan, given=progress is not None), yes=yes)
 
 
 def _carry_out(session: Session, source: str, resets: Resets, plan: ResetPlan, where: str, *, yes: bool) -> None:
     output = session.output
     for key, why in plan.left.items():
-        output.say(printable(f"{key} stays: {why}"))
+        output.info(printable(f"{key} is not reset: {why}"))
     for warning in plan.warnings:
         output.warn(warning)
     if not plan.steps:
-        output.say("There is nothing to reset.")
+        output.info("No partitions to reset.")
         return
     partitions = [step.partition for step in plan.steps]
     if yes:
         output.warn(f"the partitions are read {where}: data is delivered again")
     else:
-        ask(session, source, "reset", _consequence(plan, where), partitions)
+        confirm_action(session, source, "reset", _consequence(plan, where), partitions)
     failures = 0
-    done = resets.carry_out(plan)
+    done = resets.apply(plan)
     for _ in with_progress(output, "reset", partitions):
         step, result = next(done)
         if isinstance(result, CoordinationError):
-            failures += 1  # it concerns this partition alone: the others go on
-            output.say(f"error: {result}")
+            failures += 1  # the failure concerns only this partition: continue with the others
+            output.info(f"error: {result}")
         elif output.as_json:
             output.record(partition_record(result) | {"action": str(step.action)})
         else:
@@ -141,28 +143,28 @@ def _where(plan: ResetPlan, *, given: bool) -> str:
     if target.is_latest:
         return "from now on"
     if target.instant is not None:
-        return f"from what arrived at {target.name} on"
-    return f"on after {target.name}" if target.position is not None else "again from the beginning"
+        return f"from records that arrived at {target.name} on"
+    return f"on after {target.name}" if target.position is not None else "again from the start"
 
 
 def _consequence(plan: ResetPlan, where: str) -> str:
     text = (
-        f"Its progress is overwritten, an owner's writes are refused, and it is read {where}: what was delivered after "
-        "that is delivered again, and what lies before it and is not delivered is passed over."
+        f"Its progress is overwritten, writes of an owner are refused, and it is read {where}. Data after that "
+        "position is delivered again. Undelivered data before it is skipped."
     )
     if created := len(plan.of(ResetAction.CREATE)):
-        text += f" Of these, {created} had no lease any more and get one."
+        text += f" {created} of these partitions no longer exist and are created again."
     if removed := len(plan.of(ResetAction.REMOVE)):
         text += (
-            f" Of these, {removed} come after others, as an item after the partition in which it could not be read: "
-            " they are removed, and come back once what is before them is finished."
+            f" {removed} of these partitions depend on others and are removed. They are created again once the "
+            "partitions before them are finished."
         )
     return text
 
 
 def _former(step: ResetStep) -> str:
     if step.action is ResetAction.CREATE:
-        return ", had no lease"
+        return ", did not exist"
     seen = step.partition
     return f", was leased to {seen.owner}" if seen.owner else f", was {seen.status}"
 
@@ -174,9 +176,9 @@ def _of_keys(session: Session, source: str, keys: Sequence[str]) -> list[Partiti
 
 def _check_alone(keys: Sequence[str] | None, to: str | None) -> None:
     if keys is None or len(keys) != 1:
-        raise typer.BadParameter("it belongs to one partition; give one key", param_hint="--progress")
+        raise typer.BadParameter("it requires exactly one key", param_hint="--progress")
     if to is not None:
-        raise typer.BadParameter("give it or --to", param_hint="--progress")
+        raise typer.BadParameter("it excludes --to", param_hint="--progress")
 
 
 def _with_progress(partitions: Sequence[Partition], target: Target, given: Mapping[str, Any]) -> ResetPlan:
@@ -187,7 +189,7 @@ def _with_progress(partitions: Sequence[Partition], target: Target, given: Mappi
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    """Return a JSON object that is given as it is, or as the name of a file after `@`."""
+    """Return a JSON object that is given as text, or as `@` and the name of a file."""
     hint = "--progress"
     if text.startswith("@"):
         try:
@@ -197,7 +199,7 @@ def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"it is not JSON: {error}", param_hint=hint) from None
+        raise typer.BadParameter(f"it is not valid JSON: {error}", param_hint=hint) from None
     if not isinstance(value, dict):
-        raise typer.BadParameter('it is not a JSON object; give for example {"rows_done": 0}', param_hint=hint)
+        raise typer.BadParameter('it must be a JSON object, such as {"rows_done": 0}', param_hint=hint)
     return value

@@ -1,4 +1,4 @@
-"""The command `spark-archive`: archives the classes that Spark jobs load, so that jobs begin sooner."""
+"""The command `spark-archive`: archives the classes that Spark jobs load, so that jobs start sooner."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from airflow_provider_coordination.cli.commands import (
     EXIT_USAGE,
     JSON,
     VERBOSE,
+    CommandContext,
     CommandError,
-    Surroundings,
     logging_to_stderr,
 )
 from airflow_provider_coordination.cli.output import Output
@@ -30,34 +30,32 @@ def register(app: typer.Typer) -> None:
 
 
 def spark_archive(
-    context: typer.Context,
-    archive: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write, such as /opt/spark/spark.jsa.")],
+    ctx: typer.Context,
+    archive: Annotated[Path, typer.Argument(metavar="PATH", help="File to write, such as /opt/spark/spark.jsa.")],
     *,
-    spark_submit: Annotated[
-        str, typer.Option("--spark-submit", help="The program that jobs are submitted with.")
-    ] = "spark-submit",
+    spark_submit: Annotated[str, typer.Option("--spark-submit", help="Program that submits jobs.")] = "spark-submit",
     as_json: JSON = False,
     verbose: VERBOSE = False,
 ) -> None:
-    """Archive the classes that Spark jobs load: a job that is given the archive begins sooner."""
-    surroundings: Surroundings = context.obj or Surroundings()
-    given = surroundings.environment
+    """Archive the classes that Spark jobs load, so that jobs that use the archive start sooner."""
+    context: CommandContext = ctx.obj or CommandContext()
+    environment = context.environment
     output = Output(as_json=as_json)
-    started = surroundings.clock.monotonic()
+    started = context.clock.monotonic()
     with logging_to_stderr(verbose=verbose):
         try:
             made = make_archive(
                 archive,
                 packaged_application(APPLICATION),
-                {**given, **local_environment(given)},
+                {**environment, **local_environment(environment)},
                 spark_submit=spark_submit,
-                report=output.say,
+                report=output.info,
             )
         except ConfigurationError as error:
             raise CommandError(str(error), EXIT_USAGE) from None
         except ArchiveError as error:
             raise CommandError(str(error), EXIT_REFUSED) from None
-    seconds = surroundings.clock.monotonic() - started
+    seconds = context.clock.monotonic() - started
     if as_json:
         output.record(
             {"archive": str(archive.absolute()), "bytes": made.bytes, "classes": made.classes, "seconds": seconds}
@@ -67,4 +65,4 @@ def spark_archive(
         f"{archive.absolute()}: {made.bytes / 2**20:.0f} MiB, made in {seconds:.0f} s; "
         f"{made.classes} classes were loaded from it"
     )
-    output.line(f"give it to jobs by spark_archive={str(archive.absolute())!r}")
+    output.line(f"use it in jobs with spark_archive={str(archive.absolute())!r}")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from airflow_provider_coordination.cli.access import connections_of_airflow, import_airflow
+from airflow_provider_coordination.cli.access import airflow_connections, import_airflow
 from airflow_provider_coordination.cli.commands import EXIT_REFUSED, EXIT_USAGE, JSON, CommandError
 from airflow_provider_coordination.cli.output import Column, Output, printable, table
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
@@ -21,19 +21,19 @@ from airflow_provider_coordination.supervisor.spec_file import SUFFIXES, read_sp
 from airflow_provider_coordination.supervisor.spec_schema import json_schema
 
 FILES = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Specs, or folders of specs.", show_default=False)]
-FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The spec.", show_default=False)]
-DRUID_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The spec of Druid.", show_default=False)]
+FILE = Annotated[Path, typer.Argument(metavar="FILE", help="Spec, a YAML or JSON file.", show_default=False)]
+DRUID_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="Druid supervisor spec.", show_default=False)]
 CONNECT = Annotated[
-    bool, typer.Option("--connect", help="Ask the source too: is it there, and does its data fit the schema?")
+    bool, typer.Option("--connect", help="Also check that the source exists and that its data matches the schema.")
 ]
 LAKE = Annotated[
     str,
-    typer.Option("--lake", help="The folder below which the dataset gets a folder of its name.", show_default=False),
+    typer.Option("--lake", help="Folder in which the dataset gets its own folder.", show_default=False),
 ]
 TRANSFORM = Annotated[
     str | None,
     typer.Option(
-        "--transform", help="A module:function that does what a schema and a predicate cannot.", show_default=False
+        "--transform", help="module:function that does what a schema or a predicate cannot.", show_default=False
     ),
 ]
 
@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        help="Check, print and translate ingestion specs. No store is asked.",
+        help="Check, print and translate ingestion specs. Needs no store.",
     )
     group.command("check")(check_specs)
     group.command("print")(print_spec)
@@ -53,13 +53,13 @@ def register(app: typer.Typer) -> None:
 
 
 def check_specs(files: FILES, *, connect: CONNECT = False, as_json: JSON = False) -> None:
-    """Check specs, each with one error that names the field, the value and the remedy."""
+    """Check specs. Report the first error of each spec with its field, value and remedy."""
     output = Output(as_json=as_json)
     found = list(_files_in(files))
     if not found:
-        raise CommandError(f"there is no file that ends with {', '.join(SUFFIXES)}", EXIT_USAGE)
+        raise CommandError(f"no file ends with {', '.join(SUFFIXES)}", EXIT_USAGE)
     import_airflow()
-    with connections_of_airflow() if connect else nullcontext():
+    with airflow_connections() if connect else nullcontext():
         results = [(file, *_checked(file, connect=connect)) for file in found]
     for file, source, error in results:
         if as_json:
@@ -73,23 +73,23 @@ def check_specs(files: FILES, *, connect: CONNECT = False, as_json: JSON = False
 
 
 def print_spec(file: FILE, *, as_json: JSON = False) -> None:
-    """Print the effective spec: with every default, and without secrets."""
-    with _one_line():
+    """Print the effective spec, with all defaults and without secrets."""
+    with _usage_errors():
         mapping, _ = read_spec_file(file)
         import_airflow()
         _print(IngestionSpec.read(mapping).effective(), as_json=as_json)
 
 
 def print_schema() -> None:
-    """Print the JSON Schema of specs, with the kinds that are installed here."""
+    """Print the JSON Schema of specs, with the kinds of sources and sinks that are installed."""
     import_airflow()
     typer.echo(json.dumps(json_schema(), indent=2))
 
 
 def translate_from_druid(file: DRUID_FILE, *, lake: LAKE, transform: TRANSFORM = None, as_json: JSON = False) -> None:
-    """Translate a spec of Druid's Kinesis supervisor; say on standard error what became of each field."""
+    """Translate a spec of Druid's Kinesis supervisor. Report the outcome of each field on standard error."""
     output = Output(as_json=as_json)
-    with _one_line():
+    with _usage_errors():
         mapping, _ = read_spec_file(file)
         import_airflow()
         translation = from_druid(mapping, lake=lake, transform=transform)
@@ -97,9 +97,9 @@ def translate_from_druid(file: DRUID_FILE, *, lake: LAKE, transform: TRANSFORM =
         output.record({"spec": translation.spec, "rows": [row.to_mapping() for row in translation.rows]})
         return
     _print(translation.spec, as_json=False)
-    columns = (Column("field"), Column("becomes"), Column("place"), Column("note"))
-    rows = [(row.field, row.verdict.value, row.place, row.note) for row in translation.rows]
-    output.talk.print(table(output.talk, columns, [tuple(Text(cell) for cell in row) for row in rows]))
+    columns = (Column("field"), Column("outcome"), Column("target"), Column("note"))
+    rows = [(row.field, row.outcome.value, row.target, row.note) for row in translation.rows]
+    output.messages.print(table(output.messages, columns, [tuple(Text(cell) for cell in row) for row in rows]))
 
 
 def _files_in(paths: list[Path]) -> Iterator[Path]:
@@ -111,9 +111,9 @@ def _files_in(paths: list[Path]) -> Iterator[Path]:
 
 
 def _checked(file: Path, *, connect: bool) -> tuple[str | None, str | None]:
-    """Return the source of a spec, and what is wrong with it.
+    """Return the source of a spec, or the error of the spec.
 
-    :param connect: whether the source is asked too.
+    :param connect: whether to check the spec against its source.
     """
     try:
         mapping, _ = read_spec_file(file)
@@ -132,7 +132,7 @@ def _print(mapping: Any, *, as_json: bool) -> None:
 
 
 @contextmanager
-def _one_line() -> Iterator[None]:
+def _usage_errors() -> Iterator[None]:
     try:
         yield
     except ConfigurationError as error:

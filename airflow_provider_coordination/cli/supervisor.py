@@ -1,4 +1,4 @@
-"""The commands of the group `supervisor`, and those of them that ask something of one supervisor, or of all."""
+"""The command group `supervisor`, and its commands that change one supervisor or all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from airflow_provider_coordination.cli.access import connections_of_airflow, import_airflow
+from airflow_provider_coordination.cli.access import airflow_connections, import_airflow
 from airflow_provider_coordination.cli.commands import (
     CommandError,
     Session,
@@ -18,13 +18,13 @@ from airflow_provider_coordination.cli.output import Output, printable
 from airflow_provider_coordination.cli.prompts import YES
 from airflow_provider_coordination.cli.supervisor_status import (
     ALL,
-    SOME_SOURCE,
+    OPTIONAL_SOURCE,
     coordinator_of,
     health,
     history,
     list_supervisors,
-    named,
     parse_errors,
+    selected_sources,
     spec,
     stats,
     status,
@@ -33,25 +33,25 @@ from airflow_provider_coordination.cli.supervisor_status import (
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.supervisor.operations import (
-    UNANSWERED,
+    NOT_CHECKED,
     ResetReport,
     SupervisorVerbs,
-    for_all,
+    apply_to_all,
 )
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file
 
-ENDS = "Its jobs deliver what they have read, give their leases back and end."
+JOBS_END = "Its jobs deliver what they have read, release their leases and end."
 CONSEQUENCES = {
-    "suspend": f"{ENDS} None is started until resume; what a stream trims during that time is lost.",
-    "terminate": f"{ENDS} None is started any more. A spec that is submitted later goes on where this one ended.",
-    "reset": "What was delivered is delivered again. Jobs go on, and take up what is reset at its new position.",
+    "suspend": f"{JOBS_END} No job starts until it is resumed; records that a stream trims during that time are lost.",
+    "terminate": f"{JOBS_END} No more jobs start. A spec that is submitted later continues where this one ended.",
+    "reset": "Data is delivered again. Jobs continue, and read reset partitions from their new positions.",
 }
 
 Verb = Callable[[SupervisorVerbs], object]
 
-SPEC_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="The spec.", show_default=False)]
-WHY = Annotated[str, typer.Option("--reason", help="Why; kept and shown.", show_default=False)]
+SPEC_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="Spec, a YAML or JSON file.", show_default=False)]
+REASON = Annotated[str, typer.Option("--reason", help="Reason, kept and shown to users.", show_default=False)]
 
 
 def register(app: typer.Typer) -> None:
@@ -59,7 +59,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        help="See how supervisors stand, and steer them.",
+        help="Show and control supervisors.",
     )
     commands: dict[str, Callable[..., None]] = {
         "submit": submit,
@@ -85,67 +85,65 @@ def submit(
     session: Session,
     file: SPEC_FILE,
     *,
-    reason: WHY = "",
+    reason: REASON = "",
     replacing: Annotated[
         int | None,
         typer.Option(
             "--replacing",
             min=1,
-            help="Only if this version rules, from which the file was made; else nothing.",
+            help="Submit only if this version of the spec is the current one.",
             show_default=False,
         ),
     ] = None,
-    no_connect: Annotated[
-        bool, typer.Option("--no-connect", help="Without asking the source first, which cannot be reached from here.")
-    ] = False,
+    no_connect: Annotated[bool, typer.Option("--no-connect", help="Do not check the spec against its source.")] = False,
 ) -> None:
-    """Submit a spec, which rules from now on. A supervisor that was terminated begins anew."""
+    """Submit a spec as the new version. A terminated supervisor starts again."""
     mapping, _ = read_spec_file(file)
     import_airflow()
     from airflow_provider_coordination.hooks.source_checks import checks_against_source
 
     source, output = IngestionSpec.read(mapping).source, session.output
     check = checks_against_source(session.access.region, connect=not no_connect)
-    with connections_of_airflow():  # those that the spec names
+    with airflow_connections():  # the connections of the spec
         try:
             done = _verbs(session, source, reason).submit(mapping, replacing=replacing, check=check)
         except SourceError as error:
-            raise CommandError(f"{error}; give --no-connect for that") from None
-    if done.unanswered:
-        output.warn(f"{UNANSWERED}: {done.unanswered}")
+            raise CommandError(f"{error}; to skip the check, give --no-connect") from None
+    if done.check_failure:
+        output.warn(f"{NOT_CHECKED}: {done.check_failure}")
     if output.as_json:
         record = {"source": source, "version": done.version.version, "change": done.change.name}
         output.record({**record, "consequence": done.consequence})
         return
-    output.line(printable(f"{source}: version {done.version.version} rules: {done.consequence}"))
+    output.line(printable(f"{source}: version {done.version.version} is in effect: {done.consequence}"))
 
 
 def suspend(
-    session: Session, source: SOME_SOURCE = None, *, reason: WHY, everything: ALL = False, yes: YES = False
+    session: Session, source: OPTIONAL_SOURCE = None, *, reason: REASON, everything: ALL = False, yes: YES = False
 ) -> None:
-    """Suspend a supervisor: its jobs deliver what they have read and end, and none is started."""
-    _require(reason)
-    names = named(session, source, everything)
-    _ask(session, "suspend", names, everything=everything, yes=yes)
-    _act(session, names, SupervisorVerbs.suspend, reason, everything=everything, done="suspended")
+    """Suspend a supervisor: its jobs deliver what they have read and end, and no job starts."""
+    _require_reason(reason)
+    names = selected_sources(session, source, everything)
+    _confirm(session, "suspend", names, everything=everything, yes=yes)
+    _apply(session, names, SupervisorVerbs.suspend, reason, everything=everything, done="suspended")
 
 
-def resume(session: Session, source: SOME_SOURCE = None, *, reason: WHY = "", everything: ALL = False) -> None:
-    """Let a suspended supervisor go on."""
-    names = named(session, source, everything)
-    _act(session, names, SupervisorVerbs.resume, reason, everything=everything, done="resumed")
+def resume(session: Session, source: OPTIONAL_SOURCE = None, *, reason: REASON = "", everything: ALL = False) -> None:
+    """Resume a suspended supervisor."""
+    names = selected_sources(session, source, everything)
+    _apply(session, names, SupervisorVerbs.resume, reason, everything=everything, done="resumed")
 
 
 def reset(
     session: Session,
-    source: SOME_SOURCE = None,
+    source: OPTIONAL_SOURCE = None,
     *,
     to: Annotated[
         str,
         typer.Option(
             "--to",
             metavar="POSITION",
-            help="Where the whole source is read from: earliest, latest, or an instant such as 2026-01-31T00:00:00Z.",
+            help="Position to read the source from: earliest, latest, or an instant such as 2026-01-31T00:00:00Z.",
         ),
     ] = EARLIEST,
     position: Annotated[
@@ -153,29 +151,31 @@ def reset(
         typer.Option(
             "--position",
             metavar="KEY=POSITION",
-            help="Where this partition alone is read from instead; may be given several times.",
+            help="Position of one partition; only these partitions are reset. Repeatable.",
             show_default=False,
         ),
     ] = None,
-    reason: WHY = "",
+    reason: REASON = "",
     everything: ALL = False,
     yes: YES = False,
 ) -> None:
-    """Read the source anew, or some of its partitions; jobs go on from the new positions."""
-    names, region = named(session, source, everything), session.access.region
-    positions = None if not position else dict(_position(each) for each in position)
+    """Read the source, or some of its partitions, again from a position. Jobs continue there."""
+    names, region = selected_sources(session, source, everything), session.access.region
+    positions = None if not position else dict(_parse_position(each) for each in position)
     if everything and positions:
-        raise typer.BadParameter("a position is one of a single source; give its name, not --all", param_hint="--all")
-    _ask(session, "reset", names, everything=everything, yes=yes)
+        raise typer.BadParameter(
+            "--position applies to a single source; give its name instead of --all", param_hint="--all"
+        )
+    _confirm(session, "reset", names, everything=everything, yes=yes)
 
     def whole(verbs: SupervisorVerbs) -> ResetReport:
-        with connections_of_airflow():  # those that the spec names
+        with airflow_connections():  # the connections of the spec
             return verbs.reset_whole(to, default_region=region)
 
     if everything:
-        _act(session, names, whole, reason, everything=True, done="reset")
+        _apply(session, names, whole, reason, everything=True, done="reset")
         return
-    with connections_of_airflow():
+    with airflow_connections():
         done = _verbs(session, names[0], reason).reset(to, positions, default_region=region)
     _show_reset(session.output, done)
 
@@ -184,36 +184,36 @@ def _show_reset(output: Output, done: ResetReport) -> None:
     for warning in done.warnings:
         output.warn(warning)
     for key, why in done.left.items():
-        output.say(printable(f"{key} stays: {why}"))
+        output.info(printable(f"{key} is not reset: {why}"))
     for outcome in done.outcomes:
         if output.as_json:
             output.record({"partition_key": outcome.partition_key, "action": outcome.action, "error": outcome.error})
         elif outcome.error:
-            output.say(printable(f"error: {outcome.error}"))
+            output.info(printable(f"error: {outcome.error}"))
         else:
             output.line(printable(f"{outcome.action} {outcome.partition_key}"))
     if done.failed:
         raise CommandError(f"{len(done.failed)} of {len(done.outcomes)} partitions could not be reset")
 
 
-def handover(session: Session, source: SOME_SOURCE = None, *, reason: WHY = "", everything: ALL = False) -> None:
-    """Have every job hand over to a new one now, as at the end of its time."""
-    names = named(session, source, everything)
-    done = "asked to hand over: each job does once its successor runs"
-    _act(session, names, SupervisorVerbs.hand_over, reason, everything=everything, done=done)
+def handover(session: Session, source: OPTIONAL_SOURCE = None, *, reason: REASON = "", everything: ALL = False) -> None:
+    """Replace every job by a new one now, as at the end of its task duration."""
+    names = selected_sources(session, source, everything)
+    done = "handing over: each job ends once its successor runs"
+    _apply(session, names, SupervisorVerbs.hand_over, reason, everything=everything, done=done)
 
 
 def terminate(
-    session: Session, source: SOME_SOURCE = None, *, reason: WHY, everything: ALL = False, yes: YES = False
+    session: Session, source: OPTIONAL_SOURCE = None, *, reason: REASON, everything: ALL = False, yes: YES = False
 ) -> None:
-    """Terminate a supervisor: its jobs deliver what they have read and end, and none is started any more."""
-    _require(reason)
-    names = named(session, source, everything)
-    _ask(session, "terminate", names, everything=everything, yes=yes)
-    _act(session, names, SupervisorVerbs.terminate, reason, everything=everything, done="terminated")
+    """Terminate a supervisor: its jobs deliver what they have read and end, and no more jobs start."""
+    _require_reason(reason)
+    names = selected_sources(session, source, everything)
+    _confirm(session, "terminate", names, everything=everything, yes=yes)
+    _apply(session, names, SupervisorVerbs.terminate, reason, everything=everything, done="terminated")
 
 
-def _act(
+def _apply(
     session: Session,
     names: list[str],
     verb: Verb,
@@ -222,23 +222,23 @@ def _act(
     everything: bool,
     done: str,
 ) -> None:
-    """Ask one supervisor, or all; show what it came to for each as soon as that is known."""
+    """Apply a verb to one supervisor or to all, and show the outcome of each as soon as it is known."""
     output = session.output
     if not everything:
         verb(_verbs(session, names[0], reason))
         _show_done(session, names[0], done)
         return
     failed = 0
-    for outcome in for_all(names, lambda source: _verbs(session, source, reason), verb):
+    for outcome in apply_to_all(names, lambda source: _verbs(session, source, reason), verb):
         if outcome.is_done:
             _show_done(session, outcome.source, done)
         elif output.as_json:
             output.record({"source": outcome.source, "is_done": False, "detail": outcome.detail})
         else:
-            output.say(printable(f"{outcome.source}: {outcome.detail}"))
+            output.info(printable(f"{outcome.source}: {outcome.detail}"))
         failed += outcome.has_failed
     if failed:
-        raise CommandError(f"it failed for {failed} of {len(names)} supervisors; put that right and try again")
+        raise CommandError(f"{failed} of {len(names)} supervisors failed; fix the causes and try again")
 
 
 def _show_done(session: Session, source: str, done: str) -> None:
@@ -248,37 +248,35 @@ def _show_done(session: Session, source: str, done: str) -> None:
         session.output.line(printable(f"{source} is {done}"))
 
 
-def _ask(session: Session, verb: str, names: list[str], *, everything: bool, yes: bool) -> None:
-    """Say what will happen, and ask; nobody is asked about a supervisor that there is not."""
+def _confirm(session: Session, verb: str, names: list[str], *, everything: bool, yes: bool) -> None:
+    """Describe the consequence and ask the user to confirm; first check that the supervisors exist."""
     for name in names:
         status_of(session, name)
     if yes:
         return
     what = f"all {len(names)} supervisors" if everything else f"the supervisor of {names[0]}"
-    if not session.surroundings.is_interactive():
-        raise typer.BadParameter(
-            f"there is no terminal to ask whether to {verb} {what}; give --yes", param_hint="--yes"
-        )
-    session.output.say(CONSEQUENCES[verb])
-    if not session.agrees(f"{verb.capitalize()} {what}?"):
-        raise CommandError("not confirmed, nothing was changed")
+    if not session.context.is_interactive():
+        raise typer.BadParameter(f"there is no terminal to confirm '{verb}' for {what}; give --yes", param_hint="--yes")
+    session.output.info(CONSEQUENCES[verb])
+    if not session.confirm(f"{verb.capitalize()} {what}?"):
+        raise CommandError("not confirmed; nothing was changed")
 
 
-def _require(reason: str) -> None:
+def _require_reason(reason: str) -> None:
     if not reason.strip():
-        raise typer.BadParameter("say why", param_hint="--reason")
+        raise typer.BadParameter("give a reason", param_hint="--reason")
 
 
-def _position(text: str) -> tuple[str, str]:
-    """Return the partition and the position that `KEY=POSITION` says; keys may have an equals sign in them."""
+def _parse_position(text: str) -> tuple[str, str]:
+    """Return the key and the position of `KEY=POSITION`. Keys may contain an equals sign."""
     key, equals, position = text.rpartition("=")
     if not equals or not key or not position:
         raise typer.BadParameter(
-            f"give the key of a partition and where it is read from, as KEY=latest; got {text!r}",
+            f"it must have the form KEY=POSITION, such as KEY=latest; got {text!r}",
             param_hint="--position",
         )
     return key, position
 
 
 def _verbs(session: Session, source: str, reason: str) -> SupervisorVerbs:
-    return SupervisorVerbs(coordinator_of(session, source), by=session.surroundings.user(), reason=reason)
+    return SupervisorVerbs(coordinator_of(session, source), by=session.context.user(), reason=reason)

@@ -1,4 +1,4 @@
-"""The commands that only look at supervisors: how they stand, what their jobs counted, and their specs."""
+"""The commands that only read supervisors: their status, the statistics of their jobs, and their specs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_provider_coordination.cli.commands import (
 )
 from airflow_provider_coordination.cli.output import ALARM, Column, duration, printable, table
 from airflow_provider_coordination.cli.prompts import SOURCE
-from airflow_provider_coordination.cli.watch import INTERVAL, WATCH, check_watch, watched
+from airflow_provider_coordination.cli.watch import INTERVAL, WATCH, check_watch, show_repeatedly
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS
 from airflow_provider_coordination.coordination.partition import PartitionStatus, read_instant
@@ -38,19 +38,21 @@ from airflow_provider_coordination.supervisor.status import read_parse_errors
 HEALTHY_STYLES = {"RUNNING": "green", "SUSPENDED": "yellow", "TERMINATED": "dim"}
 SHOWN_OF_BAD_RECORDS = ("stage", "error", "owner")
 
-SOME_SOURCE = Annotated[str | None, typer.Argument(metavar="[SOURCE]", help="The source's name.", show_default=False)]
-ALL = Annotated[bool, typer.Option("--all", help="All supervisors of the store, instead of one.")]
+OPTIONAL_SOURCE = Annotated[
+    str | None, typer.Argument(metavar="[SOURCE]", help="Name of the source.", show_default=False)
+]
+ALL = Annotated[bool, typer.Option("--all", help="All supervisors in the store, instead of one.")]
 
 
 def list_supervisors(session: Session) -> None:
-    """List the supervisors, those first that need a person."""
+    """List the supervisors, unhealthy ones first."""
     found = all_statuses(session.store, session.access.prefix, lambda source: _view(session, source))
     if session.output.as_json:
         for each in found:
             session.output.record(each)
         return
     if not found:
-        session.output.say("The store holds no supervisor.")
+        session.output.info("The store has no supervisors.")
         return
     columns = (
         Column("source"),
@@ -79,23 +81,25 @@ def list_supervisors(session: Session) -> None:
 
 
 def status(session: Session, source: SOURCE, *, watch: WATCH = False, interval: INTERVAL = 2.0) -> None:
-    """Show how a supervisor stands: its state, jobs, lag and latest errors."""
+    """Show the status of a supervisor: its state, jobs, lag and latest errors."""
     output = session.output
     check_watch(output, watch=watch)
     if output.as_json:
         output.record(status_of(session, source))
         return
     if watch:
-        status_of(session, source)  # a name that is misspelt is an error at once
-        watched(session, f"{source}, every {interval:g} s; Ctrl-C ends", lambda: _standing(session, source), interval)
+        status_of(session, source)  # a misspelt name is an error at once
+        show_repeatedly(
+            session, f"{source}, every {interval:g} s; Ctrl-C ends", lambda: _render_status(session, source), interval
+        )
     else:
-        output.results.print(_standing(session, source), soft_wrap=True)
+        output.results.print(_render_status(session, source), soft_wrap=True)
 
 
-def _standing(session: Session, source: str) -> RenderableType:
-    """Return how a supervisor stands, for people."""
+def _render_status(session: Session, source: str) -> RenderableType:
+    """Return the status of a supervisor for display."""
     found, results = status_of(session, source), session.output.results
-    now = session.surroundings.clock.now()
+    now = session.context.clock.now()
     parts: list[RenderableType] = [Text(f"{name:<12}") + text for name, text in _facts(session, found)]
     if found["jobs"]:
         parts += ["", table(results, JOB_COLUMNS, [_job_row(job) for job in found["jobs"]])]
@@ -104,9 +108,9 @@ def _standing(session: Session, source: str) -> RenderableType:
     return Group(*parts)
 
 
-def health(session: Session, source: SOME_SOURCE = None, *, everything: ALL = False) -> None:
-    """Say whether a supervisor is healthy; the exit code is 1 if it is not."""
-    found = [status_of(session, name) for name in named(session, source, everything)]
+def health(session: Session, source: OPTIONAL_SOURCE = None, *, everything: ALL = False) -> None:
+    """Report whether a supervisor is healthy. The exit code is 1 if it is not."""
+    found = [status_of(session, name) for name in selected_sources(session, source, everything)]
     for each in found:
         if session.output.as_json:
             session.output.record({name: each[name] for name in ("source", "healthy", "state", "detailed_state")})
@@ -117,7 +121,7 @@ def health(session: Session, source: SOME_SOURCE = None, *, everything: ALL = Fa
 
 
 def stats(session: Session, source: SOURCE) -> None:
-    """Show what the jobs counted, and how much that is a second."""
+    """Show the records that the jobs counted, in total and per second."""
     found, output = status_of(session, source), session.output
     if output.as_json:
         output.record({"source": source, "generated_at": found["generated_at"], **found["stats"]})
@@ -130,7 +134,7 @@ def stats(session: Session, source: SOURCE) -> None:
 
 
 def parse_errors(session: Session, source: SOURCE) -> None:
-    """List the bad records that the jobs reported in the last day, the latest first."""
+    """List the bad records that jobs reported in the last day, the latest first."""
     status_of(session, source)
     found, output = read_parse_errors(_view(session, source)), session.output
     if output.as_json:
@@ -138,9 +142,9 @@ def parse_errors(session: Session, source: SOURCE) -> None:
             output.record(each)
         return
     if not found:
-        output.say("No job reported a bad record.")
+        output.info("No job reported bad records.")
         return
-    now = session.surroundings.clock.now()
+    now = session.context.clock.now()
     columns = (Column("when"), Column("stage"), Column("error"), Column("job", shortened=True))
     rows = [
         (
@@ -157,19 +161,20 @@ def spec(
     source: SOURCE,
     *,
     version: Annotated[
-        int | None, typer.Option("--version", min=1, help="Which; the one that rules if not given.", show_default=False)
+        int | None,
+        typer.Option("--version", min=1, help="Version of the spec. Default: the current one.", show_default=False),
     ] = None,
-    effective: Annotated[bool, typer.Option("--effective", help="With every default.")] = False,
+    effective: Annotated[bool, typer.Option("--effective", help="Include all defaults.")] = False,
 ) -> None:
-    """Print the spec that rules, or another version of it, without secrets."""
+    """Print the current spec, or another version, without secrets."""
     found = read_spec(_view(session, source), version)
     if session.output.as_json:
         session.output.record(found)
         return
     if found["is_termination"]:
         raise CommandError(
-            f"version {found['version']} of the spec terminates the supervisor; give --version "
-            f"{found['version'] - 1} for the spec before it"
+            f"version {found['version']} terminates the supervisor and has no spec; give --version "
+            f"{found['version'] - 1} for the previous spec"
         )
     if effective and found["problem"]:
         raise CommandError(found["problem"])
@@ -180,15 +185,15 @@ def history(
     session: Session,
     source: SOURCE,
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most this number.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of versions.")] = 20,
 ) -> None:
-    """List the versions of the spec, the latest first: who submitted each, why, and what it changed."""
+    """List the versions of the spec, the latest first, with their authors, changes and reasons."""
     found, output = read_history(_view(session, source), limit), session.output
     if output.as_json:
         for each in found:
             output.record(each)
         return
-    now = session.surroundings.clock.now()
+    now = session.context.clock.now()
     columns = (Column("version", numbers=True), Column("when"), Column("by"), Column("change"), Column("reason"))
     rows = [
         (
@@ -203,27 +208,27 @@ def history(
     output.results.print(table(output.results, columns, rows))
 
 
-# Which ones are meant
+# Selection
 
 
-def named(session: Session, source: str | None, everything: bool) -> list[str]:
-    """Return the sources whose supervisors are meant: one, or all of the store.
+def selected_sources(session: Session, source: str | None, everything: bool) -> list[str]:
+    """Return the selected sources: one, or all that have a supervisor.
 
     :raises typer.BadParameter: if both are given, or neither.
     """
     if (source is None) is not everything:
-        raise typer.BadParameter("give either a source or --all", param_hint="SOURCE")
+        raise typer.BadParameter("give a source or --all, but not both", param_hint="SOURCE")
     return all_supervised(session) if source is None else [source]
 
 
 def all_supervised(session: Session) -> list[str]:
-    """Return the sources of the store that have a supervisor."""
+    """Return the sources in the store that have a supervisor."""
     return supervised_sources(session.store, session.access.prefix)
 
 
 def coordinator_of(session: Session, source: str) -> SourceCoordinator:
-    """Return an initialized coordinator of a source, for whoever calls."""
-    import_airflow()  # specs are made of what its tasks take
+    """Return an initialized coordinator of a source."""
+    import_airflow()  # specs consist of the parameters of its operators
     coordinator = SourceCoordinator(
         session.store,
         source,
@@ -231,7 +236,7 @@ def coordinator_of(session: Session, source: str) -> SourceCoordinator:
         prefix=session.access.prefix,
         safety_margin=session.access.safety_margin,
         retry_policy=session.access.retry_policy,
-        clock=session.surroundings.clock,
+        clock=session.context.clock,
     )
     coordinator.initialize()
     return coordinator
@@ -242,14 +247,14 @@ def _view(session: Session, source: str) -> SourceView:
 
 
 def status_of(session: Session, source: str) -> dict[str, Any]:
-    """Return how a supervisor stands.
+    """Return the status of a supervisor.
 
     :raises SupervisorNotFoundError: if the source has none.
     """
     return existing_status(_view(session, source))
 
 
-# Showing
+# Display
 
 JOB_COLUMNS = (
     Column("job", shortened=True),
@@ -259,27 +264,27 @@ JOB_COLUMNS = (
     Column("lag", numbers=True),
     Column("time left", numbers=True),
     Column("application"),
-    Column("stops because"),
+    Column("stop reason"),
 )
 ERROR_COLUMNS = (Column("when"), Column("error"), Column("partition"), Column("message"))
 
 
 def _facts(session: Session, found: Mapping[str, Any]) -> Iterable[tuple[str, Text]]:
-    """Yield what a status says, line by line."""
-    now = session.surroundings.clock.now()
-    yield "source", printable(found["source"]) + Text(f" ({found['kind'] or 'of an unreadable spec'})")
+    """Yield the lines of a status."""
+    now = session.context.clock.now()
+    yield "source", printable(found["source"]) + Text(f" ({found['kind'] or 'spec unreadable'})")
     yield "state", _state(found)
     if (suspended := found["suspended"]) is not None:
         reason = f": {suspended['reason']}" if suspended["reason"] else ""
         yield "suspended", printable(f"{_ago(suspended['since'], now)} by {suspended['by']}{reason}")
     if (terminated := found["terminated"]) is not None:
-        yield "terminated", printable(f"{_ago(terminated['at'], now)}: {terminated['because']}")
+        yield "terminated", printable(f"{_ago(terminated['at'], now)}: {terminated['reason']}")
     yield "supervised", _supervised_by(found)
     by = f" by {found['spec_by']}" if found["spec_by"] else ""
     yield "spec", printable(f"version {found['spec_version']}{by}, {_ago(found['spec_at'], now)}")
     if found["at_least_once"]:
         names = ", ".join(found["at_least_once"])
-        yield "delivery", printable(f"at least once to {names}: a batch may come there more than once")
+        yield "delivery", printable(f"at least once to {names}: a batch may be delivered more than once")
     count = found["task_count"]
     yield "jobs", printable(f"{_job_count(found)}: {count['reason']}")
     if count["changes"]:
@@ -288,7 +293,7 @@ def _facts(session: Session, found: Mapping[str, Any]) -> Iterable[tuple[str, Te
     statuses = ", ".join(f"{found['partitions'][each.value]} {each.value}" for each in PartitionStatus)
     yield "partitions", Text(f"{found['partitions']['open']} open: {statuses}")
     lag = found["lag"]
-    unknown = f", unknown of {lag['unknown']}" if lag["unknown"] else ""
+    unknown = f", unknown for {lag['unknown']}" if lag["unknown"] else ""
     yield "lag", Text(f"{_lag(lag['oldest_ms']) or 'unknown'}{unknown}")
 
 
@@ -301,7 +306,7 @@ def _state(found: Mapping[str, Any]) -> Text:
 def _supervised_by(found: Mapping[str, Any]) -> Text:
     if found["is_supervised"]:
         return printable(found["dag_id"])
-    text = f"nobody; last by {found['dag_id']}" if found["dag_id"] else "nobody yet"
+    text = f"no DAG; last by {found['dag_id']}" if found["dag_id"] else "no DAG yet"
     return Text("", style="" if found["terminated"] else ALARM) + printable(text)
 
 
@@ -341,7 +346,7 @@ def _error_row(error: Mapping[str, Any], now: datetime) -> tuple[Text, ...]:
 
 
 def _count_rows(owner: str, found: Mapping[str, Any]) -> list[tuple[Text, ...]]:
-    rows = [("in all", found["totals"]), *((f"a second, {window}", found["rates"][window]) for window in WINDOWS)]
+    rows = [("total", found["totals"]), *((f"per second, {window}", found["rates"][window]) for window in WINDOWS)]
     return [
         (printable(owner if not number else ""), Text(name), *(Text(f"{counts[each]:g}") for each in COUNTED))
         for number, (name, counts) in enumerate(rows)

@@ -1,4 +1,4 @@
-"""The commands `suspend` and `resume`, and how the others tell that a source is suspended."""
+"""The commands `suspend` and `resume`, and how other commands show that a source is suspended."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from airflow_provider_coordination.coordination.partition import format_instant,
 from airflow_provider_coordination.coordination.suspension import FAMILY, Suspension, Suspensions
 
 CONSEQUENCE = (
-    "Jobs deliver what they have read, give their leases back and end within seconds. Nothing is acquired and nothing "
-    "new is looked for until resume; what a stream trims meanwhile is lost."
+    "Jobs deliver what they have read, release their leases and end within seconds. No partition is acquired or "
+    "discovered until the source is resumed; records that a stream trims during that time are lost."
 )
 
 
@@ -25,28 +25,28 @@ def suspend(
     session: Session,
     source: SOURCE,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; jobs, tasks and logs tell it.", show_default=False)],
+    reason: Annotated[str, typer.Option("--reason", help="Reason, shown by jobs, tasks and logs.", show_default=False)],
     yes: YES = False,
     new_source: Annotated[
-        bool, typer.Option("--new-source", help="Also a source of which the store holds nothing yet.")
+        bool, typer.Option("--new-source", help="Allow a source that is not yet in the store.")
     ] = False,
 ) -> None:
-    """Let nobody begin anything new with a source. Jobs deliver what they have read, and end."""
+    """Suspend a source. Jobs deliver what they have read and end, and nothing new starts."""
     if not reason.strip():
-        raise typer.BadParameter("say why", param_hint="--reason")
+        raise typer.BadParameter("give a reason", param_hint="--reason")
     output, suspensions = session.output, suspensions_of(session, source, session.access.prefix)
     before = suspensions.get()
     if before is None:
         if not new_source:
             _check_known(session, source)
         if not yes:
-            _ask(session, source)
-    suspension = suspensions.suspend(session.surroundings.user(), reason)
+            _confirm(session, source)
+    suspension = suspensions.suspend(session.context.user(), reason)
     if output.as_json:
         output.record({"source": source, "suspended": suspension_record(suspension)})
         return
     if before is not None:
-        output.say("It was suspended before, and stays so as it is.")
+        output.info("It was already suspended; nothing was changed.")
     output.line(printable(f"{source} is {suspension}"))
 
 
@@ -54,25 +54,25 @@ def resume(
     session: Session,
     source: SOURCE,
     *,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why; logged.", show_default=False)] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Changes nothing: this command never asks.")] = False,
+    reason: Annotated[str | None, typer.Option("--reason", help="Reason, logged.", show_default=False)] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accepted for scripts; this command never asks.")] = False,
     since: Annotated[
         str | None,
         typer.Option(
             "--since",
-            help="Only if it is suspended since this instant, as `sources --json` tells it; else nothing.",
+            help="Resume only a suspension since this instant, as shown by `sources --json`.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Let a suspended source go on."""
+    """Resume a suspended source."""
     output, suspensions = session.output, suspensions_of(session, source, session.access.prefix)
-    seen = None if since is None else _as_seen(suspensions, since)
-    former = suspensions.resume(session.surroundings.user(), reason or "", since=seen)
+    seen = None if since is None else _parse_since(suspensions, since)
+    former = suspensions.resume(session.context.user(), reason or "", since=seen)
     if output.as_json:
         output.record({"source": source, "suspended": None, "was_suspended": suspension_record(former)})
     elif former is None:
-        output.say(f"{source} is not suspended.")
+        output.info(f"{source} is not suspended.")
     else:
         output.line(printable(f"resumed {source}, which was {former}"))
 
@@ -80,19 +80,19 @@ def resume(
 def _check_known(session: Session, source: str) -> None:
     store, prefix = session.store, session.access.prefix
     if not is_known(store, source, prefix):
-        remedy = "give --new-source to suspend it before it begins"
+        remedy = "give --new-source to suspend it before it starts"
         raise CommandError(unknown_source(source, known_sources(store, prefix), remedy=remedy))
 
 
-def _as_seen(suspensions: Suspensions, since: str) -> datetime:
-    """Return the `since` of the suspension that a person has seen, who may have read it to the second."""
+def _parse_since(suspensions: Suspensions, since: str) -> datetime:
+    """Return the `since` of the suspension that the user means, who may give it to the second."""
     try:
         given = datetime.fromisoformat(since)
     except ValueError:
         given = None
     if given is None or given.tzinfo is None:
         raise typer.BadParameter(
-            f"give an instant with its zone, such as 2026-01-01T00:00:00Z; got {since!r}", param_hint="--since"
+            f"it must be an instant with a time zone, such as 2026-01-01T00:00:00Z; got {since!r}", param_hint="--since"
         )
     found = suspensions.get()
     is_this_one = found is not None and given in (found.since, found.since.replace(microsecond=0))
@@ -100,13 +100,11 @@ def _as_seen(suspensions: Suspensions, since: str) -> datetime:
 
 
 def suspensions_of(session: Session, source: str, prefix: str | None) -> Suspensions:
-    """Return whether a source is suspended, to look at and to change.
+    """Return the suspensions of a source, to read and to change.
 
-    :param prefix: of the source; None for none.
+    :param prefix: the prefix of the source; None if it has none.
     """
-    return Suspensions(
-        session.store, source_identifier(source, prefix=prefix, family=FAMILY), session.surroundings.clock
-    )
+    return Suspensions(session.store, source_identifier(source, prefix=prefix, family=FAMILY), session.context.clock)
 
 
 def suspension_record(suspension: Suspension | None) -> dict[str, Any] | None:
@@ -117,19 +115,17 @@ def suspension_record(suspension: Suspension | None) -> dict[str, Any] | None:
 
 
 def suspension_text(session: Session, suspension: Suspension | None) -> Text:
-    """Return for how long a source has been suspended, by whom and why; nothing if it is not."""
+    """Return how long a source has been suspended, by whom and why; empty if it is not suspended."""
     if suspension is None:
         return Text("")
     by = f" by {suspension.by}" if suspension.by else ""
     reason = f": {suspension.reason}" if suspension.reason else ""
-    return printable(f"{duration(session.surroundings.clock.now() - suspension.since)} ago{by}{reason}")
+    return printable(f"{duration(session.context.clock.now() - suspension.since)} ago{by}{reason}")
 
 
-def _ask(session: Session, source: str) -> None:
-    if not session.surroundings.is_interactive():
-        raise typer.BadParameter(
-            "there is no terminal to ask whether to suspend this source; give --yes", param_hint="--yes"
-        )
-    session.output.say(CONSEQUENCE)
-    if not session.agrees(f"Suspend {source}?"):
-        raise CommandError("not confirmed, nothing was changed")
+def _confirm(session: Session, source: str) -> None:
+    if not session.context.is_interactive():
+        raise typer.BadParameter("there is no terminal to confirm the suspension; give --yes", param_hint="--yes")
+    session.output.info(CONSEQUENCE)
+    if not session.confirm(f"Suspend {source}?"):
+        raise CommandError("not confirmed; nothing was changed")

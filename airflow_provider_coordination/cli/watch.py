@@ -1,4 +1,4 @@
-"""Showing something again and again, for a person who watches it."""
+"""Showing the same content repeatedly, for `--watch`."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from airflow_provider_coordination.cli.output import ALARM, Output
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.stores.redaction import without_secrets
 
-WATCH = Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")]
-INTERVAL = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")]
+WATCH = Annotated[bool, typer.Option("--watch", help="Refresh the output until Ctrl-C.")]
+INTERVAL = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two refreshes.")]
 
 
 def check_watch(output: Output, *, watch: bool) -> None:
-    """Check that whoever watches is a person.
+    """Check that `--watch` is not combined with `--json`.
 
-    :raises typer.BadParameter: if results are for scripts.
+    :raises typer.BadParameter: if it is.
     """
     if watch and output.as_json:
-        raise typer.BadParameter("it is for people; without it, --json shows it once", param_hint="--watch")
+        raise typer.BadParameter(
+            "it cannot be combined with --json, which prints the result once", param_hint="--watch"
+        )
 
 
-def watched(session: Session, title: str, shown: Callable[[], RenderableType], interval: float) -> None:
-    """Show it again and again until the person has seen enough; a store that is away may come back."""
+def show_repeatedly(session: Session, title: str, shown: Callable[[], RenderableType], interval: float) -> None:
+    """Show the content repeatedly until Ctrl-C. If the store is unavailable, show the error and try again."""
 
-    def look() -> RenderableType:
-        instant = session.surroundings.clock.now().strftime("%H:%M:%S UTC")
+    def render() -> RenderableType:
+        instant = session.context.clock.now().strftime("%H:%M:%S UTC")
         try:
             content = shown()
         except StoreUnavailableError as error:
@@ -43,11 +45,11 @@ def watched(session: Session, title: str, shown: Callable[[], RenderableType], i
     try:
         if not console.is_terminal:
             while True:
-                console.print(look())
-                session.surroundings.sleep(interval)
-        with Live(look(), console=console, screen=True, auto_refresh=False) as live:
+                console.print(render())
+                session.context.sleep(interval)
+        with Live(render(), console=console, screen=True, auto_refresh=False) as live:
             while True:
-                live.update(look(), refresh=True)
-                session.surroundings.sleep(interval)
+                live.update(render(), refresh=True)
+                session.context.sleep(interval)
     except KeyboardInterrupt:
         return

@@ -1,1 +1,1 @@
-"""What `airflow-coordination doctor` looks at: one module a topic, each of which yields findings."""
+"""The checks of `airflow-coordination doctor`: one module per topic, each of which yields findings."""

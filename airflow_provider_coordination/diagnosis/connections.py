@@ -1,4 +1,4 @@
-"""The connection by which jobs are submitted, as Airflow knows it."""
+"""Check of the Airflow connection that submits jobs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from airflow_provider_coordination.diagnosis.findings import Finding, ok, unchec
 
 
 def spark_finding(conn_id: str) -> Finding:
-    """Return where jobs are submitted to by a connection."""
+    """Return the finding for the connection that submits jobs."""
     name = f"connection {conn_id!r}"
     try:
         from airflow_provider_coordination.hooks.connections import airflow_connection
 
         connection = airflow_connection(conn_id, name, "create it, of type 'spark'")
     except ConfigurationError as failure:
-        return warning("connection", str(failure), "without it jobs go to YARN")
-    except Exception as failure:  # Airflow is not there, or its database; what it says may hold anything
+        return warning("connection", str(failure), "without it, jobs are submitted to YARN")
+    except Exception as failure:  # Airflow or its database is missing; the text of the error may hold a secret
         return unchecked("connection", f"{name} cannot be looked up: {type(failure).__name__}")
     port = f":{connection.port}" if connection.port else ""
     mode = connection.extra_dejson.get("deploy-mode") or "client"

@@ -1,4 +1,4 @@
-"""What was found about one thing that an installation needs."""
+"""Findings: the results of the checks of an installation."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Verdict(StrEnum):
-    """How it stands with a thing."""
+class CheckStatus(StrEnum):
+    """The result of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -19,33 +19,33 @@ class Verdict(StrEnum):
 class Finding:
     """One line of a diagnosis.
 
-    :param verdict: how it stands.
-    :param topic: what it belongs to, in a word.
+    :param status: the result of the check.
+    :param topic: the topic in one word, such as `store`.
     :param text: what was found; holds no secret.
-    :param remedy: what to do about it; empty where there is nothing to do.
+    :param remedy: what to do about it; empty if nothing.
     """
 
-    verdict: Verdict
+    status: CheckStatus
     topic: str
     text: str
     remedy: str = ""
 
 
 def ok(topic: str, text: str) -> Finding:
-    """Return that all is well."""
-    return Finding(Verdict.OK, topic, text)
+    """Return the finding that a check succeeded."""
+    return Finding(CheckStatus.OK, topic, text)
 
 
 def warning(topic: str, text: str, remedy: str) -> Finding:
-    """Return what may become a problem."""
-    return Finding(Verdict.WARNING, topic, text, remedy)
+    """Return the finding of a possible problem."""
+    return Finding(CheckStatus.WARNING, topic, text, remedy)
 
 
 def error(topic: str, text: str, remedy: str = "") -> Finding:
-    """Return what keeps something from working; a text that names its remedy itself needs none."""
-    return Finding(Verdict.ERROR, topic, text, remedy)
+    """Return the finding of an error. A text that names the remedy needs no separate one."""
+    return Finding(CheckStatus.ERROR, topic, text, remedy)
 
 
 def unchecked(topic: str, text: str, remedy: str = "") -> Finding:
-    """Return what could not be looked at, or not without doing harm."""
-    return Finding(Verdict.UNCHECKED, topic, text, remedy)
+    """Return the finding that a check was not possible, or not without side effects."""
+    return Finding(CheckStatus.UNCHECKED, topic, text, remedy)

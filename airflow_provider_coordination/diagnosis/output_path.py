@@ -1,4 +1,4 @@
-"""Whether a driver on this machine can write an output path, as a delivery does: write, read, rename, delete."""
+"""Check of an output path from this machine: write, read, rename and delete a file, as a delivery does."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from airflow_provider_coordination.stores.redaction import without_likely_secret
 
 
 def output_findings(path: str, access: Access = DEFAULT_ACCESS) -> Iterator[Finding]:
-    """Yield whether a path can be written; nothing is left there.
+    """Yield whether a path can be written. The files of the check are deleted.
 
     :param path: a path or URI.
-    :param access: how it is reached, where it is on S3.
+    :param access: the AWS settings, for a path on S3.
     """
     from airflow_provider_coordination.spark.filesystems import absolute
     from airflow_provider_coordination.spark.storage import (
         PROBES,
         delete_file,
         join,
-        probe_in,
+        new_probe,
         publish,
         read_text,
         remove_if_empty,
@@ -32,9 +32,9 @@ def output_findings(path: str, access: Access = DEFAULT_ACCESS) -> Iterator[Find
     )
 
     root = absolute(path)
-    was_there = "://" in root or Path(root).exists()
+    existed = "://" in root or Path(root).exists()
     name = secrets.token_hex(8)
-    probe, renamed = probe_in(root), probe_in(root)
+    probe, renamed = new_probe(root), new_probe(root)
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
         ("write", lambda: write_text(probe, name, access)),
         ("read", lambda: _same(read_text(probe, access), name)),
@@ -42,13 +42,13 @@ def output_findings(path: str, access: Access = DEFAULT_ACCESS) -> Iterator[Find
         ("delete", lambda: delete_file(renamed, access)),
     )
     try:
-        for step, take in steps:
+        for step, run in steps:
             try:
-                take()
+                run()
             except (CoordinationError, OSError, ValueError) as failure:
-                said = without_likely_secrets(" ".join(str(failure).split()))
-                remedy = "let the user that Spark's driver runs as write there, or name another path"
-                yield error("output", f"{path}: cannot {step} a file: {said}", remedy)
+                message = without_likely_secrets(" ".join(str(failure).split()))
+                remedy = "grant write access to the user that runs Spark's driver, or use another path"
+                yield error("output", f"{path}: cannot {step} a file: {message}", remedy)
                 return
     finally:
         for left in (probe, renamed):
@@ -56,7 +56,7 @@ def output_findings(path: str, access: Access = DEFAULT_ACCESS) -> Iterator[Find
                 delete_file(left, access)
         with suppress(OSError, CoordinationError, ValueError):
             remove_if_empty(join(root, PROBES), access)
-        if not was_there:
+        if not existed:
             with suppress(OSError):
                 Path(root).rmdir()
     yield ok("output", f"{path}: a file can be written, read, renamed and deleted from this machine")
@@ -64,4 +64,4 @@ def output_findings(path: str, access: Access = DEFAULT_ACCESS) -> Iterator[Find
 
 def _same(read: str, written: str) -> None:
     if read != written:
-        raise OSError("it holds something else than was written")
+        raise OSError("its content differs from what was written")

@@ -1,4 +1,4 @@
-"""Python, packages, Spark and Java: what jobs on this machine run with."""
+"""Checks of the software on this machine: Python, packages, Spark and Java."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.diagnosis.findings import Finding, error, ok, unchecked, warning
 from airflow_provider_coordination.spark.java import JAVA_REMEDY, find_java
-from airflow_provider_coordination.versions import INSTALL_SPARK, find_installation, misfits
+from airflow_provider_coordination.versions import INSTALL_SPARK, find_installation, incompatibilities
 
-OF_AIRFLOW = ("apache-airflow", "apache-airflow-providers-apache-spark", "apache-airflow-providers-amazon")
+AIRFLOW_PACKAGES = ("apache-airflow", "apache-airflow-providers-apache-spark", "apache-airflow-providers-amazon")
 
 
 def software_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what there is, and what does not fit together.
+    """Yield the versions that were found, and those that do not match.
 
-    :param environment: the variables with which jobs would be started.
+    :param environment: the environment variables with which jobs are started.
     """
     yield from _package_findings()
     found = find_installation(environment)
-    problems = misfits(found)
+    problems = incompatibilities(found)
     if not problems:
         yield ok("versions", str(found))
     for misfit in problems:
         yield (error if misfit.is_fatal else warning)("versions", misfit.problem, misfit.remedy)
     if found.spark_home is None:
-        yield warning("versions", "there is no Spark on this machine", f"set SPARK_HOME, or {INSTALL_SPARK}")
+        yield warning("versions", "Spark is not installed on this machine", f"set SPARK_HOME, or {INSTALL_SPARK}")
     yield _java_finding(environment)
 
 
 def _package_findings() -> Iterator[Finding]:
     versions = {"airflow-provider-coordination": __version__}
-    for name in OF_AIRFLOW:
+    for name in AIRFLOW_PACKAGES:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -1,1 +1,1 @@
-"""The supervisor: one spec runs a source for years. What it decides, and what it remembers in the store."""
+"""The supervisor: keeps the Spark jobs of a source running according to its spec."""

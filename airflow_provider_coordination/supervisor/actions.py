@@ -1,4 +1,4 @@
-"""What a supervisor can do, as values: a decision lists them, a turn carries them out."""
+"""The actions of a supervisor, as values: a decision lists them, and a turn carries them out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class EndKind(StrEnum):
     """Why the supervisor itself ends a job."""
 
     WITHDRAWN = "withdrawn"
-    """It has not begun, and is not needed any more."""
+    """The job has not started and is no longer needed."""
     GIVEN_UP = "given up"
-    """It did not begin in time, was never submitted, or gave no sign of life."""
+    """The job did not start in time, was never submitted, or stopped responding."""
     FORCED = "forced"
-    """It was asked to end, and did not in time."""
+    """The job was requested to stop and did not end in time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,54 +26,54 @@ class StartJob:
     job: SupervisedJob
 
     def __str__(self) -> str:
-        """Say it in a line of a log."""
+        """Return the action as a log message."""
         replaces = f" replaces={self.job.replaces}" if self.job.replaces else ""
         return f"starts a job: owner={self.job.owner} spec_version={self.job.spec_version}{replaces}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestStop:
-    """Ask a job to end: it delivers what it has read."""
+    """Request a job to stop: it delivers what it has read and ends."""
 
     owner: str
     reason: str
 
     def __str__(self) -> str:
-        """Say it in a line of a log."""
-        return f"asks a job to end: owner={self.owner}: {self.reason}"
+        """Return the action as a log message."""
+        return f"requests a job to stop: owner={self.owner}: {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndJob:
-    """End a job that cannot, or does not, end by itself, and give its leases back."""
+    """End a job that does not end on its own, and release its leases."""
 
     owner: str
     kind: EndKind
     reason: str
 
     def __str__(self) -> str:
-        """Say it in a line of a log."""
-        return f"ends a job, {self.kind}: owner={self.owner}: {self.reason}"
+        """Return the action as a log message."""
+        return f"ends a job ({self.kind}): owner={self.owner}: {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LookForPartitions:
-    """Look for new partitions at the source."""
+class DiscoverPartitions:
+    """Discover new partitions of the source."""
 
     def __str__(self) -> str:
-        """Say it in a line of a log."""
-        return "looks for partitions"
+        """Return the action as a log message."""
+        return "discovers partitions"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terminate:
-    """Terminate the supervisor: what it had to read is read."""
+    """Terminate the supervisor: everything is read."""
 
     reason: str
 
     def __str__(self) -> str:
-        """Say it in a line of a log."""
+        """Return the action as a log message."""
         return f"terminates: {self.reason}"
 
 
-Action = StartJob | RequestStop | EndJob | LookForPartitions | Terminate
+Action = StartJob | RequestStop | EndJob | DiscoverPartitions | Terminate

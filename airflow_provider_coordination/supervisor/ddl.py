@@ -1,4 +1,4 @@
-"""The columns that a schema names, as far as a spec has to know them: Spark itself parses the schema in the job."""
+"""The columns of a schema, as far as a spec must know them. Spark itself parses the schema in the job."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ TYPES = frozenset({
     "STRUCT", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "TINYINT", "VARCHAR", "VARIANT",
 })
 # fmt: on
-"""Spark's names of types."""
+"""The names of Spark's types."""
 OPENING, CLOSING = "(<", ")>"
 
 
 def columns_of(ddl: str) -> Mapping[str, str]:
-    """Return the names of a schema's columns at the top, each with the first word of its type, in capitals.
+    """Return the top-level columns of a schema: their names, and the first word of their types in upper case.
 
-    :raises ConfigurationError: naming what is wrong.
+    :raises ConfigurationError: if the schema is invalid.
     """
     return {name: kind for name, kind, _ in _columns(ddl)}
 
 
 def required_columns_of(ddl: str) -> frozenset[str]:
-    """Return the names of a schema's columns at the top that are `NOT NULL`."""
+    """Return the names of the top-level columns that are `NOT NULL`."""
     return frozenset(name for name, _, rest in _columns(ddl) if re.search(r"\bNOT\s+NULL\b", rest, re.IGNORECASE))
 
 
 def _columns(ddl: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the name of each column, the first word of its type, and what follows that."""
+    """Yield the name of each column, the first word of its type, and the rest of its definition."""
     found: set[str] = set()
     for part in _parts(ddl):
         match = re.fullmatch(r"\s*(`(?:[^`]|``)+`|\w+)\s*:?\s*(\w+)?(.*)", part, re.DOTALL)
@@ -41,31 +41,31 @@ def _columns(ddl: str) -> Iterator[tuple[str, str, str]]:
             raise _wrong(ddl, f"{part.strip()!r} is not a name and a type")
         name, kind = match[1].strip("`").replace("``", "`"), match[2].upper()
         if kind not in TYPES:
-            raise _wrong(ddl, f"column {name!r}: {match[2]!r} is no type of Spark")
+            raise _wrong(ddl, f"column {name!r}: {match[2]!r} is not a Spark type")
         if name.lower() in found:
-            raise _wrong(ddl, f"column {name!r} is there twice")
+            raise _wrong(ddl, f"column {name!r} is defined twice")
         found.add(name.lower())
         yield name, kind, match[3]
 
 
 def _parts(ddl: str) -> Iterator[str]:
-    """Yield the columns of a schema, cut at the commas that are within no type, name or comment."""
-    depth, begin, quote = 0, 0, ""
-    for place, sign in enumerate(ddl):
+    """Yield the column definitions of a schema, split at commas outside of types, names and comments."""
+    depth, start, quote = 0, 0, ""
+    for position, character in enumerate(ddl):
         if quote:
-            quote = "" if sign == quote else quote
-        elif sign in "`'\"":
-            quote = sign
-        elif sign in OPENING:
+            quote = "" if character == quote else quote
+        elif character in "`'\"":
+            quote = character
+        elif character in OPENING:
             depth += 1
-        elif sign in CLOSING:
+        elif character in CLOSING:
             depth -= 1
-        elif sign == "," and depth == 0:
-            yield ddl[begin:place]
-            begin = place + 1
+        elif character == "," and depth == 0:
+            yield ddl[start:position]
+            start = position + 1
     if depth != 0 or quote:
         raise _wrong(ddl, "a bracket or a quote is not closed")
-    yield ddl[begin:]
+    yield ddl[start:]
 
 
 def _wrong(ddl: str, what: str) -> ConfigurationError:

@@ -1,11 +1,11 @@
-"""What a supervisor does next: a pure function of what it remembers and what it sees.
+"""The next decision of a supervisor: a pure function of its stored state and an observation.
 
-A decision is what the supervisor is going to remember, and what it is going to do. It is written before it is acted
-upon; a supervisor whose write is refused forgets the decision. Whoever dies between the two leaves a plan that the next
-look finds: a job that was planned and never submitted, or one that was to be asked to end and was not.
+A decision is the supervisor's new state and its next actions. It is written before the actions are carried out. If the
+write is refused, the decision is discarded. If the supervisor dies between the write and the actions, the next poll
+finds the plan: a job that was planned but not submitted, or one that was not yet requested to stop.
 
-How many jobs there should be: `job_count`. Which ones start and end for that: `job_plan`. What their ends lead to:
-`job_ends`.
+`job_count` decides the number of jobs, `job_plan` which jobs start and end, and `job_ends` what follows from their
+ends.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from datetime import datetime
 
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.jobs import JobState
-from airflow_provider_coordination.supervisor.actions import Action, LookForPartitions, StartJob
-from airflow_provider_coordination.supervisor.job_count import counted, wanted_jobs
-from airflow_provider_coordination.supervisor.job_ends import with_ended
+from airflow_provider_coordination.supervisor.actions import Action, DiscoverPartitions, StartJob
+from airflow_provider_coordination.supervisor.job_count import wanted_job_count, with_task_count
+from airflow_provider_coordination.supervisor.job_ends import without_ended
 from airflow_provider_coordination.supervisor.job_plan import JobPlan
 from airflow_provider_coordination.supervisor.observation import Observation
 from airflow_provider_coordination.supervisor.states import DetailedState
@@ -27,13 +27,13 @@ from airflow_provider_coordination.supervisor.supervision import Supervision
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What a supervisor does next.
+    """The next decision of a supervisor.
 
-    :param supervision: what it remembers; to be written before anything is done.
-    :param actions: what it does, in this order.
-    :param wanted: how many jobs there should be; None if that is not known.
-    :param reason: why, in a sentence.
-    :param next_due: when to look again because of what is known now (aware); None if nothing will be due.
+    :param supervision: its new state, to be written before the actions are carried out.
+    :param actions: its next actions, in this order.
+    :param wanted: the wanted number of jobs; None if unknown.
+    :param reason: the reason for this number, in a sentence.
+    :param next_due: when something will be due, as far as it is known now (aware); None if nothing is.
     """
 
     supervision: Supervision
@@ -43,25 +43,25 @@ class Decision:
     next_due: datetime | None = None
 
 
-def decide(memory: Supervision, seen: Observation, new_owner: Callable[[], str]) -> Decision:
+def decide(memory: Supervision, observation: Observation, new_owner: Callable[[], str]) -> Decision:
     """Decide what a supervisor does next.
 
-    :param memory: what it remembers.
-    :param seen: what it sees.
-    :param new_owner: names the owner of a job that is to be started, another one at each call.
+    :param memory: the stored state of the supervisor.
+    :param observation: the observation of the source.
+    :param new_owner: returns the owner for a new job; a different one at each call.
     """
-    memory = _noted(memory, seen)
-    plan = JobPlan(memory, seen, new_owner)
+    memory = _updated(memory, observation)
+    plan = JobPlan(memory, observation, new_owner)
     plan.end_overdue()
-    plan.stop_strays()
-    wanted, reason = wanted_jobs(plan.memory, seen)
-    if memory.terminated_at is not None or seen.is_suspended:
+    plan.stop_orphans()
+    wanted, reason = wanted_job_count(plan.memory, observation)
+    if memory.terminated_at is not None or observation.is_suspended:
         plan.stop_all(reason)
     elif wanted is not None:
-        plan.reach(wanted)
-    plan.look_for_partitions()
+        plan.reach_count(wanted)
+    plan.discover_partitions()
     return Decision(
-        supervision=_settled(plan.memory, plan.actions, seen),
+        supervision=_settled(plan.memory, plan.actions, observation),
         actions=tuple(plan.actions),
         wanted=wanted,
         reason=reason,
@@ -69,49 +69,51 @@ def decide(memory: Supervision, seen: Observation, new_owner: Callable[[], str])
     )
 
 
-def run_ended(memory: Supervision, seen: Observation, errors: Sequence[ErrorEvent] = ()) -> Supervision:
-    """Return the memory of a supervisor whose run has ended: a look, and what followed from it.
+def run_ended(memory: Supervision, observation: Observation, errors: Sequence[ErrorEvent] = ()) -> Supervision:
+    """Return the state of a supervisor after a run: an observation and the actions that followed.
 
-    :param errors: what went wrong in what followed; what went wrong in the look is known already.
+    :param errors: the errors of the actions; those of the observation are part of it.
     """
     if not memory.spec_version:
-        return replace(memory, looked_at=seen.at)
+        return replace(memory, polled_at=observation.at)
     health = memory.health
-    for error in (*seen.errors, *errors):
-        health = health.noting(error)
-    well = not seen.errors and not errors and not health.cannot_read(seen.failing)
-    health = health.run_ended(well=well, steady=_steady(memory, seen))
-    open_partitions = memory.open_partitions if seen.open_partitions is None else seen.open_partitions
-    return replace(memory, health=health, looked_at=seen.at, open_partitions=open_partitions)
+    for error in (*observation.errors, *errors):
+        health = health.with_error(error)
+    succeeded = not observation.errors and not errors and not health.cannot_read(observation.failing)
+    health = health.run_ended(succeeded=succeeded, steady=_steady(memory, observation))
+    open_partitions = memory.open_partitions if observation.open_partitions is None else observation.open_partitions
+    return replace(memory, health=health, polled_at=observation.at, open_partitions=open_partitions)
 
 
-def _noted(memory: Supervision, seen: Observation) -> Supervision:
-    memory = with_ended(_with_errors(memory, seen), seen)
-    if seen.settings is not None and memory.started_at is None:
-        memory = replace(memory, started_at=seen.at)
+def _updated(memory: Supervision, observation: Observation) -> Supervision:
+    memory = without_ended(_with_errors(memory, observation), observation)
+    if observation.settings is not None and memory.started_at is None:
+        memory = replace(memory, started_at=observation.at)
     began = [
-        replace(job, began_at=seen.at) if job.began_at is None and seen.state_of(job.owner) is JobState.RUNNING else job
+        replace(job, began_at=observation.at)
+        if job.began_at is None and observation.state_of(job.owner) is JobState.RUNNING
+        else job
         for job in memory.jobs
     ]
-    return counted(replace(memory, jobs=tuple(began)), seen)
+    return with_task_count(replace(memory, jobs=tuple(began)), observation)
 
 
-def _with_errors(memory: Supervision, seen: Observation) -> Supervision:
-    """Return it with the errors that its jobs reported since they were noted last, each of them once."""
+def _with_errors(memory: Supervision, observation: Observation) -> Supervision:
+    """Return the state with the new errors that its jobs reported, each once."""
     health, jobs = memory.health, []
     for job in memory.jobs:
-        known = seen.jobs.get(job.owner)
+        known = observation.jobs.get(job.owner)
         report = None if known is None else known.report
         if report is not None and report.error_count > job.errors_noted:
             for error in report.errors_after(job.errors_noted):
-                health = health.noting(replace(error, owner=job.owner))
+                health = health.with_error(replace(error, owner=job.owner))
             job = replace(job, errors_noted=report.error_count)
         jobs.append(job)
     return replace(memory, health=health, jobs=tuple(jobs))
 
 
-def _settled(memory: Supervision, actions: Sequence[Action], seen: Observation) -> Supervision:
-    """Return it in the state that a decision leads to, without a wish for a handover that is fulfilled."""
+def _settled(memory: Supervision, actions: Sequence[Action], observation: Observation) -> Supervision:
+    """Return the state that a decision leads to, without a request for a handover that is complete."""
     if not memory.spec_version:
         return memory
     asked_at = memory.handover_requested_at
@@ -120,19 +122,19 @@ def _settled(memory: Supervision, actions: Sequence[Action], seen: Observation) 
     ):
         memory = replace(memory, handover_requested_at=None)
     if memory.terminated_at is not None:
-        proposed = _steady(memory, seen)
-    elif any(isinstance(action, LookForPartitions) for action in actions):
-        proposed = DetailedState.CONNECTING_TO_STREAM
+        state = _steady(memory, observation)
+    elif any(isinstance(action, DiscoverPartitions) for action in actions):
+        state = DetailedState.CONNECTING_TO_STREAM
     elif any(isinstance(action, StartJob) for action in actions):
-        proposed = DetailedState.CREATING_TASKS
-    elif seen.partitions is None or seen.partitions.is_empty:
-        proposed = DetailedState.DISCOVERING_INITIAL_TASKS
+        state = DetailedState.CREATING_TASKS
+    elif observation.partitions is None or observation.partitions.is_empty:
+        state = DetailedState.DISCOVERING_INITIAL_TASKS
     else:
-        proposed = _steady(memory, seen)
-    return replace(memory, health=memory.health.proposing(proposed))
+        state = _steady(memory, observation)
+    return replace(memory, health=memory.health.with_state(state))
 
 
-def _steady(memory: Supervision, seen: Observation) -> DetailedState:
+def _steady(memory: Supervision, observation: Observation) -> DetailedState:
     if memory.terminated_at is not None:
         return DetailedState.STOPPING if memory.jobs else DetailedState.TERMINATED
-    return DetailedState.SUSPENDED if seen.is_suspended else DetailedState.RUNNING
+    return DetailedState.SUSPENDED if observation.is_suspended else DetailedState.RUNNING

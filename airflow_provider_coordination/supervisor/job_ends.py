@@ -1,6 +1,6 @@
-"""What follows from how jobs ended: each end is counted once, and after failures the next start waits. Pure.
+"""What follows from the end of jobs: each end is counted once, and failures delay the next start. Pure functions.
 
-How a job ended is read from its item alone, and counted by the write that removes it from the supervision.
+The outcome of a job is read from its item only. The write that removes the job from the supervision also counts it.
 """
 
 from __future__ import annotations
@@ -19,34 +19,36 @@ LONGEST_BACKOFF = timedelta(minutes=10)
 """The longest wait after failures before another job is started."""
 
 
-def with_ended(memory: Supervision, seen: Observation) -> Supervision:
-    """Return it without the jobs that have ended, each of which is counted."""
-    ended = [job for job in memory.jobs if seen.state_of(job.owner) is JobState.ENDED]
-    ended.sort(key=lambda job: seen.jobs[job.owner].since)
+def without_ended(memory: Supervision, observation: Observation) -> Supervision:
+    """Return the state without the jobs that have ended, with each of them counted."""
+    ended = [job for job in memory.jobs if observation.state_of(job.owner) is JobState.ENDED]
+    ended.sort(key=lambda job: observation.jobs[job.owner].since)
     health, start_after, totals = memory.health, memory.start_after, RecordCounts.from_mapping(memory.totals)
     for job in ended:
-        known = seen.jobs[job.owner]
+        known = observation.jobs[job.owner]
         if known.report is not None:
             totals += known.report.totals
-        well, error = _how_it_ended(known)
-        if well is None:
+        succeeded, error = _outcome_of(known)
+        if succeeded is None:
             continue
-        health = health.job_ended(well=well)
-        period = timedelta(0) if seen.settings is None else seen.settings.period
-        if not well:
-            event = ErrorEvent(at=seen.at, error_class=_class_in(error), message=storable(error), owner=job.owner)
-            health = health.noting(event)
-            start_after = seen.at + backoff(period, health.failed_jobs)
+        health = health.job_ended(succeeded=succeeded)
+        period = timedelta(0) if observation.settings is None else observation.settings.period
+        if not succeeded:
+            event = ErrorEvent(
+                at=observation.at, error_class=_class_in(error), message=storable(error), owner=job.owner
+            )
+            health = health.with_error(event)
+            start_after = observation.at + backoff(period, health.failed_jobs)
         elif job.is_ending:
             start_after = None
-        else:  # one that found nothing to do, and ended at once, is not started again and again
+        else:  # a job that found nothing to do and ended at once must not be restarted in a loop
             start_after = job.planned_at + period
     left = tuple(job for job in memory.jobs if job not in ended)
     return replace(memory, jobs=left, health=health, start_after=start_after, totals=totals.to_mapping())
 
 
-def _how_it_ended(known: Job) -> tuple[bool | None, str]:
-    """Return whether a job ended well, None for one that was withdrawn before it began, and its error."""
+def _outcome_of(known: Job) -> tuple[bool | None, str]:
+    """Return whether a job succeeded, and its error. None means that the job was withdrawn before it started."""
     outcome = known.outcome or {}
     code, error = outcome.get("exit_code"), outcome.get("error")
     if code == 0:
@@ -57,11 +59,11 @@ def _how_it_ended(known: Job) -> tuple[bool | None, str]:
 
 
 def _class_in(error: str) -> str:
-    """Return the class of an error that is written before a colon, as logs write it."""
+    """Return the class of an error from a message such as `ValueError: text`."""
     name = error.partition(":")[0].rpartition(".")[2]
     return name if name.isidentifier() and name[:1].isupper() else "JobFailed"
 
 
 def backoff(period: timedelta, failures: int) -> timedelta:
-    """Return how long to wait after this many failures in a row before another job is started."""
+    """Return how long to wait before the next start, after a number of consecutive failures."""
     return min(period * 2 ** min(failures - 1, 16), LONGEST_BACKOFF) if failures else timedelta(0)

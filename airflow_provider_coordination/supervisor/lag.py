@@ -1,7 +1,8 @@
-"""How far behind a source is: of each partition now, and as a short series over time, with what was counted by then.
+"""The lag of a source: of each partition now, and as a time series together with the record counts.
 
-The lag of a partition is the time between the arrival of a record and its reading, in milliseconds, 0 for a quiet one.
-Jobs report it for what they read; what nobody reads is asked of the source, or is unknown.
+The lag of a partition is the time between the arrival of a record and its reading, in milliseconds; 0 if no records
+arrive. Jobs report the lag of the partitions that they read. That of other partitions is queried from the source, or
+unknown.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow_provider_coordination.coordination.compression import packed, unpacked
+from airflow_provider_coordination.coordination.compression import compress, decompress
 from airflow_provider_coordination.coordination.job_reports import COUNTED, RecordCounts
 from airflow_provider_coordination.coordination.partition import format_instant, read_instant
 
-KEPT = timedelta(days=1)
-"""How long the series is."""
-FINE = timedelta(minutes=15)
-"""How long each point is kept as it is; older ones become one for each of `COARSE`, the worst."""
-COARSE = timedelta(minutes=5)
+RETENTION = timedelta(days=1)
+"""How long points are kept."""
+FULL_RESOLUTION = timedelta(minutes=15)
+"""How long all points are kept. Of older points, the one with the largest lag per `COARSE_INTERVAL` is kept."""
+COARSE_INTERVAL = timedelta(minutes=5)
 PACKED = "packed"
 MAX_CHARACTERS = 40_000
-"""Of a packed series: an item has 64 KB."""
+"""The limit of a compressed series: an item holds 64 KB."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -33,11 +34,11 @@ class LagPoint:
 
     :param at: when (aware).
     :param oldest_ms: the lag of the partition that is furthest behind; None if no partition's is known.
-    :param sum_ms: the sum of what is known.
-    :param count: of how many partitions it is known.
-    :param unknown: of how many it is not.
-    :param counted: what all jobs had counted by then, those that had ended too: the difference between two points is
-        what was done between them.
+    :param sum_ms: the sum of the known lags.
+    :param count: the number of partitions whose lag is known.
+    :param unknown: the number of partitions whose lag is unknown.
+    :param counted: the record counts of all jobs by then, including ended ones: the difference between two points is
+        the work done between them.
     """
 
     at: datetime
@@ -49,7 +50,7 @@ class LagPoint:
 
     @property
     def average_ms(self) -> int | None:
-        """The average of what is known; None if nothing is."""
+        """The average of the known lags; None if none is known."""
         return round(self.sum_ms / self.count) if self.count else None
 
 
@@ -59,7 +60,7 @@ class LagReading:
 
     :param at: when (aware).
     :param partitions: the lag of each unfinished partition in milliseconds, by key; None where it is unknown.
-    :param counted: what all jobs have counted by then, those that have ended too.
+    :param counted: the record counts of all jobs by then, including ended ones.
     """
 
     at: datetime
@@ -68,7 +69,7 @@ class LagReading:
 
     @property
     def point(self) -> LagPoint:
-        """The same as one point."""
+        """The reading as one point of the series."""
         known = [max(0, lag) for lag in self.partitions.values() if lag is not None]
         return LagPoint(
             at=self.at,
@@ -82,36 +83,36 @@ class LagReading:
 
 @dataclass(frozen=True, kw_only=True)
 class LagSeries:
-    """The lag over time, and of each partition the last time.
+    """The lag over time, and the latest lag of each partition.
 
-    :param points: the oldest first.
-    :param latest: the lag of each partition when it was noted last; None if it never was.
+    :param points: the points, the oldest first.
+    :param latest: the latest reading; None if there is none.
     """
 
     points: tuple[LagPoint, ...] = ()
     latest: LagReading | None = None
 
-    def adding(self, reading: LagReading, *, fine: timedelta = FINE) -> LagSeries:
-        """Return it with one more reading, and without what is too old.
+    def with_reading(self, reading: LagReading, *, full_resolution: timedelta = FULL_RESOLUTION) -> LagSeries:
+        """Return the series with one more reading and without points that are too old.
 
-        :param fine: how long each point is kept as it is.
+        :param full_resolution: how long all points are kept.
         """
-        points = [point for point in self.points if reading.at - KEPT < point.at < reading.at]
+        points = [point for point in self.points if reading.at - RETENTION < point.at < reading.at]
         points.append(reading.point)
-        return LagSeries(points=tuple(_thinned(points, reading.at - fine)), latest=reading)
+        return LagSeries(points=tuple(_thinned(points, reading.at - full_resolution)), latest=reading)
 
     def since(self, instant: datetime | None) -> tuple[LagPoint, ...]:
         """Return the points after an instant (aware), all of them for None."""
         return tuple(point for point in self.points if instant is None or point.at > instant)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object, compressed; of too many partitions, those are left out that lag least."""
+        """Return it as a compressed JSON object. If it is too large, partitions with the smallest lags are left out."""
         points = [
             [_ms(point.at), point.oldest_ms, point.sum_ms, point.count, point.unknown, *_counts(point.counted)]
             for point in self.points
         ]
         latest = {} if self.latest is None else dict(self.latest.partitions)
-        while len(text := packed(self._written(points, latest))) > MAX_CHARACTERS and latest:
+        while len(text := compress(self._written(points, latest))) > MAX_CHARACTERS and latest:
             worst = set(sorted(latest, key=lambda key: -(latest[key] or 0))[: len(latest) * 3 // 4])
             latest = {key: lag for key, lag in latest.items() if key in worst}
         return {PACKED: text}
@@ -122,9 +123,9 @@ class LagSeries:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> LagSeries:
-        """Return it from a JSON object; an empty one if that is unreadable."""
+        """Return the series from a JSON object; an empty series if it is unreadable."""
         try:
-            content = unpacked(mapping[PACKED])
+            content = decompress(mapping[PACKED])
             points = tuple(_point(*record) for record in content["points"])
         except (KeyError, TypeError, ValueError, OverflowError):
             return cls()
@@ -135,11 +136,11 @@ class LagSeries:
 
 
 def _thinned(points: list[LagPoint], before: datetime) -> list[LagPoint]:
-    """Return the points, those before an instant one for each `COARSE`: the one that is furthest behind."""
+    """Return the points; of those before an instant, only the one with the largest lag per `COARSE_INTERVAL`."""
     thinned: dict[int, LagPoint] = {}
     for point in points:
         if point.at < before:
-            slot = (point.at - _EPOCH) // COARSE
+            slot = (point.at - _EPOCH) // COARSE_INTERVAL
             if slot not in thinned or (point.oldest_ms or 0) >= (thinned[slot].oldest_ms or 0):
                 thinned[slot] = point
     return [*thinned.values(), *(point for point in points if point.at >= before)]

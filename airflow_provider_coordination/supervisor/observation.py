@@ -1,4 +1,4 @@
-"""What a supervisor sees when it looks, as a value: all that a decision is made of, beside what it remembers."""
+"""The observation of a source, as a value: the input of a decision, together with the supervisor's stored state."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionCounts:
-    """How many partitions a source has.
+    """The numbers of partitions of a source.
 
-    :param readable: those that a job can read now, or within a period.
-    :param unfinished: those that are not COMPLETED, parked ones and those that wait for acknowledgments included.
-    :param is_empty: whether there is none at all, COMPLETED or not.
+    :param readable: partitions that a job can read now or within a period.
+    :param unfinished: partitions that are not COMPLETED, including those parked or waiting for acknowledgment.
+    :param is_empty: whether the source has no partitions at all.
     """
 
     readable: int = 0
@@ -28,23 +28,23 @@ class PartitionCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What a supervisor sees when it looks.
+    """The observation of a source.
 
-    :param at: when it looked (aware).
-    :param settings: how the source is supervised; None if the supervisor is terminated, there is no spec, or the one
-        that rules cannot be read.
-    :param outdated: versions of the spec whose jobs have another thing to do than the one that rules.
+    :param at: the instant of the observation (aware).
+    :param settings: how the source is supervised; None if the supervisor is terminated, or has no current spec that can
+        be read.
+    :param outdated: the versions of the spec whose jobs differ from those of the current version.
     :param is_suspended: whether the source is suspended.
-    :param partitions: how many there are; None if that is not known.
-    :param jobs: the jobs of the supervisor as the store knows them, by owner.
-    :param strays: owners of jobs of the supervisor that it does not remember, and that nobody has asked to end.
-    :param safety_margin: how far clocks of machines may differ.
+    :param partitions: the numbers of partitions; None if unknown.
+    :param jobs: the jobs of the supervisor as recorded in the store, by owner.
+    :param orphans: the owners of jobs that are missing in the supervisor's state and were not requested to stop.
+    :param safety_margin: by how much the clocks of machines may differ.
     :param lag: the latest points of the lag, the oldest first.
-    :param failing: keys of unfinished partitions on which work failed the last time: nobody got further since.
-    :param open_partitions: how many open shards the source has, or whatever it consists of; None if that is unknown.
-    :param looks_for_partitions: whether nobody but the supervisor looks for new partitions, as with objects or tables.
-    :param is_run: whether everything was looked at, and not jobs alone: such looks count for the supervisor's health.
-    :param errors: what went wrong in looking.
+    :param failing: the keys of unfinished partitions whose last attempt failed, without progress since.
+    :param open_partitions: the number of open shards of the source, or of its other units; None if unknown.
+    :param must_discover_partitions: whether only the supervisor discovers new partitions, as for objects and tables.
+    :param is_full: whether everything was observed and not only jobs: a full observation counts for the health.
+    :param errors: the errors of the observation.
     """
 
     at: datetime
@@ -53,21 +53,21 @@ class Observation:
     is_suspended: bool = False
     partitions: PartitionCounts | None = None
     jobs: Mapping[str, Job] = field(default_factory=dict)
-    strays: frozenset[str] = frozenset()
+    orphans: frozenset[str] = frozenset()
     safety_margin: timedelta = timedelta(0)
     lag: Sequence[LagPoint] = ()
     failing: frozenset[str] = frozenset()
     open_partitions: int | None = None
-    looks_for_partitions: bool = False
-    is_run: bool = True
+    must_discover_partitions: bool = False
+    is_full: bool = True
     errors: tuple[ErrorEvent, ...] = ()
 
     def state_of(self, owner: str) -> JobState | None:
-        """Return where a job stands; None if the store does not know it."""
+        """Return the state of a job; None if the store does not know it."""
         known = self.jobs.get(owner)
         return None if known is None else known.state
 
     def has_begun(self, owner: str) -> bool:
-        """Return whether there is a process of a job, as far as the store knows."""
+        """Return whether the process of a job has started, as far as the store knows."""
         known = self.jobs.get(owner)
         return known is not None and known.has_begun

@@ -1,6 +1,6 @@
-"""What a supervisor sees of its source: jobs at every look, partitions, shards and lag once a period.
+"""Observing a source: jobs at every poll; partitions, shards and lag once per period.
 
-Between two such runs a look reads a few small items: that is what watching an idle source costs.
+Other polls read only a few small items, so watching an idle source is cheap.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.jobs import Job, Jobs
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.storable_text import storable
-from airflow_provider_coordination.supervisor.lag import FINE, LagReading, LagSeries
+from airflow_provider_coordination.supervisor.lag import FULL_RESOLUTION, LagReading, LagSeries
 from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
@@ -28,72 +28,72 @@ from airflow_provider_coordination.supervisor.supervision import Supervision
 
 log = logging.getLogger(__name__)
 
-FRESH = 6 * REPORT_INTERVAL
-"""An older report says nothing of the lag any more."""
-PROBED_AT_ONCE = 20
-PROBING_SECONDS = 2.0
-"""How long a look asks the source for lags, about; it goes on with the others the next time."""
+MAX_REPORT_AGE = 6 * REPORT_INTERVAL
+"""Older reports are not used for the lag."""
+PROBE_BATCH_SIZE = 20
+PROBE_SECONDS = 2.0
+"""The approximate time that a poll spends on querying lags; it continues with the other partitions the next time."""
 
 
 class Probe(Protocol):
-    """Asks the source itself. It is asked nothing before it follows a spec."""
+    """Queries the source itself. `follow` is called first."""
 
     def follow(self, spec: IngestionSpec) -> None:
-        """Ask the source that this spec reads, from now on.
+        """Query the source of this spec from now on.
 
-        :param spec: the spec that rules; the same object for as long as it does.
+        :param spec: the current spec; the same object as long as it is current.
         """
         ...
 
     @property
-    def looks_for_partitions(self) -> bool:
-        """Whether nobody but the supervisor looks for new partitions, as with objects or tables."""
+    def must_discover_partitions(self) -> bool:
+        """Whether only the supervisor discovers new partitions, as for objects and tables."""
         ...
 
-    def look_for_partitions(self) -> None:
-        """Create the partitions of what is new in the source: shard sync, or its supplier. In a worker.
+    def discover_partitions(self) -> None:
+        """Create partitions for new data of the source, by shard sync or its supplier. Runs in a worker.
 
-        :raises SourceError: if the source does not answer, or refuses.
+        :raises SourceError: if the source is unavailable or refuses the request.
         """
         ...
 
     def count(self) -> int | None:
-        """Return how many open shards the source has, or whatever it consists of; None if nobody can say.
+        """Return the number of open shards of the source, or of its other units; None if unknown.
 
-        It is asked once a period.
+        Called once per period.
 
-        :raises SourceError: if the source does not answer, or refuses: contact with it is lost.
+        :raises SourceError: if the source is unavailable or refuses the request: contact with it is lost.
         """
         ...
 
     def lags(self, partitions: Sequence[Partition]) -> Mapping[str, int]:
-        """Return how far behind partitions are that nobody reads, in milliseconds, by key; without those unknown.
+        """Return the known lags in milliseconds of partitions that no job reads, by key.
 
-        :raises SourceError: if the source does not answer, or refuses.
+        :raises SourceError: if the source is unavailable or refuses the request.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Run:
-    """What is looked at once a period."""
+class _Snapshot:
+    """What is read once per period."""
 
     at: datetime
     spec_version: int
     partitions: PartitionCounts
     open_partitions: int | None
     failing: frozenset[str]
-    strays: frozenset[str]
+    orphans: frozenset[str]
 
 
 class Observer:
-    """Sees what a supervisor decides by. Keep it for several looks: it remembers what does not change.
+    """Observes a source for its supervisor. Reuse it for several polls: it caches what does not change.
 
     :param view: of the source, initialized.
-    :param store: what is stored of its supervisor.
+    :param store: the stored state of the supervisor.
     :param jobs: the jobs of the source.
-    :param probe: asks the source.
-    :param task: what the supervisor's jobs work for.
+    :param probe: queries the source.
+    :param task: the name of the task that the supervisor's jobs work for.
     """
 
     def __init__(self, view: SourceView, store: SupervisionStore, jobs: Jobs, probe: Probe, task: str) -> None:
@@ -103,15 +103,15 @@ class Observer:
         self._probe = probe
         self._task = task
         self._specs: dict[int, IngestionSpec | None] = {}
-        self._run: _Run | None = None
+        self._snapshot: _Snapshot | None = None
         self._lag: LagSeries | None = None
         self._lag_is_new = False
         self._probed: dict[str, tuple[datetime, int | None]] = {}
 
     def spec(self, version: int) -> IngestionSpec | None:
-        """Return a version of the spec; None if there is none, or it is a termination.
+        """Return a version of the spec; None if it does not exist or is a termination.
 
-        :raises ConfigurationError: if it is of a newer version, or wrong by now.
+        :raises ConfigurationError: if it needs a newer package, or is no longer valid.
         """
         if version not in self._specs:
             stored = self._store.spec(version)
@@ -120,49 +120,49 @@ class Observer:
             self._specs[version] = None if stored.spec is None else IngestionSpec.read(stored.spec)
         return self._specs[version]
 
-    def observe(self, memory: Supervision, *, anew: bool = False) -> Observation:
-        """Look.
+    def observe(self, memory: Supervision, *, refresh: bool = False) -> Observation:
+        """Observe the source.
 
-        :param memory: what the supervisor remembers.
-        :param anew: look at everything, whenever that was done last.
+        :param memory: the stored state of the supervisor.
+        :param refresh: whether to read everything even if the period has not passed.
         """
         now = self._view.clock.now()
         errors: list[ErrorEvent] = []
         settings, outdated = None, frozenset[int]()
-        with _noting(errors, now):
-            settings, outdated = self._rules(memory)
+        with _collecting(errors, now):
+            settings, outdated = self._current_settings(memory)
         jobs = self._jobs_of(memory)
-        is_run = anew or self._is_run_due(memory, settings, now)
-        if is_run or self._run is None:
-            self._run, lag_errors = self._looked(memory, settings, jobs, now)
+        is_full = refresh or self._is_snapshot_due(memory, settings, now)
+        if is_full or self._snapshot is None:
+            self._snapshot, lag_errors = self._take_snapshot(memory, settings, jobs, now)
             errors += lag_errors
         return Observation(
             at=now,
             settings=settings,
             outdated=outdated,
             is_suspended=self._view.suspensions.get() is not None,
-            partitions=self._run.partitions,
+            partitions=self._snapshot.partitions,
             jobs=jobs,
-            strays=self._run.strays - {job.owner for job in memory.jobs},
+            orphans=self._snapshot.orphans - {job.owner for job in memory.jobs},
             safety_margin=self._view.safety_margin,
             lag=() if self._lag is None else self._lag.points,
-            failing=self._run.failing,
-            open_partitions=self._run.open_partitions,
-            looks_for_partitions=self._probe.looks_for_partitions,
-            is_run=is_run,
+            failing=self._snapshot.failing,
+            open_partitions=self._snapshot.open_partitions,
+            must_discover_partitions=self._probe.must_discover_partitions,
+            is_full=is_full,
             errors=tuple(errors),
         )
 
     def save_lag(self) -> None:
-        """Write the lag, if there is something new about it."""
+        """Write the lag if it is new."""
         if self._lag is not None and self._lag_is_new:
             self._store.save_lag(self._lag)
             self._lag_is_new = False
 
     # Parts
 
-    def _rules(self, memory: Supervision) -> tuple[SuperviseSettings | None, frozenset[int]]:
-        """Return how the source is supervised, and the versions whose jobs have something else to do."""
+    def _current_settings(self, memory: Supervision) -> tuple[SuperviseSettings | None, frozenset[int]]:
+        """Return how the source is supervised, and the outdated versions of the spec."""
         spec = self.spec(memory.spec_version)
         if spec is None:
             return None, frozenset()
@@ -173,7 +173,7 @@ class Observer:
     def _is_outdated(self, version: int, spec: IngestionSpec) -> bool:
         try:
             former = self.spec(version)
-        except ConfigurationError:  # another version of this package read it
+        except ConfigurationError:  # it was read by another version of this package
             return True
         return former is None or change_between(former, spec) is Change.JOBS
 
@@ -181,29 +181,29 @@ class Observer:
         known = {job.owner: self._jobs.get(job.owner) for job in memory.jobs}
         return {owner: job for owner, job in known.items() if job is not None}
 
-    def _is_run_due(self, memory: Supervision, settings: SuperviseSettings | None, now: datetime) -> bool:
-        if self._run is None or self._run.spec_version != memory.spec_version or memory.looked_at is None:
+    def _is_snapshot_due(self, memory: Supervision, settings: SuperviseSettings | None, now: datetime) -> bool:
+        if self._snapshot is None or self._snapshot.spec_version != memory.spec_version or memory.polled_at is None:
             return True
-        if memory.looked_at > self._run.at:  # somebody else has looked, and perhaps done something
+        if memory.polled_at > self._snapshot.at:  # another process has polled, and may have acted
             self._lag = None
             return True
         period = (settings or SuperviseSettings()).period
         if settings is not None and settings.auto_scale is not None:
             period = min(period, settings.auto_scale.lag_collection_interval)
-        return now - self._run.at >= period
+        return now - self._snapshot.at >= period
 
-    def _looked(
+    def _take_snapshot(
         self, memory: Supervision, settings: SuperviseSettings | None, jobs: Mapping[str, Job], now: datetime
-    ) -> tuple[_Run, list[ErrorEvent]]:
-        """Look at what is looked at once a period; return it, and what went wrong."""
+    ) -> tuple[_Snapshot, list[ErrorEvent]]:
+        """Read what is read once per period. Return it with the errors."""
         errors: list[ErrorEvent] = []
         partitions = {each.partition_key: each for each in self._view.partitions(*UNFINISHED)}
         open_partitions = memory.open_partitions
         if settings is not None:
-            with _noting(errors, now, of_source=True):
+            with _collecting(errors, now, of_source=True):
                 open_partitions = self._probe.count()
-            if not errors:  # who does not answer once is not asked for each shard
-                with _noting(errors, now, of_source=True):
+            if not errors:  # an unavailable source is not queried for each shard
+                with _collecting(errors, now, of_source=True):
                     self._read_lag(partitions, memory, jobs, settings, now)
         soon = now + (settings or SuperviseSettings()).period
         counts = PartitionCounts(
@@ -211,14 +211,14 @@ class Observer:
             unfinished=len(partitions),
             is_empty=not partitions and self._view.first(PartitionStatus.COMPLETED) is None,
         )
-        strays = frozenset(job.owner for job in self._jobs.unfinished() if job.task == self._task and job.stop is None)
-        run = _Run(
+        orphans = frozenset(job.owner for job in self._jobs.unfinished() if job.task == self._task and job.stop is None)
+        run = _Snapshot(
             at=now,
             spec_version=memory.spec_version,
             partitions=counts,
             open_partitions=open_partitions,
             failing=frozenset(key for key, partition in partitions.items() if partition.attempts),
-            strays=strays,
+            orphans=orphans,
         )
         return run, errors
 
@@ -238,26 +238,32 @@ class Observer:
             return
         lags: dict[str, int | None] = dict.fromkeys(partitions)
         reports = [job.report for job in jobs.values() if job.report is not None]
-        for report in sorted((each for each in reports if now - each.at <= FRESH), key=lambda report: report.at):
+        for report in sorted(
+            (each for each in reports if now - each.at <= MAX_REPORT_AGE), key=lambda report: report.at
+        ):
             lags.update({key: lag for key, lag in report.lag_ms.items() if key in lags})
         unread = [each for each in partitions.values() if each.owner is None and lags[each.partition_key] is None]
         lags.update(self._probed_lags(unread, interval, now))
-        fine = FINE if scaling is None else max(FINE, scaling.lag_collection_range + interval)
+        full_resolution = (
+            FULL_RESOLUTION if scaling is None else max(FULL_RESOLUTION, scaling.lag_collection_range + interval)
+        )
         counted = sum((report.totals for report in reports), RecordCounts.from_mapping(memory.totals))
-        self._lag = self._lag.adding(LagReading(at=now, partitions=lags, counted=counted), fine=fine)
+        self._lag = self._lag.with_reading(
+            LagReading(at=now, partitions=lags, counted=counted), full_resolution=full_resolution
+        )
         self._lag_is_new = True
 
     def _probed_lags(self, unread: Sequence[Partition], interval: timedelta, now: datetime) -> dict[str, int | None]:
-        """Return the lags of partitions that nobody reads, those first that were not asked for longest."""
+        """Return the lags of partitions that no job reads. The ones not queried for longest come first."""
         known = {each.partition_key: self._probed.get(each.partition_key) for each in unread}
         self._probed = {key: found for key, found in known.items() if found is not None}
         began = self._view.clock.monotonic()
         waiting = sorted(unread, key=lambda each: self._probed.get(each.partition_key, (_LONG_AGO,))[0])
-        while waiting and self._view.clock.monotonic() - began < PROBING_SECONDS:
-            asked, waiting = waiting[:PROBED_AT_ONCE], waiting[PROBED_AT_ONCE:]
-            found = self._probe.lags(asked)
-            self._probed.update({each.partition_key: (now, found.get(each.partition_key)) for each in asked})
-        # What was asked about lately counts, at the lag of then.
+        while waiting and self._view.clock.monotonic() - began < PROBE_SECONDS:
+            batch, waiting = waiting[:PROBE_BATCH_SIZE], waiting[PROBE_BATCH_SIZE:]
+            found = self._probe.lags(batch)
+            self._probed.update({each.partition_key: (now, found.get(each.partition_key)) for each in batch})
+        # Recent results are used with the lag of that time.
         return {key: lag for key, (at, lag) in self._probed.items() if now - at < 10 * interval}
 
 
@@ -265,15 +271,15 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def is_readable(partition: Partition, soon: datetime) -> bool:
-    """Return whether a job can read an unfinished partition at an instant (aware), if nobody changes it."""
+    """Return whether a job can read an unfinished partition at an instant (aware), unless it changes."""
     if partition.status is PartitionStatus.CLOSED:
         return partition.priority <= soon
     return not partition.is_awaiting
 
 
 @contextmanager
-def _noting(errors: list[ErrorEvent], at: datetime, *, of_source: bool = False) -> Iterator[None]:
-    """Go on after what concerns the source, or its spec, alone; note it."""
+def _collecting(errors: list[ErrorEvent], at: datetime, *, of_source: bool = False) -> Iterator[None]:
+    """Collect an error of the source or its spec and continue."""
     try:
         yield
     except StoreUnavailableError:
@@ -284,10 +290,10 @@ def _noting(errors: list[ErrorEvent], at: datetime, *, of_source: bool = False) 
 
 
 def error_event(error: Exception, at: datetime, *, of_source: bool = False) -> ErrorEvent:
-    """Return an error as it is noted: by the class of its cause, where it has one.
+    """Return an error event, with the class of the error's root cause.
 
     :param at: when it happened (aware).
-    :param of_source: whether the source was asked: refused access, which is a wrong configuration, is its error then.
+    :param of_source: whether the source was queried: then a `ConfigurationError`, such as denied access, is its error.
     """
     cause: BaseException = error
     while cause.__cause__ is not None:

@@ -1,7 +1,7 @@
-"""What a person asks of a supervisor: the same verbs for operators, commands and HTTP.
+"""The verbs of a supervisor: the same operations for operators, commands and HTTP.
 
-Each verb is one write, or a few, to the store, and needs nobody who supervises: whoever does sees it at the next look.
-What makes no sense as the supervisor stands is refused before anything is written, with the remedy.
+A verb makes one or a few writes to the store, and does not need a running supervisor, which sees the change at its next
+poll. A verb that does not fit the state of the supervisor is refused before anything is written, with the remedy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from airflow_provider_coordination.coordination.suspension import FAMILY, Suspen
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinds import Access, SourceKind
 from airflow_provider_coordination.sources.reset import Resets
-from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetPlan, ResetStep, target_of
+from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetPlan, ResetStep, parse_target
 from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
 from airflow_provider_coordination.supervisor.status import read_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
@@ -44,62 +44,62 @@ from airflow_provider_coordination.supervisor.supervision import KEY, SpecVersio
 from airflow_provider_coordination.supervisor.versions import (
     effective_spec,
     history_mapping,
-    readable,
+    readable_spec,
+    restore_hidden,
     version_mapping,
-    with_hidden,
 )
 
 log = logging.getLogger(__name__)
 
-PERHAPS_DONE = "the store did not answer: perhaps it was done; look at it again"
-NOT_TRIED = "it was not tried, since the store did not answer; try again"
+UNCONFIRMED = "the store did not respond, so the action may or may not be done; check the supervisor"
+NOT_ATTEMPTED = "not attempted, because the store did not respond; try again"
 CONSEQUENCES = {
     Change.NONE: "nothing changes",
-    Change.COSMETIC: "only what people read changes: jobs go on",
-    Change.SUPERVISION: "the supervisor acts by it from its next look on: jobs go on",
-    Change.JOBS: "jobs hand over to jobs of the new spec",
+    Change.COSMETIC: "only descriptions change; jobs continue",
+    Change.SUPERVISION: "the supervisor applies it from its next poll; jobs continue",
+    Change.JOBS: "jobs hand over to jobs with the new spec",
 }
-"""What follows from a change of the spec."""
-BEGINS = "jobs start once a DAG of supervised_ingestion supervises the source"
-"""What follows from a spec where none ruled."""
+"""The consequence of a change of the spec."""
+STARTS = "jobs start once a DAG of supervised_ingestion supervises the source"
+"""The consequence of the first spec."""
 
-UNANSWERED = "the source did not answer: the spec was stored without knowing whether it fits the source"
-"""What a person should know of a spec that the source could not be asked about."""
+NOT_CHECKED = "the source did not respond, so the spec was stored without a check against it"
+"""The warning for a spec that could not be checked against its source."""
 SourceCheck = Callable[[IngestionSpec], object]
-"""Asks the connections and the source of a spec whether it can be carried out.
+"""Checks a spec against its connections and its source.
 
-It raises `ConfigurationError` if not, and `SourceError` if the source does not answer.
+It raises `ConfigurationError` if the spec does not match them, and `SourceError` if the source is unavailable.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """What became of a spec that was submitted.
+    """The result of submitting a spec.
 
-    :param version: the version that rules now.
+    :param version: the version that is current now.
     :param change: what it changes.
-    :param begins: whether no spec ruled before.
-    :param unanswered: why the source was asked whether the spec fits it, and did not answer; empty otherwise.
+    :param is_first: whether there was no current spec before.
+    :param check_failure: why the source was unavailable for the check of the spec; empty if it was available.
     """
 
     version: SpecVersion
     change: Change
-    begins: bool = False
-    unanswered: str = ""
+    is_first: bool = False
+    check_failure: str = ""
 
     @property
     def consequence(self) -> str:
-        """What follows from it, in a sentence."""
-        return BEGINS if self.begins else CONSEQUENCES[self.change]
+        """The consequence of the change, in a sentence."""
+        return STARTS if self.is_first else CONSEQUENCES[self.change]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResetOutcome:
-    """What became of a partition that was to be reset.
+    """The result of resetting one partition.
 
     :param partition_key: its key.
-    :param action: what was done, or was to be done: `reset`, `created` or `removed`.
-    :param error: why it was not done; empty if it was.
+    :param action: the action, done or failed: `reset`, `created` or `removed`.
+    :param error: why the action failed; empty if it succeeded.
     """
 
     partition_key: str
@@ -109,11 +109,11 @@ class ResetOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class ResetReport:
-    """What became of a reset.
+    """The result of a reset.
 
-    :param outcomes: of each partition, in the order in which they were reset.
-    :param left: the keys of partitions that stay as they are, and why.
-    :param warnings: what the person should know.
+    :param outcomes: the result of each partition, in the order of the resets.
+    :param left: the keys of partitions that were not reset, with the reasons.
+    :param warnings: warnings for the user.
     """
 
     outcomes: tuple[ResetOutcome, ...]
@@ -122,11 +122,11 @@ class ResetReport:
 
     @property
     def failed(self) -> list[ResetOutcome]:
-        """What could not be reset."""
+        """The partitions that could not be reset."""
         return [outcome for outcome in self.outcomes if outcome.error]
 
     def summary(self, source: str) -> str:
-        """Return what could not be reset, in a sentence.
+        """Return a sentence about the partitions that could not be reset.
 
         :param source: the source.
         """
@@ -139,12 +139,12 @@ class ResetReport:
 
 @dataclass(frozen=True, kw_only=True)
 class VerbOutcome:
-    """What a verb for all supervisors came to for one of them.
+    """The result of a verb for one of several supervisors.
 
     :param source: the source.
-    :param is_done: whether it was done.
+    :param is_done: whether the verb was carried out.
     :param detail: why it was not; empty if it was.
-    :param has_failed: whether it was not done, or perhaps not, though it makes sense as the supervisor stands.
+    :param has_failed: whether it failed or may have failed, although it fits the state of the supervisor.
     """
 
     source: str
@@ -154,19 +154,19 @@ class VerbOutcome:
 
 
 class SupervisorVerbs:
-    """The verbs for the supervisor of one source, in somebody's name.
+    """The verbs for the supervisor of one source, in the name of a user.
 
-    Every method may raise `StoreUnavailableError`: whether it was done is not known then.
+    Every method may raise `StoreUnavailableError`; then the result is unknown.
 
-    :param coordinator: of the source, initialized, for whoever asks.
-    :param by: who asks; kept with the spec, the suspension and the history of partitions.
-    :param reason: why; kept there too.
+    :param coordinator: an initialized coordinator of the source.
+    :param by: the user; kept with the spec, the suspension and the history of partitions.
+    :param reason: the user's reason; kept there too.
     """
 
     def __init__(self, coordinator: SourceCoordinator, *, by: str = "", reason: str = "") -> None:
         self._coordinator = coordinator
         self._view = coordinator.view
-        self._kept = SupervisionStore(coordinator.view)
+        self._supervision_store = SupervisionStore(coordinator.view)
         self._by = by
         self._reason = reason
 
@@ -178,65 +178,66 @@ class SupervisorVerbs:
         replacing: int | None = None,
         check: SourceCheck | None = None,
     ) -> Submission:
-        """Store a spec, which rules from now on; a terminated supervisor begins anew.
+        """Store a spec as the new current version. A terminated supervisor starts again.
 
-        The source is asked only about what changes the work of jobs. One that does not answer keeps no update of a
-        supervisor from being stored that reads the same as before: the update may be what helps.
+        The spec is checked against the source only if it changes the work of jobs. An unavailable source does not
+        prevent an update that reads the same data as before, because the update may be the fix.
 
-        :param spec: as it was written.
-        :param file_digest: the digest of the file that it comes from; None if it comes from none.
-        :param replacing: the version that it was made from: it is refused where another one rules; None for whichever.
-        :param check: asks the source; None for not asking it.
-        :raises ConfigurationError: if the spec is wrong, of a newer version, of another source, or cannot be carried
-            out; nothing was stored.
-        :raises SourceError: if the source does not answer, and would be read for the first time; nothing was stored.
-        :raises SupervisionError: if another version than `replacing` rules by now; nothing was stored.
+        :param spec: the spec as it was written.
+        :param file_digest: the digest of its file; None if it does not come from a file.
+        :param replacing: the version that it was made from; the spec is refused if another one is current. None to
+            replace any version.
+        :param check: checks the spec against its source; None to skip the check.
+        :raises ConfigurationError: if the spec is invalid, needs a newer package, is for another source, or does not
+            match its source; nothing was stored.
+        :raises SourceError: if the source is unavailable and would be read for the first time; nothing was stored.
+        :raises SupervisionError: if another version than `replacing` is current; nothing was stored.
         """
         IngestionSpec.read(spec)
-        former = self._kept.current()
-        spec = with_hidden(spec, self._last_spec(former))
+        former = self._supervision_store.current()
+        spec = restore_hidden(spec, self._last_spec(former))
         checked = IngestionSpec.read(spec)
         if checked.source != self._view.source:
             raise ConfigurationError(
-                f"spec: field 'source' is {checked.source!r}, and it was submitted for {self._view.source!r}; submit "
-                "it for that source, or set 'source'"
+                f"spec: field 'source' is {checked.source!r}, but the spec was submitted for {self._view.source!r}; "
+                "submit it for its own source, or change 'source'"
             )
-        unanswered = "" if check is None else self._ask_source(check, checked, readable(former))
-        version = self._kept.submit(
+        check_failure = "" if check is None else self._check_source(check, checked, readable_spec(former))
+        version = self._supervision_store.submit(
             spec, by=self._by, reason=self._reason, file_digest=file_digest, replacing=replacing
         )
         if former is not None and version.version == former.version:
             return Submission(version=version, change=Change.NONE)
-        before = self._kept.spec(version.version - 1) if version.version > 1 else None
+        before = self._supervision_store.spec(version.version - 1) if version.version > 1 else None
         return Submission(
             version=version,
-            change=change_between(readable(before), checked),
-            begins=before is None or before.is_termination,
-            unanswered=unanswered,
+            change=change_between(readable_spec(before), checked),
+            is_first=before is None or before.is_termination,
+            check_failure=check_failure,
         )
 
     def suspend(self) -> Suspension:
-        """Suspend the source: jobs deliver what they have read and end, and none is started.
+        """Suspend the source: jobs deliver what they have read and end, and no job starts.
 
         :raises SupervisionError: if it is suspended already, or its supervisor is terminated.
         """
-        self._running("suspended")
+        self._require_running("suspended")
         if (found := self._view.suspensions.get()) is not None:
-            raise SupervisionError(f"the supervisor of source {self._view.source!r} is already {found}; it stays so")
+            raise SupervisionError(f"the supervisor of source {self._view.source!r} is already {found}")
         return self._view.suspensions.suspend(self._by, self._reason)
 
     def resume(self, since: datetime | None = None) -> Suspension:
-        """Let a suspended source go on.
+        """Resume a suspended source.
 
-        :param since: the suspension that the person saw, by its `since`; None for whichever there is.
-        :returns: how it was suspended.
-        :raises SupervisionError: if it is not suspended, or its supervisor is terminated.
-        :raises PartitionUpdateError: if it was suspended anew since the person looked.
+        :param since: the `since` of the suspension that the user saw; None for any suspension.
+        :returns: the suspension that was removed.
+        :raises SupervisionError: if the source is not suspended, or its supervisor is terminated.
+        :raises PartitionUpdateError: if the source was suspended again after the user saw it.
         """
-        self._running("resumed")
+        self._require_running("resumed")
         former = self._view.suspensions.resume(self._by, self._reason, since=since)
         if former is None:
-            raise SupervisionError(f"the supervisor of source {self._view.source!r} is not suspended; it goes on")
+            raise SupervisionError(f"the supervisor of source {self._view.source!r} is not suspended")
         return former
 
     def reset(
@@ -246,37 +247,37 @@ class SupervisorVerbs:
         *,
         default_region: str | None = None,
     ) -> ResetReport:
-        """Read the source anew; jobs go on, and take up what is reset at its new position.
+        """Read the source again from a position. Jobs continue, and read reset partitions from their new positions.
 
-        :param to: where all of it is read from: `"earliest"`, `"latest"` or an instant.
-        :param positions: where these partitions alone are read from instead, each by its key or by what people call it:
-            what `to` takes, or a position of its own.
-        :param default_region: the AWS region where nothing else names one.
-        :raises ConfigurationError: if the source has no such partition or position, or cannot be reached as its spec
-            says; nothing was reset.
+        :param to: the position for the whole source: `"earliest"`, `"latest"` or an instant.
+        :param positions: positions of single partitions, by key or display name; only these partitions are reset.
+            A position is a value that `to` accepts, or one of the partition.
+        :param default_region: the AWS region if nothing else names one.
+        :raises ConfigurationError: if the source has no such partition or position, or its spec does not give access to
+            it; nothing was reset.
         :raises SupervisionError: if there is no supervisor, or it is terminated.
-        :raises SourceError: if the source has to be asked, and does not answer.
+        :raises SourceError: if the source must be queried and is unavailable.
         """
-        self._running("reset")
-        current = self._kept.current()
+        self._require_running("reset")
+        current = self._supervision_store.current()
         if current is None or current.spec is None:
             raise SupervisorNotFoundError(no_supervisor(self._view.source))
         if not any(self._view.count_by_status().values()):
             raise SupervisionError(
-                f"source {self._view.source!r} has no partitions yet, so there is nothing to reset: it will be read "
-                "from where its spec says"
+                f"source {self._view.source!r} has no partitions to reset yet; it will be read from the initial "
+                "position in its spec"
             )
         spec = IngestionSpec.read(current.spec)
         sets = AcknowledgmentSets(self._coordinator, SourceBatches())
         resets = Resets(sets, by=self._by, reason=self._reason)
         try:
             plans = self._plans(resets, spec, to, positions, default_region)
-        except ProgressError as error:  # what is stored, or asked for, is wrong, and stays so
+        except ProgressError as error:  # a retry would not help
             raise ConfigurationError(str(error)) from None
         outcomes = tuple(
-            _outcome(step, became) for plan in plans for step, became in resets.carry_out(plan, as_seen=False)
+            _outcome(step, became) for plan in plans for step, became in resets.apply(plan, only_if_unchanged=False)
         )
-        self._kept.note_reset()
+        self._supervision_store.record_reset()
         return ResetReport(
             outcomes=outcomes,
             left={key: why for plan in plans for key, why in plan.left.items()},
@@ -284,9 +285,9 @@ class SupervisorVerbs:
         )
 
     def reset_whole(self, to: datetime | str = EARLIEST, *, default_region: str | None = None) -> ResetReport:
-        """Read all of the source anew, as `reset` does, where it is one of several.
+        """Reset the whole source, as one of several; see `reset`.
 
-        :raises PartitionUpdateError: if some partition could not be reset; the others are.
+        :raises PartitionUpdateError: if some partitions could not be reset; the others are.
         """
         report = self.reset(to, default_region=default_region)
         if report.failed:
@@ -294,28 +295,28 @@ class SupervisorVerbs:
         return report
 
     def hand_over(self) -> Supervision:
-        """Have every job hand over to a new one now, as at the end of `task_duration`.
+        """Replace every job by a new one now, as at the end of `task_duration`.
 
         :raises SupervisionError: if there is no supervisor, or it is terminated.
         """
-        self._running("asked to hand over")
-        return self._kept.request_handover()
+        self._require_running("requested to hand over")
+        return self._supervision_store.request_handover()
 
     def terminate(self) -> SpecVersion:
-        """Terminate the supervisor: no job is started any more, those that run deliver what they have read and end.
+        """Terminate the supervisor: no more jobs start, and running jobs deliver what they have read and end.
 
-        What is stored of its source stays, so that a spec that is submitted later goes on where this one ended.
+        The source's progress is kept, so a spec that is submitted later continues where this one ended.
 
         :raises SupervisionError: if there is no supervisor, or it is terminated already.
         """
         self._supervision()
-        return self._kept.terminate(by=self._by, reason=self._reason)
+        return self._supervision_store.terminate(by=self._by, reason=self._reason)
 
-    def _ask_source(self, check: SourceCheck, spec: IngestionSpec, before: IngestionSpec | None) -> str:
-        """Ask the source about what changes the work of jobs.
+    def _check_source(self, check: SourceCheck, spec: IngestionSpec, before: IngestionSpec | None) -> str:
+        """Check a spec against its source, if it changes the work of jobs.
 
-        :param before: the spec that rules; None if none does.
-        :returns: why it did not answer, where that is no reason to refuse the spec; empty if it did.
+        :param before: the current spec; None if there is none.
+        :returns: why the source is unavailable, if that does not prevent the update; otherwise empty.
         """
         if change_between(before, spec) is not Change.JOBS:
             return ""
@@ -324,17 +325,17 @@ class SupervisorVerbs:
         except SourceError as error:
             if before is None or before.reads != spec.reads:
                 raise SourceError(
-                    f"source {self._view.source!r} cannot be asked whether the spec fits it, and nothing was stored; "
-                    f"try again, or submit the spec without connecting to the source: {error}"
+                    f"source {self._view.source!r} is unavailable, so the spec could not be checked and was not "
+                    f"stored; try again, or submit it without the check: {error}"
                 ) from error
             return str(error) or type(error).__name__
         return ""
 
     def _last_spec(self, current: SpecVersion | None) -> Mapping[str, Any] | None:
-        """Return the spec that rules, or that ruled before the termination; None if there is none."""
+        """Return the current spec, or the last one before the termination; None if there is none."""
         if current is None or not current.is_termination:
             return None if current is None else current.spec
-        before = self._kept.spec(current.version - 1)
+        before = self._supervision_store.spec(current.version - 1)
         return None if before is None else before.spec
 
     def _plans(
@@ -345,35 +346,39 @@ class SupervisorVerbs:
         positions: Mapping[str, str] | None,
         default_region: str | None,
     ) -> list[ResetPlan]:
-        """Return what is to be done; nothing is done yet, so that what is wrong is refused whole."""
+        """Return the plans of a reset. Nothing is changed yet, so an invalid request has no effect at all."""
         now = self._coordinator.clock.now()
         access = _access(spec, default_region)
         if positions is None:
-            target, parts = target_of(to, now), _parts(spec)
-            return [resets.of_groups(parts, target, access) if parts else resets.of_source(target, access)]
+            target, parts = parse_target(to, now), _parts(spec)
+            return [resets.plan_groups(parts, target, access) if parts else resets.plan_source(target, access)]
         if not positions:
-            raise ConfigurationError("field 'positions' is empty; name partitions, or leave it out to reset all of it")
-        named = {name: resets.named([name]) for name in positions}  # before the source is asked about any of them
+            raise ConfigurationError(
+                "field 'positions' is empty; name partitions, or omit it to reset the whole source"
+            )
+        # Find all partitions first, before the source is queried for any of them.
+        named = {name: resets.find_partitions([name]) for name in positions}
         return [
-            resets.of_partitions(named[name], target_of(position, now), access) for name, position in positions.items()
+            resets.plan_partitions(named[name], parse_target(position, now), access)
+            for name, position in positions.items()
         ]
 
     def _supervision(self) -> Supervision:
-        stored = self._kept.get()
+        stored = self._supervision_store.get()
         if stored is None or not stored.supervision.spec_version:
             raise SupervisorNotFoundError(no_supervisor(self._view.source))
         return stored.supervision
 
-    def _running(self, what: str) -> Supervision:
+    def _require_running(self, participle: str) -> Supervision:
         """Return the supervision of a supervisor that is not terminated.
 
-        :param what: what was to be done to it.
+        :param participle: the refused action, such as `suspended`.
         """
         memory = self._supervision()
         if memory.terminated_at is not None:
             raise SupervisionError(
-                f"the supervisor of source {self._view.source!r} cannot be {what}: it is terminated since "
-                f"{format_instant(memory.terminated_at)}; submit a spec to begin anew"
+                f"the supervisor of source {self._view.source!r} cannot be {participle}: it was terminated at "
+                f"{format_instant(memory.terminated_at)}; submit a spec to start it again"
             )
         return memory
 
@@ -381,9 +386,9 @@ class SupervisorVerbs:
 def all_statuses(
     store: CoordinationStore, prefix: str | None, view_of: Callable[[str], SourceView]
 ) -> list[dict[str, Any]]:
-    """Return how the supervisors of a store stand, without the lag of each partition, those first that need a person.
+    """Return the statuses of the supervisors of a store without the lags of partitions, unhealthy ones first.
 
-    :param prefix: of the sources; None for none.
+    :param prefix: the prefix of the sources; None if they have none.
     :param view_of: returns the initialized view of a source.
     """
     found = (read_status(view_of(source)) for source in supervised_sources(store, prefix))
@@ -392,72 +397,72 @@ def all_statuses(
 
 
 def supervised_sources(store: CoordinationStore, prefix: str | None) -> list[str]:
-    """Return the names of the sources that have a supervisor, sorted; some stores read everything for it.
+    """Return the sorted names of the sources that have a supervisor. Some stores read all items for this.
 
-    :param prefix: of the sources; None for none.
+    :param prefix: the prefix of the sources; None if they have none.
     """
     found = []
     for identifier in store.source_identifiers():
         try:
             family = parse_source_identifier(identifier)
-        except ValueError:  # another system named it
+        except ValueError:  # an identifier of another system
             continue
         if (family.prefix, family.family) == (prefix, FAMILY) and _has_supervisor(store, family.source, prefix):
             found.append(family.source)
     return sorted(found)
 
 
-def for_all(
+def apply_to_all(
     sources: Sequence[str],
     verbs_of: Callable[[str], SupervisorVerbs],
     verb: Callable[[SupervisorVerbs], object],
 ) -> Iterator[VerbOutcome]:
-    """Ask the same of several supervisors; yield what it came to for each.
+    """Apply a verb to several supervisors; yield the result of each.
 
-    Where it makes no sense, as to suspend a suspended one, or fails, the others are asked all the same; but nobody asks
-    a store that does not answer again.
+    If the verb fails or does not fit the state of a supervisor, the others are still attempted. If the store becomes
+    unavailable, the rest is not attempted.
 
-    :param sources: of which sources.
+    :param sources: the sources.
     :param verbs_of: returns the verbs for the supervisor of a source.
-    :param verb: such as `SupervisorVerbs.suspend`.
-    :raises StoreUnavailableError: if the store does not answer the first time.
+    :param verb: the verb, such as `SupervisorVerbs.suspend`.
+    :raises StoreUnavailableError: if the store is unavailable for the first source.
     """
     for number, source in enumerate(sources):
         try:
             verb(verbs_of(source))
         except SupervisionError as error:
             yield VerbOutcome(source=source, is_done=False, detail=str(error))
-        except SourceError as error:  # the text may hold the name of a host, or more
-            log.error("source=%s does not answer: %s", source, error)
-            detail = f"source {source!r} does not answer ({type(error).__name__}); the log says more"
+        except SourceError as error:  # the text may hold the name of a host
+            log.error("source is unavailable: source=%s: %s", source, error)
+            detail = f"source {source!r} is unavailable ({type(error).__name__}); see the log for details"
             yield VerbOutcome(source=source, is_done=False, detail=detail, has_failed=True)
         except (ConfigurationError, PartitionUpdateError) as error:
             yield VerbOutcome(source=source, is_done=False, detail=str(error), has_failed=True)
         except StoreUnavailableError:
             if not number:
                 raise
-            yield VerbOutcome(source=source, is_done=False, detail=PERHAPS_DONE, has_failed=True)
-            # To try the others would take seconds for each.
+            yield VerbOutcome(source=source, is_done=False, detail=UNCONFIRMED, has_failed=True)
+            # Each further attempt would take seconds.
             for each in sources[number + 1 :]:
-                yield VerbOutcome(source=each, is_done=False, detail=NOT_TRIED, has_failed=True)
+                yield VerbOutcome(source=each, is_done=False, detail=NOT_ATTEMPTED, has_failed=True)
             return
         else:
             yield VerbOutcome(source=source, is_done=True)
 
 
 def read_spec(view: SourceView, version: int | None = None) -> dict[str, Any]:
-    """Return a version of the spec of a source, a JSON object without secrets, with every default as `effective`.
+    """Return a version of a source's spec as a JSON object without secrets; `effective` has all defaults.
 
-    :param view: of the source, initialized.
-    :param version: which; None for the one that rules, a termination included.
-    :raises SupervisorNotFoundError: if nothing was ever submitted, or there is no such version.
+    :param view: an initialized view of the source.
+    :param version: the version; None for the latest, which may be a termination.
+    :raises SupervisorNotFoundError: if no spec was ever submitted, or the version does not exist.
     """
     kept, latest = SupervisionStore(view), _latest(view)
     number = latest if version is None else version
     found = kept.spec(number)
     if found is None:
         raise SupervisorNotFoundError(
-            f"source {view.source!r} has no version {number} of its spec; the latest is {latest}"
+            f"source {view.source!r} has no version {number} of its spec; the latest version is {latest}"
         )
     effective, problem = effective_spec(found)
     before = kept.spec(number - 1) if number > 1 else None
@@ -465,11 +470,11 @@ def read_spec(view: SourceView, version: int | None = None) -> dict[str, Any]:
 
 
 def read_history(view: SourceView, limit: int) -> list[dict[str, Any]]:
-    """Return the latest versions of the spec of a source, JSON objects without secrets, the latest first.
+    """Return the latest versions of a source's spec as JSON objects without secrets, the latest first.
 
-    :param view: of the source, initialized.
-    :param limit: at most this number.
-    :raises SupervisorNotFoundError: if nothing was ever submitted.
+    :param view: an initialized view of the source.
+    :param limit: the maximum number of versions.
+    :raises SupervisorNotFoundError: if no spec was ever submitted.
     """
     _latest(view)
     return history_mapping(SupervisionStore(view).history(limit + 1))[:limit]
@@ -483,7 +488,7 @@ def _latest(view: SourceView) -> int:
 
 
 def existing_status(view: SourceView, is_paused: Callable[[str], bool | None] | None = None) -> dict[str, Any]:
-    """Return how the supervisor of a source stands; see `read_status`.
+    """Return the status of a source's supervisor; see `read_status`.
 
     :raises SupervisorNotFoundError: if the source has none.
     """
@@ -494,8 +499,8 @@ def existing_status(view: SourceView, is_paused: Callable[[str], bool | None] | 
 
 
 def no_supervisor(source: str) -> str:
-    """Return what to say to somebody who asks for a supervisor that there is not."""
-    return f"source {source!r} has no supervisor; check the name, or submit a spec to have one"
+    """Return the error message for a source without a supervisor."""
+    return f"source {source!r} has no supervisor; check the name, or submit a spec to create one"
 
 
 def _has_supervisor(store: CoordinationStore, source: str, prefix: str | None) -> bool:
@@ -504,7 +509,7 @@ def _has_supervisor(store: CoordinationStore, source: str, prefix: str | None) -
 
 
 def _access(spec: IngestionSpec, default_region: str | None) -> Access:
-    """Return what asks the source, as the jobs of a spec reach it."""
+    """Return the access to the source with the connection of a spec."""
 
     def service(kind: SourceKind) -> Any:
         return kind.service(spec.reads_object().connect(default_region).reads.settings)
@@ -513,7 +518,7 @@ def _access(spec: IngestionSpec, default_region: str | None) -> Access:
 
 
 def _parts(spec: IngestionSpec) -> Sequence[str]:
-    """Return what the parts of the source are called that are reset each as a whole, such as streams."""
+    """Return the names of the parts of the source that are reset as a whole, such as streams."""
     parts: Sequence[str] = getattr(spec.reads_object(), "parts", ())
     return parts
 

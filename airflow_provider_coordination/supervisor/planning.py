@@ -1,11 +1,11 @@
-"""What a supervised source needs, how fast it reads, and how far it may fall behind. Arithmetic, no I/O.
+"""Capacity planning: the resources, throughput and lag limits of a supervised source. Arithmetic without I/O.
 
-A job makes rounds: each slot reads its partitions for a while, as fast as the source lets it, then what was read is
-transformed, if the spec says so, and delivered. So how much a job reads at most follows from the time of a round:
+A job works in rounds: each slot reads its partitions at the rate of the source, then the records are transformed, if
+the spec says so, and delivered. The maximum throughput of a job follows from the duration of a round:
 
-    max(reading at the source's pace, landing on the cores) + transforming on the cores + what every round costs
+    max(reading at the source's rate, landing on the cores) + transforming on the cores + the overhead of a round
 
-and everything else from how that compares to what arrives.
+Everything else follows from the ratio of the incoming rate to this throughput.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from airflow_provider_coordination.supervisor.tuning import SparkSettings
 
 MIB = 2**20
 MB = 1_000_000
-DRAINING_READS = 2
-"""Reads of a partition that is not behind: one that gives what is there, and one that gives nothing."""
+READS_WHEN_CAUGHT_UP = 2
+"""Reads of a partition that is caught up: one that returns the new records, and one that returns none."""
 SIZES = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What arrives, and what it is planned for.
+    """The incoming data that an ingestion is planned for.
 
-    :param partitions: how many partitions take data.
-    :param bytes_per_second: of all of them together.
-    :param record_bytes: of a record, in the mean.
-    :param retention: how long the source keeps its data; None if for ever.
-    :param outage: after what time without any job catching up is reckoned.
+    :param partitions: the number of partitions with data.
+    :param bytes_per_second: the incoming rate of all partitions together.
+    :param record_bytes: the average size of a record.
+    :param retention: how long the source keeps its data; None if forever.
+    :param outage: the duration of an outage of all jobs, for which catching up is calculated.
     """
 
     partitions: int
@@ -53,37 +53,39 @@ class Load:
 
         :raises ConfigurationError: naming the value and the remedy.
         """
-        for what, value in (
+        for name, value in (
             ("the number of partitions", self.partitions),
-            ("the bytes of a record", self.record_bytes),
+            ("the size of a record in bytes", self.record_bytes),
         ):
             if value <= 0:
-                raise ConfigurationError(f"plan: {what} must be positive; got {value:g}")
+                raise ConfigurationError(f"plan: {name} must be positive; got {value:g}")
         if not math.isfinite(self.bytes_per_second) or self.bytes_per_second < 0:
-            raise ConfigurationError(f"plan: what arrives must not be negative; got {self.bytes_per_second:g} bytes/s")
+            raise ConfigurationError(
+                f"plan: the incoming rate must not be negative; got {self.bytes_per_second:g} bytes/s"
+            )
         if self.retention is not None and self.retention <= timedelta(0):
             raise ConfigurationError(f"plan: the retention must be positive; got {self.retention}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Needs:
-    """What it needs.
+class Resources:
+    """The resources that an ingestion needs.
 
-    :param jobs: how many jobs read at the same time.
-    :param jobs_at_handover: how many there are while new ones begin and old ones deliver.
-    :param partitions_per_job: how many partitions the busiest job reads.
-    :param slots_per_job: how many Spark tasks read them.
-    :param cores_per_job: how many cores of executors a job needs.
-    :param cores_given: how many the spec gives it; None if it does not say.
-    :param cores: of all jobs together.
-    :param cores_at_handover: the same while jobs hand over.
-    :param python_mib_per_core: memory of Python beside an executor's JVM, for each core.
-    :param memory_mib_per_core: of an executor, with its part of the JVM's.
-    :param memory_mib: of all jobs together, drivers included.
-    :param memory_mib_at_handover: the same while jobs hand over.
-    :param driver_mib: of a driver.
-    :param worker_slots: of Airflow, for a turn of the supervisor; none while it waits, and none for jobs.
-    :param triggers: of Airflow's triggerer.
+    :param jobs: the number of jobs that read at the same time.
+    :param jobs_at_handover: the number of jobs while new ones start and old ones still deliver.
+    :param partitions_per_job: the number of partitions of the job with the most.
+    :param slots_per_job: the number of Spark tasks that read them.
+    :param cores_per_job: the number of executor cores that a job needs.
+    :param cores_in_spec: the number of executor cores that the spec gives a job; None if it gives none.
+    :param cores: the cores of all jobs together.
+    :param cores_at_handover: the cores of all jobs during a handover.
+    :param python_mib_per_core: memory of Python outside an executor's JVM, per core.
+    :param memory_mib_per_core: memory of an executor per core, with its share of the JVM's memory.
+    :param memory_mib: memory of all jobs together, including drivers.
+    :param memory_mib_at_handover: memory of all jobs during a handover.
+    :param driver_mib: memory of a driver.
+    :param worker_slots: slots of Airflow's pool during a turn of the supervisor; waiting and jobs take none.
+    :param triggers: triggers of Airflow's triggerer.
     """
 
     jobs: int
@@ -91,7 +93,7 @@ class Needs:
     partitions_per_job: int
     slots_per_job: int
     cores_per_job: int
-    cores_given: int | None
+    cores_in_spec: int | None
     cores: int
     cores_at_handover: int
     python_mib_per_core: int
@@ -104,73 +106,73 @@ class Needs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speed:
-    """How fast it is.
+class Throughput:
+    """The throughput of an ingestion.
 
-    :param round_seconds: of a round in which all partitions have more than it reads.
-    :param most_bytes_per_second: what all jobs read and deliver at most.
-    :param bounded_by: what takes most of such a round: `"source"`, `"landing"`, `"transforming"` or `"rounds"`.
-    :param busy: what arrives, to the most that they read: above 1 they fall behind.
-    :param catch_up_seconds: how long they take to catch up after the outage; None if they never do.
+    :param round_seconds: the duration of a round in which every partition has more data than the round reads.
+    :param max_bytes_per_second: the maximum rate at which all jobs together read and deliver.
+    :param bottleneck: what takes most of such a round: `"source"`, `"landing"`, `"transforming"` or `"rounds"`.
+    :param utilization: the incoming rate divided by the maximum rate; above 1 the jobs fall behind.
+    :param catch_up_seconds: how long the jobs take to catch up after the outage; None if they never do.
     """
 
     round_seconds: float
-    most_bytes_per_second: float
-    bounded_by: str
-    busy: float
+    max_bytes_per_second: float
+    bottleneck: str
+    utilization: float
     catch_up_seconds: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Behind:
-    """How far it may fall behind.
+class LagLimits:
+    """How far an ingestion may fall behind before data is lost.
 
-    :param longest_outage_seconds: how long there may be no job before data expires unread; None if it never does.
-    :param expires_after_seconds: when data begins to expire unread though jobs run, as they are too slow; None if they
-        keep up, or it never does.
-    :param after_noticed_death_seconds: until a dead job's partitions are read on, where Airflow sees it die.
+    :param longest_outage_seconds: how long all jobs may be down before data expires unread; None if data never expires.
+    :param expires_after_seconds: after what time data starts to expire unread because the jobs are too slow; None if
+        the jobs keep up or data never expires.
+    :param takeover_seconds: the time until another job reads the partitions of a job that Airflow saw fail.
     """
 
     longest_outage_seconds: float | None
     expires_after_seconds: float | None
-    after_noticed_death_seconds: float
+    takeover_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Requests:
-    """What it asks of others in a second, for as long as it keeps up, and at most.
+    """The requests per second of an ingestion that keeps up.
 
-    :param source: calls to the source.
-    :param source_at_most: while it catches up.
-    :param store_reads: calls to the store that read.
-    :param store_writes: items that it writes to the store.
+    :param source: calls to the source; None if unknown.
+    :param source_while_catching_up: calls to the source while the jobs catch up; None if unknown.
+    :param store_reads: calls that read the store.
+    :param store_writes: items written to the store.
     """
 
     source: float | None
-    source_at_most: float | None
+    source_while_catching_up: float | None
     store_reads: float
     store_writes: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A plan of an ingestion.
+    """The capacity plan of an ingestion.
 
-    :param source: the source's name.
-    :param load: what it is for.
-    :param needs: what it needs.
-    :param speed: how fast it is.
-    :param behind: how far it may fall behind.
-    :param requests: what it asks of others.
-    :param warnings: what does not fit, each with the remedy.
-    :param assumptions: what it is reckoned with.
+    :param source: the name of the source.
+    :param load: the incoming data.
+    :param resources: the resources that it needs.
+    :param throughput: its throughput.
+    :param lag_limits: how far it may fall behind before data is lost.
+    :param requests: its requests to the source and the store.
+    :param warnings: problems of the plan, each with its remedy.
+    :param assumptions: the assumptions of the calculation.
     """
 
     source: str
     load: Load
-    needs: Needs
-    speed: Speed
-    behind: Behind
+    resources: Resources
+    throughput: Throughput
+    lag_limits: LagLimits
     requests: Requests
     warnings: tuple[str, ...]
     assumptions: Assumptions
@@ -188,9 +190,9 @@ class Plan:
                 "retention_seconds": None if retention is None else retention.total_seconds(),
                 "outage_seconds": self.load.outage.total_seconds(),
             },
-            "needs": asdict(self.needs),
-            "speed": asdict(self.speed),
-            "behind": asdict(self.behind),
+            "resources": asdict(self.resources),
+            "throughput": asdict(self.throughput),
+            "lag_limits": asdict(self.lag_limits),
             "requests": asdict(self.requests),
             "warnings": list(self.warnings),
             "assumptions": [asdict(each) for each in self.assumptions.all()],
@@ -198,55 +200,55 @@ class Plan:
 
 
 def plan(spec: IngestionSpec, load: Load, capacity: Capacity, assumptions: Assumptions) -> Plan:
-    """Return what an ingestion needs, how fast it is, and how far it may fall behind.
+    """Return the capacity plan of an ingestion.
 
-    :param spec: the ingestion.
-    :param load: what arrives.
-    :param capacity: what the source gives.
-    :param assumptions: what to reckon with.
-    :raises ConfigurationError: if the load is none.
+    :param spec: the spec of the ingestion.
+    :param load: the incoming data.
+    :param capacity: the limits of the source.
+    :param assumptions: the assumptions of the calculation.
+    :raises ConfigurationError: if the load is invalid.
     """
     load.check()
     planner = _Planner(spec, load, capacity, assumptions)
-    needs, speed = planner.needs(), planner.speed()
+    resources, throughput = planner.resources(), planner.throughput()
     return Plan(
         source=spec.source,
         load=load,
-        needs=needs,
-        speed=speed,
-        behind=planner.behind(speed),
-        requests=planner.requests(speed),
-        warnings=tuple(planner.warnings(needs, speed)),
+        resources=resources,
+        throughput=throughput,
+        lag_limits=planner.lag_limits(throughput),
+        requests=planner.requests(throughput),
+        warnings=tuple(planner.warnings(resources, throughput)),
         assumptions=assumptions,
     )
 
 
 class _Planner:
     def __init__(self, spec: IngestionSpec, load: Load, capacity: Capacity, assumptions: Assumptions) -> None:
-        self._spec, self._load, self._capacity, self._assumed = spec, load, capacity, assumptions
+        self._spec, self._load, self._capacity, self._assumptions = spec, load, capacity, assumptions
         self._rounds = spec.tuning.rounds
-        self._jobs = min(_most_jobs(spec.supervise), load.partitions)
-        self._per_job = math.ceil(load.partitions / self._jobs)
-        self._given = cores_given(spec.tuning.spark)
-        self._needed = self._cores_to_work()
-        self._cores = self._given or self._needed
+        self._jobs = min(_max_jobs(spec.supervise), load.partitions)
+        self._partitions_per_job = math.ceil(load.partitions / self._jobs)
+        self._spec_cores = cores_in_spec(spec.tuning.spark)
+        self._required_cores = self._calculate_cores()
+        self._cores = self._spec_cores or self._required_cores
 
-    # What it needs
+    # Resources
 
-    def _cores_to_work(self) -> int:
-        """Return how many cores of a job are as busy as is planned."""
-        records = self._load.bytes_per_second / self._load.record_bytes * self._assumed.skew / self._jobs
-        return max(math.ceil(records * self._seconds_per_record / self._assumed.busy_fraction), 1)
+    def _calculate_cores(self) -> int:
+        """Return the number of cores at which a job reaches the target utilization."""
+        records = self._load.bytes_per_second / self._load.record_bytes * self._assumptions.skew / self._jobs
+        return max(math.ceil(records * self._seconds_per_record / self._assumptions.target_utilization), 1)
 
     @property
     def _landing_seconds(self) -> float:
-        return self._assumed.landing_seconds(self._load.record_bytes)
+        return self._assumptions.landing_seconds(self._load.record_bytes)
 
     @property
     def _transforming_seconds(self) -> float:
         if self._spec.schema is None and self._spec.transform is None:
             return 0.0
-        return self._assumed.transforming_seconds(self._load.record_bytes)
+        return self._assumptions.transforming_seconds(self._load.record_bytes)
 
     @property
     def _seconds_per_record(self) -> float:
@@ -254,37 +256,39 @@ class _Planner:
 
     @property
     def _slots(self) -> int:
-        return min(self._cores, self._per_job)
+        return min(self._cores, self._partitions_per_job)
 
     @property
-    def _at_once(self) -> int:
-        """How many partitions a slot reads at the same time, while one of several is left to a delivery."""
+    def _partitions_per_slot(self) -> int:
+        """The number of partitions that a slot reads at the same time while one of several cores delivers."""
         used = max(self._cores - 1, 1)
-        return math.ceil(self._per_job / min(used, self._per_job))
+        return math.ceil(self._partitions_per_job / min(used, self._partitions_per_job))
 
     @property
-    def _reading_mib(self) -> float:
-        """What a slot holds of what it reads."""
-        held = min(self._batch_bytes, ROW_GROUP_BYTES) * self._assumed.memory_factor / MIB
-        return min(self._at_once * (held + self._assumed.page_mib), self._rounds.slot_memory_bytes / MIB)
+    def _read_buffer_mib(self) -> float:
+        """The memory that a slot needs for the data it is reading."""
+        held = min(self._batch_bytes, ROW_GROUP_BYTES) * self._assumptions.memory_factor / MIB
+        return min(
+            self._partitions_per_slot * (held + self._assumptions.page_mib), self._rounds.slot_memory_bytes / MIB
+        )
 
-    def needs(self) -> Needs:
-        """Return what it needs."""
+    def resources(self) -> Resources:
+        """Return the resources that the ingestion needs."""
         spark, stopping = self._spec.tuning.spark, self._spec.supervise.stop_task_count
         at_handover = self._jobs + min(stopping or self._jobs, self._jobs)
-        python = self._assumed.python_mib + self._reading_mib
+        python = self._assumptions.python_mib + self._read_buffer_mib
         per_executor = spark.executor_cores or 1
-        executor = _mib(spark.executor_memory) or self._assumed.executor_memory_mib
+        executor = _mib(spark.executor_memory) or self._assumptions.executor_memory_mib
         per_core = python + executor / per_executor
-        driver = _mib(spark.driver_memory) or self._assumed.driver_memory_mib
+        driver = _mib(spark.driver_memory) or self._assumptions.driver_memory_mib
         of_job = per_core * self._cores + driver
-        return Needs(
+        return Resources(
             jobs=self._jobs,
             jobs_at_handover=at_handover,
-            partitions_per_job=self._per_job,
+            partitions_per_job=self._partitions_per_job,
             slots_per_job=self._slots,
-            cores_per_job=self._needed,
-            cores_given=self._given,
+            cores_per_job=self._required_cores,
+            cores_in_spec=self._spec_cores,
             cores=self._cores * self._jobs,
             cores_at_handover=self._cores * at_handover,
             python_mib_per_core=math.ceil(python),
@@ -294,125 +298,131 @@ class _Planner:
             driver_mib=math.ceil(driver),
         )
 
-    # How fast it is
+    # Throughput
 
     @property
-    def _read_bytes_per_second(self) -> float:
-        """What a partition gives to a job, at most."""
+    def _partition_read_rate(self) -> float:
+        """The maximum rate at which a job can read a partition."""
         most = self._capacity.read_bytes_per_second
         if most is None:
             return math.inf
-        return most / (1 + self._assumed.other_readers) if self._capacity.is_shared else most
+        return most / (1 + self._assumptions.other_readers) if self._capacity.is_shared else most
 
     @property
     def _batch_bytes(self) -> float:
-        """What is read of a partition in a round, at most."""
+        """The maximum number of bytes read from a partition in a round."""
         return min(
-            self._read_bytes_per_second * self._rounds.round_duration.total_seconds(), self._rounds.max_batch_bytes
+            self._partition_read_rate * self._rounds.round_duration.total_seconds(), self._rounds.max_batch_bytes
         )
 
-    def speed(self) -> Speed:
-        """Return how fast it is."""
-        of_round = self._batch_bytes * self._per_job
+    def throughput(self) -> Throughput:
+        """Return the throughput of all jobs together."""
+        of_round = self._batch_bytes * self._partitions_per_job
         records = of_round / self._load.record_bytes
-        reading = self._batch_bytes / self._read_bytes_per_second
+        reading = self._batch_bytes / self._partition_read_rate
         landing = records * self._landing_seconds / self._cores
         transforming = records * self._transforming_seconds / self._cores
-        seconds = max(reading, landing) + transforming + self._assumed.round_overhead_s
+        seconds = max(reading, landing) + transforming + self._assumptions.round_overhead_s
         parts = {
             "source": reading if reading >= landing else 0.0,
             "landing": landing if landing > reading else 0.0,
             "transforming": transforming,
-            "rounds": self._assumed.round_overhead_s,
+            "rounds": self._assumptions.round_overhead_s,
         }
-        # The busiest partition is read no faster than the others.
-        most = self._load.partitions * self._batch_bytes / seconds / self._assumed.skew
+        # The partition with the most data is read no faster than the others.
+        most = self._load.partitions * self._batch_bytes / seconds / self._assumptions.skew
         arriving = self._load.bytes_per_second
         ahead = most - arriving
-        return Speed(
+        return Throughput(
             round_seconds=seconds,
-            most_bytes_per_second=most,
-            bounded_by=max(parts, key=lambda name: parts[name]),
-            busy=arriving / most,
+            max_bytes_per_second=most,
+            bottleneck=max(parts, key=lambda name: parts[name]),
+            utilization=arriving / most,
             catch_up_seconds=self._load.outage.total_seconds() * arriving / ahead if ahead > 0 else None,
         )
 
-    def behind(self, speed: Speed) -> Behind:
-        """Return how far it may fall behind."""
+    def lag_limits(self, throughput: Throughput) -> LagLimits:
+        """Return how far the ingestion may fall behind before data is lost."""
         kept = None if self._load.retention is None else self._load.retention.total_seconds()
-        is_too_slow = speed.busy > 1
-        return Behind(
-            longest_outage_seconds=None if kept is None else max(kept - self._assumed.job_start_s, 0.0),
-            expires_after_seconds=kept / (1 - 1 / speed.busy) if kept is not None and is_too_slow else None,
-            after_noticed_death_seconds=self._assumed.noticed_death_s + self._assumed.job_start_s,
+        is_too_slow = throughput.utilization > 1
+        return LagLimits(
+            longest_outage_seconds=None if kept is None else max(kept - self._assumptions.job_start_s, 0.0),
+            expires_after_seconds=kept / (1 - 1 / throughput.utilization) if kept is not None and is_too_slow else None,
+            takeover_seconds=self._assumptions.takeover_s + self._assumptions.job_start_s,
         )
 
-    # What it asks of others
+    # Requests
 
-    def requests(self, speed: Speed) -> Requests:
-        """Return what it asks of others, while what arrives is read in every round."""
+    def requests(self, throughput: Throughput) -> Requests:
+        """Return the requests per second while every round reads all incoming data."""
         pace = self._capacity.reads_per_second
-        least = self._assumed.round_overhead_s + (DRAINING_READS / pace if pace else 0.0)
-        working = speed.busy * (1 - self._assumed.round_overhead_s / speed.round_seconds)
-        seconds = min(least / (1 - working), speed.round_seconds) if working < 1 else speed.round_seconds
+        least = self._assumptions.round_overhead_s + (READS_WHEN_CAUGHT_UP / pace if pace else 0.0)
+        working = throughput.utilization * (1 - self._assumptions.round_overhead_s / throughput.round_seconds)
+        seconds = min(least / (1 - working), throughput.round_seconds) if working < 1 else throughput.round_seconds
         rounds = 1 / seconds
         batches = self._load.partitions * rounds
-        # Iterators are kept from round to round; a subscription is one call.
-        source = None if pace is None else batches * (DRAINING_READS if pace else 1)
+        # Iterators are kept between rounds; a subscription is one call.
+        source = None if pace is None else batches * (READS_WHEN_CAUGHT_UP if pace else 1)
         return Requests(
             source=source,
-            source_at_most=None if pace is None else self._load.partitions * (pace or rounds),
-            store_reads=self._jobs * rounds * self._assumed.store_reads_per_round,
-            store_writes=batches * self._assumed.store_writes_per_batch,
+            source_while_catching_up=None if pace is None else self._load.partitions * (pace or rounds),
+            store_reads=self._jobs * rounds * self._assumptions.store_reads_per_round,
+            store_writes=batches * self._assumptions.store_writes_per_batch,
         )
 
-    # What does not fit
+    # Warnings
 
-    def warnings(self, needs: Needs, speed: Speed) -> list[str]:
-        """Return what does not fit, each with the remedy."""
+    def warnings(self, resources: Resources, throughput: Throughput) -> list[str]:
+        """Return the problems of the plan, each with its remedy."""
         found = []
-        wanted, load, capacity = _most_jobs(self._spec.supervise), self._load, self._capacity
+        wanted, load, capacity = _max_jobs(self._spec.supervise), self._load, self._capacity
         if wanted > self._jobs:
-            found.append(f"task_count is {wanted}, and there are {self._jobs} partitions: as many jobs are started")
+            found.append(
+                f"task_count is {wanted}, but the source has {self._jobs} partitions: only {self._jobs} jobs start"
+            )
         if capacity.written_bytes_per_second is not None:
-            most = capacity.written_bytes_per_second * load.partitions / self._assumed.skew
+            most = capacity.written_bytes_per_second * load.partitions / self._assumptions.skew
             if load.bytes_per_second > most:
                 found.append(
-                    f"{load.bytes_per_second / MB:g} MB/s is more than {load.partitions} partitions take, "
-                    f"{most / MB:.1f} MB/s: check the load, or give the source more partitions"
+                    f"{load.bytes_per_second / MB:g} MB/s exceeds the {most / MB:.1f} MB/s that {load.partitions} "
+                    "partitions accept: check the load, or give the source more partitions"
                 )
-        if needs.cores_given is not None and needs.cores_given < needs.cores_per_job:
+        if resources.cores_in_spec is not None and resources.cores_in_spec < resources.cores_per_job:
             found.append(
-                f"the spec gives a job {needs.cores_given} cores, and it needs {needs.cores_per_job}: give it more by "
-                "tuning.spark, or raise task_count"
+                f"the spec gives a job {resources.cores_in_spec} cores, but it needs {resources.cores_per_job}: raise "
+                "the cores in tuning.spark, or task_count"
             )
-        if speed.busy > 1:
-            found.append(f"jobs fall behind: {_remedy(speed)}")
-        elif speed.busy > self._assumed.busy_fraction:
-            found.append(f"jobs are busy for {speed.busy:.0%} of the time, so they catch up slowly: {_remedy(speed)}")
+        if throughput.utilization > 1:
+            found.append(f"jobs fall behind: {_remedy(throughput)}")
+        elif throughput.utilization > self._assumptions.target_utilization:
+            found.append(
+                f"jobs run at {throughput.utilization:.0%} utilization, so they catch up slowly: {_remedy(throughput)}"
+            )
         kept = load.retention
         if kept is not None and load.outage >= kept:
-            found.append(f"an outage of {load.outage} is as long as the source keeps its data, {kept}: data expires")
+            found.append(
+                f"an outage of {load.outage} is not shorter than the source's retention of {kept}: data expires"
+            )
         return found
 
 
-def _remedy(speed: Speed) -> str:
-    match speed.bounded_by:
+def _remedy(throughput: Throughput) -> str:
+    match throughput.bottleneck:
         case "source":
-            return "the source gives no more: let others read less or read as a consumer of your own, or split it"
+            return "the source is the limit: reduce other readers, use enhanced fan-out, or split its shards"
         case "rounds":
             return "rounds are too short: raise tuning.rounds.round_duration and max_batch_bytes"
         case _:
-            return f"{speed.bounded_by} takes the time: give jobs more cores, or raise task_count"
+            return f"{throughput.bottleneck} is the bottleneck: give jobs more cores, or raise task_count"
 
 
-def _most_jobs(supervise: SuperviseSettings) -> int:
+def _max_jobs(supervise: SuperviseSettings) -> int:
     scaling = supervise.auto_scale
     return supervise.task_count if scaling is None else scaling.task_count_max
 
 
-def cores_given(spark: SparkSettings) -> int | None:
-    """Return how many cores of executors a spec gives to a job; None if it does not say."""
+def cores_in_spec(spark: SparkSettings) -> int | None:
+    """Return the number of executor cores that a spec gives to a job; None if it gives none."""
     conf = spark.conf
     total = spark.total_executor_cores or _whole(conf.get("spark.cores.max"))
     if total is not None:

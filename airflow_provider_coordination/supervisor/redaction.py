@@ -1,4 +1,4 @@
-"""Specs for people: without secrets, which belong into connections and may stand in a spec all the same."""
+"""Removing secrets from specs that are shown. Secrets belong in connections, but a spec may contain some."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from airflow_provider_coordination.stores.redaction import HIDDEN, without_likel
 
 
 def without_secrets(value: Any, *, is_secret: bool = False) -> Any:
-    """Return a JSON value without secrets: those whose names say what they are, and what looks like one.
+    """Return a JSON value without secrets: values with the name of a secret, and text that looks like one.
 
-    :param is_secret: whether the name of what holds it says so.
+    :param is_secret: whether the value has the name of a secret.
     """
     if isinstance(value, dict):
         return {

@@ -1,9 +1,9 @@
-"""How many jobs the lag asks for: the window semantics of Druid's lag-based autoscaler, each answer with its reason.
+"""Scaling the number of jobs by lag, with the window semantics of Druid's lag-based autoscaler.
 
-Every point of the window asks for more jobs, for fewer, or for neither. More has priority. Between the two thresholds
-nothing changes, and after a change nothing does for `min_trigger_scale_action_frequency`: that is the hysteresis.
+Every point of the window counts for more jobs, for fewer jobs, or for neither. More has priority. Hysteresis: between
+the two thresholds nothing changes, nor within `min_trigger_scale_action_frequency` after a change.
 
-A window that is not filled asks for nothing: after a while without looks, or after a change, few points say little.
+An incomplete window changes nothing: after a pause or a change, a few points are not enough.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from fractions import Fraction
 from airflow_provider_coordination.supervisor.lag import LagPoint
 from airflow_provider_coordination.supervisor.settings import AVERAGE, SUM, AutoScaleSettings
 
-FILLED = Fraction(2, 3)
-"""The part of its points from which a window counts as filled: a restart, or slow looks, may cost some."""
+MIN_FILL = Fraction(2, 3)
+"""The fraction of points at which a window is complete: a restart or slow polls may miss some."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scaling:
-    """What was decided about the number of jobs.
+class ScalingDecision:
+    """A decision about the number of jobs.
 
-    :param count: how many there are to be.
-    :param reason: why, in a sentence; empty if nothing asked for another number.
+    :param count: the new number of jobs.
+    :param reason: the reason, in a sentence; empty if the lag requires no change.
     """
 
     count: int
@@ -33,23 +33,23 @@ class Scaling:
 
 
 def configured_count(settings: AutoScaleSettings, task_count: int) -> int:
-    """Return how many jobs there are to be before scaling has changed it.
+    """Return the number of jobs before scaling changes it.
 
-    :param task_count: what the spec says without scaling.
+    :param task_count: the spec's `task_count`.
     """
     start = task_count if settings.task_count_start is None else settings.task_count_start
     return min(max(start, settings.task_count_min), settings.task_count_max)
 
 
-def first_judged_at(settings: AutoScaleSettings, started_at: datetime) -> datetime:
-    """Return when the first decision is due: the window is full then (aware)."""
+def first_decision_at(settings: AutoScaleSettings, started_at: datetime) -> datetime:
+    """Return when the first decision is due and the window is full (aware)."""
     return started_at + settings.scale_action_start_delay + settings.lag_collection_range
 
 
 def window_of(settings: AutoScaleSettings, points: Sequence[LagPoint], now: datetime) -> list[LagPoint]:
-    """Return the points that are judged: as many as the range holds intervals, and one."""
+    """Return the points of the window: one more than the range has intervals."""
     size = _size(settings)
-    # Points come a little later than their interval, by how long a look takes.
+    # Points are later than their interval by the duration of a poll.
     since = now - settings.lag_collection_range - settings.lag_collection_interval
     return [point for point in points if since < point.at <= now][-size:]
 
@@ -67,41 +67,49 @@ def scale(
     now: datetime,
     ending: int = 0,
     changed_at: datetime | None = None,
-) -> Scaling:
-    """Decide how many jobs there are to be.
+) -> ScalingDecision:
+    """Decide the number of jobs.
 
-    :param count: how many there are to be up to now.
-    :param window: the points of the lag that are judged.
-    :param partitions: how many partitions jobs can read: more jobs than that are of no use.
+    :param count: the current number of jobs.
+    :param window: the points of the window.
+    :param partitions: the number of readable partitions, which limits the number of jobs.
     :param now: the present instant (aware).
-    :param ending: how many jobs still deliver what they have read; nothing is changed during that time.
-    :param changed_at: when the number was changed last (aware); None if it never was.
+    :param ending: the number of jobs that still deliver what they have read; nothing changes during that time.
+    :param changed_at: the last change of the number (aware); None if there was none.
     """
-    asked, why = _asked(settings, window)
-    if not asked:
-        return Scaling(count=count)
+    change, why = _requested_change(settings, window)
+    if not change:
+        return ScalingDecision(count=count)
     size = _size(settings)
-    if len(window) < FILLED * size:
-        return Scaling(count=count, reason=f"{why}; not changed: window not filled: {len(window)} of {size} points")
+    if len(window) < MIN_FILL * size:
+        return ScalingDecision(
+            count=count, reason=f"{why}; not changed: the window is incomplete: {len(window)} of {size} points"
+        )
     if ending:
-        return Scaling(count=count, reason=f"{why}; not changed: {ending} jobs still deliver what they have read")
+        return ScalingDecision(
+            count=count, reason=f"{why}; not changed: {ending} jobs still deliver what they have read"
+        )
     frequency = settings.min_trigger_scale_action_frequency
     if changed_at is not None and now - changed_at < frequency:
         left = _shown(changed_at + frequency - now)
-        return Scaling(count=count, reason=f"{why}; not changed: it was changed recently, wait {left} more")
-    if asked > 0:
+        return ScalingDecision(count=count, reason=f"{why}; not changed: the last change was recent, wait {left} more")
+    if change > 0:
         most = min(settings.task_count_max, partitions)
         if count >= most:
-            return Scaling(count=count, reason=f"{why}; not changed: {_bound(settings.task_count_max, most, 'most')}")
-        return Scaling(count=min(count + settings.scale_out_step, most), reason=why)
+            return ScalingDecision(
+                count=count, reason=f"{why}; not changed: {_bound(settings.task_count_max, most, 'most')}"
+            )
+        return ScalingDecision(count=min(count + settings.scale_out_step, most), reason=why)
     least = min(settings.task_count_min, partitions)
     if count <= least:
-        return Scaling(count=count, reason=f"{why}; not changed: {_bound(settings.task_count_min, least, 'fewest')}")
-    return Scaling(count=max(count - settings.scale_in_step, least), reason=why)
+        return ScalingDecision(
+            count=count, reason=f"{why}; not changed: {_bound(settings.task_count_min, least, 'fewest')}"
+        )
+    return ScalingDecision(count=max(count - settings.scale_in_step, least), reason=why)
 
 
-def _asked(settings: AutoScaleSettings, window: Sequence[LagPoint]) -> tuple[int, str]:
-    """Return whether the window asks for more jobs (1), fewer (-1) or neither (0), and why."""
+def _requested_change(settings: AutoScaleSettings, window: Sequence[LagPoint]) -> tuple[int, str]:
+    """Return whether the window requires more jobs (1), fewer (-1) or neither (0), and why."""
     if not window:
         return 0, ""
     lags = [_lag(point, settings.lag_aggregate) for point in window]
@@ -126,7 +134,7 @@ def _lag(point: LagPoint, aggregate: str) -> timedelta | None:
 
 def _bound(configured: int, bound: int, which: str) -> str:
     if bound < configured:
-        return f"there are only {bound} partitions to read"
+        return f"only {bound} partitions can be read"
     return f"{bound} jobs are the {which} that 'auto_scale' allows"
 
 

@@ -1,4 +1,4 @@
-"""Whether a schema fits the data: a look at a few payloads, before a job finds that none of them fits."""
+"""Checking a schema against a sample of payloads, before a job rejects every record."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ MAX_SHOWN = 100
 
 
 def check_fits(schema: str, payloads: Sequence[bytes]) -> None:
-    """Check that some payload fits a schema; where only some do not, they are bad records, which jobs put aside.
+    """Check that at least one payload matches a schema. If only some do not match, jobs treat them as bad records.
 
-    :param schema: the DDL.
-    :param payloads: a sample of the data; an empty one fits.
-    :raises ConfigurationError: if none fits, naming the column, what it has and what to do.
+    :param schema: the schema as DDL.
+    :param payloads: a sample of the data; an empty sample matches.
+    :raises ConfigurationError: if no payload matches; names the column, its value and the remedy.
     """
-    faults = [_fault(schema, payload) for payload in payloads]
-    if faults and None not in faults:
+    mismatches = [_mismatch(schema, payload) for payload in payloads]
+    if mismatches and None not in mismatches:
         raise ConfigurationError(
-            f"spec: field 'schema' fits none of {len(faults)} records: {faults[0]}; correct 'schema', or leave it out "
-            "and parse the column 'data' in a transform"
+            f"spec: field 'schema' matches none of {len(mismatches)} records: {mismatches[0]}; correct 'schema', or "
+            "omit it and parse the column 'data' in a transform"
         )
 
 
-def _fault(schema: str, payload: bytes) -> str | None:
-    """Return what is wrong with a payload; None if it fits, as far as can be seen without Spark."""
+def _mismatch(schema: str, payload: bytes) -> str | None:
+    """Return why a payload does not match; None if it matches, as far as can be checked without Spark."""
     try:
         value = json.loads(payload)
     except (ValueError, RecursionError):
         return f"the payload is not JSON: {_shown(payload.decode(errors='replace'))}"
     if not isinstance(value, Mapping):
-        return f"the payload is no JSON object: {_shown(payload.decode(errors='replace'))}"
+        return f"the payload is not a JSON object: {_shown(payload.decode(errors='replace'))}"
     columns = columns_of(schema)
     if not any(name in value for name in columns):
-        return f"it has none of the columns; its fields are {_shown(', '.join(map(repr, value)))}"
-    return next(_faults(columns, required_columns_of(schema), value), None)
+        return f"the payload has none of the columns; its fields are {_shown(', '.join(map(repr, value)))}"
+    return next(_mismatches(columns, required_columns_of(schema), value), None)
 
 
-def _faults(columns: Mapping[str, str], required: frozenset[str], value: Mapping[str, Any]) -> Iterator[str]:
+def _mismatches(columns: Mapping[str, str], required: frozenset[str], value: Mapping[str, Any]) -> Iterator[str]:
     for name, kind in columns.items():
-        held = value.get(name)
-        if held is None and name in required:
-            yield f"column {name!r} is NOT NULL, and the record has none"
-        elif held is not None and not _is_of(kind, held):
-            yield f"column {name!r} is of type {kind}, and the record has {_shown(json.dumps(held))}"
+        found = value.get(name)
+        if found is None and name in required:
+            yield f"column {name!r} is NOT NULL, but the record has no value"
+        elif found is not None and not _is_of(kind, found):
+            yield f"column {name!r} has type {kind}, but the record has {_shown(json.dumps(found))}"
 
 
-def _is_of(kind: str, held: Any) -> bool:
-    is_number = isinstance(held, int | float) and not isinstance(held, bool)
+def _is_of(kind: str, found: Any) -> bool:
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
     if kind in WHOLE:
-        return is_number and isinstance(held, int)
+        return is_number and isinstance(found, int)
     if kind in NUMBERS:
-        return is_number or held in ("NaN", "Infinity", "-Infinity")
+        return is_number or found in ("NaN", "Infinity", "-Infinity")
     if kind == "BOOLEAN":
-        return isinstance(held, bool)
+        return isinstance(found, bool)
     if kind in TIMES:
-        return is_number or (isinstance(held, str) and DATE.fullmatch(held) is not None)
+        return is_number or (isinstance(found, str) and DATE.fullmatch(found) is not None)
     if kind == "ARRAY":
-        return isinstance(held, list)
+        return isinstance(found, list)
     if kind in ("STRUCT", "MAP"):
-        return isinstance(held, Mapping)
+        return isinstance(found, Mapping)
     return True
 
 

@@ -17,7 +17,7 @@ MAX = "max"
 SUM = "sum"
 AVERAGE = "average"
 LAG_AGGREGATES = (MAX, SUM, AVERAGE)
-"""How the lags of shards become one number for scaling."""
+"""How the lags of shards are aggregated for scaling."""
 LONGEST = {
     "task_duration": timedelta(days=30),
     "completion_timeout": timedelta(days=7),
@@ -31,27 +31,27 @@ LONGEST = {
     "auto_scale.scale_action_start_delay": timedelta(days=1),
     "auto_scale.min_trigger_scale_action_frequency": timedelta(days=7),
 }
-"""The longest durations that anybody means: a longer one was given in milliseconds, as Druid's are."""
+"""The longest plausible durations: a longer one was given in milliseconds, as in Druid."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoScaleSettings:
-    """When the number of jobs follows the lag.
+    """How the number of jobs follows the lag.
 
     :param task_count_min: the fewest jobs.
     :param task_count_max: the most jobs.
-    :param task_count_start: how many there are at first; None for `task_count` of the spec.
+    :param task_count_start: the initial number of jobs; None for `task_count` of the spec.
     :param lag_collection_interval: how often a point is added to the window.
-    :param lag_collection_range: how long the window is.
-    :param scale_action_start_delay: how long after the supervisor's start the first decision is made, the length of the
-        window aside.
+    :param lag_collection_range: the length of the window.
+    :param scale_action_start_delay: the time from the supervisor's start to the first decision, in addition to the
+        length of the window.
     :param scale_action_period: how often a decision is made.
-    :param scale_out_threshold: a point at or above this lag asks for more jobs.
-    :param scale_in_threshold: a point at or below this lag asks for fewer.
-    :param trigger_scale_out_fraction: the part of the window's points that must ask for more, 0 to 1.
-    :param trigger_scale_in_fraction: the part of the window's points that must ask for fewer, 0 to 1.
-    :param scale_out_step: by how many jobs it grows.
-    :param scale_in_step: by how many jobs it shrinks.
+    :param scale_out_threshold: a point at or above this lag counts for more jobs.
+    :param scale_in_threshold: a point at or below this lag counts for fewer jobs.
+    :param trigger_scale_out_fraction: the fraction of the window's points that must count for more jobs, 0 to 1.
+    :param trigger_scale_in_fraction: the fraction of the window's points that must count for fewer jobs, 0 to 1.
+    :param scale_out_step: the number of jobs added by a change.
+    :param scale_in_step: the number of jobs removed by a change.
     :param min_trigger_scale_action_frequency: the shortest time between two changes.
     :param lag_aggregate: `"max"`, `"sum"` or `"average"` of the shards' lags.
     """
@@ -123,21 +123,21 @@ class AutoScaleSettings:
 class SuperviseSettings:
     """How a source is supervised.
 
-    :param task_count: how many jobs read it at the same time; fewer where there are fewer partitions.
-    :param task_duration: how long a job reads before another one takes over from it.
-    :param start_delay: how long after the supervisor's start the first job is started.
-    :param period: the longest pause between two looks at the source.
-    :param completion_timeout: how long a job that was asked to end may take to deliver what it has read; then it is
-        ended, and its leases are given back.
-    :param stop_task_count: how many jobs are asked at most to end at the same time because of `task_duration`; None for
+    :param task_count: the number of jobs that read the source at the same time; fewer if there are fewer partitions.
+    :param task_duration: how long a job reads before another job takes over.
+    :param start_delay: the time from the supervisor's start to the start of the first job.
+    :param period: the longest time between two polls of the source.
+    :param completion_timeout: how long a stopping job may take to deliver what it has read. After that it is ended by
+        force, and its leases are released.
+    :param stop_task_count: the maximum number of jobs that stop at the same time because of `task_duration`; None for
         all of them.
-    :param event_time: the column, of those that `schema` parses, by which records are late or early.
-    :param late_message_rejection_period: records older than a job's start minus this are rejected.
-    :param late_message_rejection_start: records older than this instant (aware) are rejected.
-    :param early_message_rejection_period: records later than a job's planned end plus this are rejected.
-    :param auto_scale: when the number of jobs follows the lag; None if it does not.
-    :param terminate_when_done: terminate the supervisor once every partition is COMPLETED, as those of a bounded read
-        are some day.
+    :param event_time: the column of `schema` that decides whether records are late or early.
+    :param late_message_rejection_period: reject records older than the job's start minus this duration.
+    :param late_message_rejection_start: reject records older than this instant (aware).
+    :param early_message_rejection_period: reject records later than the job's planned end plus this duration.
+    :param auto_scale: how the number of jobs follows the lag; None for a fixed number.
+    :param terminate_when_done: whether to terminate the supervisor once every partition is COMPLETED, for a bounded
+        read.
     """
 
     task_count: int = 1
@@ -159,9 +159,9 @@ class SuperviseSettings:
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         if self.task_count < 1:
-            raise _wrong("task_count", "must be at least 1; to let no job run, suspend the supervisor", self.task_count)
+            raise _wrong("task_count", "must be at least 1; to run no jobs, suspend the supervisor", self.task_count)
         if self.stop_task_count is not None and self.stop_task_count < 1:
-            raise _wrong("stop_task_count", "must be at least 1, or left out", self.stop_task_count)
+            raise _wrong("stop_task_count", "must be at least 1, or omitted", self.stop_task_count)
         for name in ("task_duration", "completion_timeout"):
             if getattr(self, name) <= timedelta(0):
                 raise _wrong(name, "must be positive", getattr(self, name))
@@ -176,20 +176,21 @@ class SuperviseSettings:
                 raise _wrong(name, "must not be negative", value)
         if self.late_message_rejection_period is not None and self.late_message_rejection_start is not None:
             raise ConfigurationError(
-                "supervise: fields 'late_message_rejection_period' and 'late_message_rejection_start' are both given: "
+                "supervise: fields 'late_message_rejection_period' and 'late_message_rejection_start' exclude each "
+                "other: "
                 "remove one of them"
             )
         if self.rejects and not self.event_time:
             raise ConfigurationError(
-                "supervise: field 'event_time' is missing: name the column of 'schema' by which records are late or "
-                "early"
+                "supervise: field 'event_time' is missing: name the column of 'schema' that decides whether records "
+                "are late or early"
             )
         if self.auto_scale is not None:
             self.auto_scale.check()
 
     @property
     def rejects(self) -> bool:
-        """Whether records may be rejected because of their time."""
+        """Whether records may be rejected because of their event time."""
         bounds = (
             self.late_message_rejection_period, self.late_message_rejection_start, self.early_message_rejection_period,
         )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The spec of an ingestion: one declaration of what is read, where it goes, how, and how it is supervised.
+"""The spec of an ingestion: a declaration of its source, its sinks, its jobs, and its supervision.
 
-It holds the very objects that the operators take, found by the name of their kind, and the settings of the supervisor.
-It is read strictly: an unknown, misplaced or wrong key is an error that names the place where it belongs.
+It consists of the same objects that the operators accept, by the name of their kind, and the supervisor's settings.
+It is read strictly: an unknown, misplaced or wrong key is an error that names the correct location.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
-from airflow_provider_coordination.sources.kinds import kind_named
+from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
 from airflow_provider_coordination.spark.settings import MAIN
 from airflow_provider_coordination.supervisor.ddl import columns_of
 from airflow_provider_coordination.supervisor.redaction import without_secrets
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
-from airflow_provider_coordination.supervisor.spec_keys import SECTIONS, check_names, check_top_names
+from airflow_provider_coordination.supervisor.spec_keys import SECTIONS, check_keys, check_top_level_keys
 from airflow_provider_coordination.supervisor.spec_kinds import (
     is_exactly_once,
     reads_class,
@@ -30,44 +30,44 @@ from airflow_provider_coordination.supervisor.spec_kinds import (
     writes_class,
     writes_kind_of,
 )
-from airflow_provider_coordination.supervisor.spec_values import fields_of, read_value, written, written_whole
+from airflow_provider_coordination.supervisor.spec_values import fields_of, read_value, to_json, to_json_with_defaults
 from airflow_provider_coordination.supervisor.tuning import TuningSettings
 
 VERSION = 1
 MAX_BYTES = 48 * 1024
-"""Of a spec as JSON: the store keeps each version in one item."""
+"""The maximum size of a spec as JSON, because the store keeps each version in one item."""
 MAX_ERROR_CHARACTERS = 1000
-OF_JOBS = (
+JOB_FIELDS = (
     "event_time",
     "late_message_rejection_period",
     "late_message_rejection_start",
     "early_message_rejection_period",
 )
-"""What of `supervise` jobs act by."""
-FOLLOWING = ("start_timeout", "spark_ui_url", "job_log_url")
-"""What of `tuning` serves those who follow jobs, and not the jobs."""
+"""The fields of `supervise` that affect jobs."""
+MONITORING_FIELDS = ("start_timeout", "spark_ui_url", "job_log_url")
+"""The fields of `tuning` that serve the monitoring of jobs and not the jobs."""
 
 
 EVENT_TIME_TYPES = ("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "BIGINT", "LONG")
-"""The types of a column by which records are late or early; a whole number is of milliseconds."""
+"""The permitted types of the event time column; an integer is in milliseconds."""
 
 
 class Change(IntEnum):
-    """What a change of a spec concerns; of several changes, the greatest counts."""
+    """The kind of change between two specs; of several kinds, the greatest counts."""
 
     NONE = 0
-    """Nothing: both mean the same."""
+    """Both specs are equivalent."""
     COSMETIC = 1
-    """Only what people read."""
+    """Only descriptions change."""
     SUPERVISION = 2
-    """How it is supervised: the supervisor acts by it from its next turn on, jobs go on."""
+    """The supervision changes: the supervisor applies it from its next turn, and jobs continue."""
     JOBS = 3
-    """What jobs do: they hand over to jobs of the new spec."""
+    """The work of jobs changes: they hand over to jobs with the new spec."""
 
 
 @runtime_checkable
 class Checkable(Protocol):
-    """An object that checks what it can without a connection."""
+    """An object that checks its values without a connection."""
 
     def check(self) -> None:
         """Check every value.
@@ -81,18 +81,18 @@ class Checkable(Protocol):
 class IngestionSpec:
     """The spec of an ingestion.
 
-    :param reads: what is read: one of the classes of `operators.reads`.
-    :param writes: where to: one of the classes of `operators.writes`, or several.
-    :param source: the source's name; by default what `reads` calls it.
-    :param schema: what the payload holds, as DDL; None leaves it alone.
-    :param transform: `module:function`, from DataFrame to DataFrame; None publishes the records as they are.
-    :param per_batch: whether the transform gets the records of one batch at a time, though it keeps `_batch_id`;
-        otherwise one that keeps it gets those of all batches of a round.
-    :param on_bad_records: what becomes of records that cannot be parsed or transformed.
-    :param acknowledgments: who says that a batch is delivered, and how long that may take.
+    :param reads: what to read: an object of one of the classes of `operators.reads`.
+    :param writes: the sinks: one or several objects of the classes of `operators.writes`.
+    :param source: the name of the source; by default that of `reads`.
+    :param schema: the schema of the payload as DDL; None to leave the payload unparsed.
+    :param transform: `module:function` from DataFrame to DataFrame; None to deliver the records unchanged.
+    :param per_batch: whether the transform gets the records of one batch at a time even if it keeps `_batch_id`;
+        otherwise such a transform gets the records of all batches of a round.
+    :param on_bad_records: how to handle records that cannot be parsed or transformed.
+    :param acknowledgments: which parties acknowledge a batch, and how long that may take.
     :param tuning: how jobs run.
     :param supervise: how the source is supervised.
-    :param context: what people want to know of it, such as a description; nothing follows from it.
+    :param context: information for people, such as a description; it has no effect.
     """
 
     reads: Any
@@ -114,14 +114,14 @@ class IngestionSpec:
 
     @classmethod
     def read(cls, values: object) -> IngestionSpec:
-        """Return the spec that a JSON object describes, checked.
+        """Return the checked spec that a JSON object describes.
 
-        :param values: the object, as YAML or JSON gives it.
+        :param values: the object, as loaded from YAML or JSON.
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         try:
             return cls._read(values)
-        except ConfigurationError as error:  # a value may be of any size
+        except ConfigurationError as error:  # a value may be very long
             if len(text := str(error)) <= MAX_ERROR_CHARACTERS:
                 raise
             half = MAX_ERROR_CHARACTERS // 2
@@ -131,11 +131,11 @@ class IngestionSpec:
     def _read(cls, values: object) -> IngestionSpec:
         values = _checked_object(values)
         kind, of_reads = _one_kind("reads", values["reads"]) if values.get("reads") is not None else (None, None)
-        check_top_names(values, kind=kind)
+        check_top_level_keys(values, kind=kind)
         assert kind is not None
         reader = _Reader(kind)
         spec = cls(
-            reads=reader.made(reads_class(kind), f"reads.{kind}", of_reads),
+            reads=reader.make(reads_class(kind), f"reads.{kind}", of_reads),
             writes=[reader.sink(path, each) for path, each in _sinks(values["writes"])],
             source=_text(values, "source") or "",
             schema=_text(values, "schema"),
@@ -143,7 +143,7 @@ class IngestionSpec:
             per_batch=_flag(values, "per_batch"),
             context=_context(values.get("context")),
             **{
-                name: reader.made(section, name, values[name])
+                name: reader.make(section, name, values[name])
                 for name, section in SECTIONS.items()
                 if values.get(name) is not None
             },
@@ -152,7 +152,7 @@ class IngestionSpec:
         return spec
 
     def check(self) -> None:
-        """Check every value, as far as that needs no connection.
+        """Check every value, as far as possible without a connection.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
@@ -172,8 +172,8 @@ class IngestionSpec:
         size = len(json.dumps(self.to_mapping()))
         if size > MAX_BYTES:
             raise ConfigurationError(
-                f"spec: it has {size} bytes as JSON and may have {MAX_BYTES}; move what is large, such as queries and "
-                "settings of Spark, into a connection or a properties file"
+                f"spec: it has {size} bytes as JSON, and the limit is {MAX_BYTES}; move large values, such as queries "
+                "and Spark properties, to a connection or a properties file"
             )
 
     def _check_schema(self) -> None:
@@ -194,32 +194,32 @@ class IngestionSpec:
             )
 
     def _check_end(self) -> None:
-        """Check that what ends once everything is read has an end."""
+        """Check that the source is bounded if `terminate_when_done` is set."""
         if not self.supervise.terminate_when_done or not self.reads.is_endless:
             return
-        if not kind_named(self.reads.kind).ends(written(self.reads)):
+        if not get_kind(self.reads.kind).ends(to_json(self.reads)):
             raise ConfigurationError(
-                "spec: field 'supervise.terminate_when_done' is true, and "
-                f"'reads.{reads_kind_of(self.reads)}' has no end: give it bounds, or leave 'terminate_when_done' out"
+                "spec: field 'supervise.terminate_when_done' is true, but "
+                f"'reads.{reads_kind_of(self.reads)}' has no end: give it bounds, or omit 'terminate_when_done'"
             )
 
     def reads_object(self) -> Any:
-        """Return what is read, a copy of the caller's own: operators render what they are given in place."""
+        """Return a copy of `reads` for the caller, because operators render their arguments in place."""
         return copy(self.reads)
 
     def writes_objects(self) -> list[Any]:
-        """Return where it goes, copies of the caller's own."""
+        """Return copies of `writes` for the caller."""
         return [copy(each) for each in self.writes]
 
     @property
     def at_least_once(self) -> list[str]:
-        """The names of the sinks that may get a batch more than once."""
+        """The names of the sinks that may receive a batch more than once."""
         return [each.name or MAIN for each in self.writes if not is_exactly_once(each)]
 
     def job_arguments(self) -> dict[str, Any]:
         """Return the arguments of `CoordinatedSparkSubmitOperator` for a job of this spec.
 
-        A job ends by itself if nobody asks it to hand over: after `task_duration` and `completion_timeout`.
+        Unless it is requested to hand over, a job ends on its own after `task_duration` plus `completion_timeout`.
         """
         tuning, supervise = self.tuning, self.supervise
         rounds = replace(
@@ -249,25 +249,25 @@ class IngestionSpec:
         }
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as the JSON object that `read` reads; what is as by default is left out. May hold secrets."""
+        """Return the JSON object that `read` accepts, without default values. It may hold secrets."""
         kind = reads_kind_of(self.reads)
         given = {
             "schema": self.schema,
             "transform": self.transform,
             "per_batch": self.per_batch or None,
-            **{name: written(getattr(self, name)) for name in SECTIONS},
+            **{name: to_json(getattr(self, name)) for name in SECTIONS},
             "context": dict(self.context),
         }
         return {
             "version": VERSION,
             "source": self.source,
-            "reads": {kind: written(self.reads)},
-            "writes": [{writes_kind_of(each): written(each)} for each in self.writes],
+            "reads": {kind: to_json(self.reads)},
+            "writes": [{writes_kind_of(each): to_json(each)} for each in self.writes],
             **{name: value for name, value in given.items() if value not in (None, {})},
         }
 
     def effective(self) -> dict[str, Any]:
-        """Return it as a JSON object with every default, for people: secrets are hidden."""
+        """Return the spec as a JSON object with all defaults, for display: secrets are hidden."""
         kind = reads_kind_of(self.reads)
         whole = {
             "version": VERSION,
@@ -285,23 +285,23 @@ class IngestionSpec:
 
 
 def change_between(old: IngestionSpec | None, new: IngestionSpec) -> Change:
-    """Return what a change of a spec concerns.
+    """Return the kind of change between two specs.
 
     :param old: the spec before; None if there was none.
     """
     if old is None:
         return Change.JOBS
-    if _of_jobs(old) != _of_jobs(new):
+    if _job_settings(old) != _job_settings(new):
         return Change.JOBS
     if (old.supervise, old.tuning) != (new.supervise, new.tuning):
         return Change.SUPERVISION
     return Change.NONE if old.context == new.context else Change.COSMETIC
 
 
-def _of_jobs(spec: IngestionSpec) -> tuple[Any, ...]:
-    """Return what jobs act by."""
+def _job_settings(spec: IngestionSpec) -> tuple[Any, ...]:
+    """Return the parts of a spec that affect jobs."""
     plain = TuningSettings()
-    ours: dict[str, Any] = {name: getattr(plain, name) for name in FOLLOWING}
+    ours: dict[str, Any] = {name: getattr(plain, name) for name in MONITORING_FIELDS}
     return (
         spec.source,
         spec.reads,
@@ -312,14 +312,14 @@ def _of_jobs(spec: IngestionSpec) -> tuple[Any, ...]:
         spec.on_bad_records,
         spec.acknowledgments,
         replace(spec.tuning, **ours),
-        tuple(getattr(spec.supervise, name) for name in OF_JOBS),
+        tuple(getattr(spec.supervise, name) for name in JOB_FIELDS),
     )
 
 
-def sink_in(values: Any, path: str) -> Any:
-    """Return the one sink that is written as specs write theirs, such as `{delta: {path: /data/lake/clicks}}`.
+def read_sink(values: Any, path: str) -> Any:
+    """Return a sink from the format of specs, such as `{delta: {path: /data/lake/clicks}}`.
 
-    :param path: what it is, for errors.
+    :param path: its name in errors.
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
     sink = _Reader("").sink(path, values)
@@ -329,7 +329,7 @@ def sink_in(values: Any, path: str) -> Any:
 
 
 class _Reader:
-    """Makes the objects of a spec.
+    """Creates the objects of a spec.
 
     :param kind: the kind of source that it reads.
     """
@@ -337,20 +337,20 @@ class _Reader:
     def __init__(self, kind: str) -> None:
         self._kind = kind
 
-    def made(self, cls: type, path: str, values: Any) -> Any:
+    def make(self, cls: type, path: str, values: Any) -> Any:
         """Return an object of a class.
 
-        :param path: where it is in the spec.
+        :param path: its path in the spec.
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         if not isinstance(values, Mapping):
             known = ", ".join(fields_of(cls))
             raise ConfigurationError(f"spec: field {path!r} must be an object of the keys {known}; got {values!r}")
-        check_names(path, cls, values, kind=self._kind)
+        check_keys(path, cls, values, kind=self._kind)
         known_fields = fields_of(cls)
         return cls(
             **{
-                name: read_value(known_fields[name], f"{path}.{name}", value, self.made)
+                name: read_value(known_fields[name], f"{path}.{name}", value, self.make)
                 for name, value in values.items()
             }
         )
@@ -358,17 +358,17 @@ class _Reader:
     def sink(self, path: str, values: Any) -> Any:
         """Return a sink."""
         kind, of_writes = _one_kind(path, values)
-        return self.made(writes_class(kind), f"{path}.{kind}", of_writes)
+        return self.make(writes_class(kind), f"{path}.{kind}", of_writes)
 
 
 def _checked_object(values: object) -> Mapping[str, Any]:
-    """Return the JSON object that a spec is, of a version that is known."""
+    """Return a spec as a JSON object, after checking its version."""
     if not isinstance(values, Mapping):
         raise ConfigurationError(f"spec: expected an object; got {values!r}"[:300])
     for path, text in _texts("", values):
         if ("{{" in text or "{%" in text) and not path.startswith(("tuning.spark.", "context.")):
             raise ConfigurationError(
-                f"spec: field {path!r} is a template, and a spec belongs to no run: write the value; got {text!r}"
+                f"spec: field {path!r} is a template, but a spec belongs to no run: write the value; got {text!r}"
             )
     if "version" not in values:
         if "reads" in values or "writes" in values:
@@ -379,8 +379,8 @@ def _checked_object(values: object) -> Mapping[str, Any]:
         raise ConfigurationError(f"spec: field 'version' must be {VERSION}; got {version!r}")
     if version > VERSION:
         raise ConfigurationError(
-            f"spec: field 'version' is {version}, which is newer than this package reads; upgrade the package, or "
-            f"write the spec for version {VERSION}"
+            f"spec: field 'version' is {version}, but this package reads versions up to {VERSION}; upgrade the "
+            f"package, or write the spec for version {VERSION}"
         )
     return values
 
@@ -397,12 +397,12 @@ def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _one_kind(path: str, values: Any) -> tuple[str, Any]:
-    """Return the kind of what is read or written, and what is said of it."""
+    """Return the kind of a source or sink, and its fields."""
     if isinstance(values, str):
         return values, {}
     if not isinstance(values, Mapping) or len(values) != 1:
         raise ConfigurationError(
-            f"spec: field {path!r} must be an object of one key, the kind, with what is said of it, such as "
+            f"spec: field {path!r} must be an object with one key, the kind, and its fields, such as "
             f"{'{s3: {paths: s3://in/clicks/}}' if path == 'reads' else '{parquet: {path: /data/lake/clicks}}'}; got "
             f"{list(values) if isinstance(values, Mapping) else values!r}"
         )
@@ -428,7 +428,7 @@ def _text(values: Mapping[str, Any], name: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip():
-        raise ConfigurationError(f"spec: field {name!r} must be text that is not empty; got {value!r}")
+        raise ConfigurationError(f"spec: field {name!r} must be non-empty text; got {value!r}")
     return value
 
 
@@ -450,7 +450,7 @@ def _context(value: Any) -> Mapping[str, Any]:
 
 
 def _shown(value: Any) -> dict[str, Any]:
-    """Return an object with every default, without what its class marks as secret."""
-    whole: dict[str, Any] = written_whole(value)
+    """Return an object with all defaults, with the fields that its class marks as secret hidden."""
+    whole: dict[str, Any] = to_json_with_defaults(value)
     cls: Any = value.__class__
     return {name: "***" if field.is_secret and whole[name] else whole[name] for name, field in fields_of(cls).items()}

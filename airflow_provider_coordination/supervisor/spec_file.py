@@ -1,7 +1,7 @@
-"""Specs in files: YAML or JSON, read with bounds.
+"""Reading and writing spec files in YAML or JSON, with limits on their size.
 
-What YAML adds to JSON and nobody needs here is refused: aliases, tags of other types, several documents, and the words
-of YAML 1.1 for true and false. So a spec means the same in both.
+Features of YAML that JSON lacks and specs do not need are refused: aliases, tags of other types, several documents, and
+the YAML 1.1 words for true and false. So a spec means the same in both formats.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ MAX_FILE_BYTES = 256 * 1024
 MAX_DEPTH = 20
 MAX_DIGITS = 40
 SUFFIXES = (".yaml", ".yml", ".json")
-"""Ends of the names of spec files."""
+"""The file name suffixes of specs."""
 
 
 def read_spec_file(path: str | Path) -> tuple[dict[str, Any], str]:
     """Read a spec from a file.
 
-    :param path: a file of YAML or JSON.
-    :returns: what it holds, and a digest of that: it changes when what is said changes, not with comments or layout.
-    :raises ConfigurationError: if it is missing, too large or not what it should be.
+    :param path: a YAML or JSON file.
+    :returns: the content and its digest, which changes with the content but not with comments or layout.
+    :raises ConfigurationError: if the file is missing, too large or invalid.
     """
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
@@ -41,7 +41,7 @@ def read_spec_file(path: str | Path) -> tuple[dict[str, Any], str]:
     except OSError as error:
         raise ConfigurationError(f"spec file {str(path)!r} cannot be read: {error.strerror}") from None
     if len(content) > MAX_FILE_BYTES:
-        raise ConfigurationError(f"spec file {str(path)!r} is larger than {MAX_FILE_BYTES} bytes: it is no spec")
+        raise ConfigurationError(f"spec file {str(path)!r} is larger than {MAX_FILE_BYTES} bytes, too large for a spec")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -53,8 +53,8 @@ def read_spec_file(path: str | Path) -> tuple[dict[str, Any], str]:
 def read_spec_text(text: str, what: str, *, is_json: bool = False) -> dict[str, Any]:
     """Read a spec from YAML, or JSON.
 
-    :param what: what it is read from, for errors.
-    :raises ConfigurationError: naming the place and the reason.
+    :param what: its name in errors.
+    :raises ConfigurationError: if it is invalid; names the position and the reason.
     """
     try:
         value = _json(text) if is_json else yaml.load(text, Loader=_Loader)
@@ -92,12 +92,12 @@ def digest_of(mapping: Mapping[str, Any]) -> str:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML as far as it is JSON with other punctuation: the core schema of YAML 1.2, without aliases."""
+    """Loads the part of YAML that corresponds to JSON: the core schema of YAML 1.2, without aliases."""
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose what follows, unless it is an alias or nested too deeply."""
+        """Compose the next node, unless it is an alias or nested too deeply."""
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             raise yaml.composer.ComposerError(
@@ -114,7 +114,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
             self.depth -= 1
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Construct an object whose keys are texts, each once."""
+        """Construct an object whose keys are unique strings."""
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
@@ -123,7 +123,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
                 )
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key.value!r} is there twice; write it once", key.start_mark
+                    None, None, f"key {key.value!r} occurs twice; write it once", key.start_mark
                 )
             seen.add(key.value)
         made: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
@@ -138,7 +138,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Writes what the loader reads as the same."""
+    """Writes YAML that the loader reads back unchanged."""
 
 
 for _class in (_Loader, _Dumper):
@@ -159,7 +159,7 @@ def _json(text: str) -> Any:
 def _whole(text: str) -> int:
     if len(text) > MAX_DIGITS:
         raise ValueError(
-            f"{text[:MAX_DIGITS]}… has {len(text)} digits, and no number of a spec has; write a smaller one"
+            f"{text[:MAX_DIGITS]}… has {len(text)} digits, more than any number of a spec; write a smaller one"
         )
     return int(text)
 
@@ -168,17 +168,17 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, value in pairs:
         if name in made:
-            raise ValueError(f"key {name!r} is there twice; write it once")
+            raise ValueError(f"key {name!r} occurs twice; write it once")
         made[name] = value
     return made
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number that JSON has")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _check(value: Any, depth: int = 0) -> None:
-    """Check that a value is one of JSON, and not nested too deeply."""
+    """Check that a value is valid JSON and not nested too deeply."""
     if depth > MAX_DEPTH:
         raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     if isinstance(value, dict):
@@ -188,6 +188,6 @@ def _check(value: Any, depth: int = 0) -> None:
         for each in value:
             _check(each, depth + 1)
     elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is no number that JSON has")
+        raise ValueError(f"{value} is not a JSON number")
     elif not isinstance(value, str | int | float | bool | None):
-        raise ValueError(f"{value!r} is of no type that JSON has; write it in quotes")
+        raise ValueError(f"{value!r} has no JSON type; write it in quotes")

@@ -1,4 +1,4 @@
-"""The keys of a spec: which there are where, and where one belongs that is somewhere else."""
+"""The keys of a spec, and the correct location of a misplaced or renamed key."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec_kinds import reads_classes, writes_classes
-from airflow_provider_coordination.supervisor.spec_values import absent_of, fields_of
+from airflow_provider_coordination.supervisor.spec_values import excluded_fields, fields_of
 from airflow_provider_coordination.supervisor.tuning import TuningSettings
 
-TOP = (
+TOP_LEVEL_KEYS = (
     "version",
     "source",
     "reads",
@@ -33,7 +33,7 @@ SECTIONS: Mapping[str, type] = {
     "tuning": TuningSettings,
     "supervise": SuperviseSettings,
 }
-"""The classes of the sections that have one class each."""
+"""The sections with a class of their own."""
 
 RENAMED: Mapping[str, str] = {
     "name": "source",
@@ -57,22 +57,22 @@ RENAMED: Mapping[str, str] = {
     "description": "context.description",
     "owner": "context.owner",
 }
-"""Where a key is said in a spec that is called otherwise: arguments of operators, as they are and as they were."""
-DRUID = ("dataSchema", "ioConfig", "tuningConfig", "spec", "type")
-"""What a supervisor spec of Druid has at its top."""
+"""The location in a spec of keys with another name: current and former arguments of operators."""
+DRUID_KEYS = ("dataSchema", "ioConfig", "tuningConfig", "spec", "type")
+"""The top-level keys of a Druid supervisor spec."""
 
 
-def check_names(path: str, cls: type, values: Mapping[str, object], *, kind: str | None) -> None:
-    """Check that an object has the fields of a settings class and no others, and those that have to be given.
+def check_keys(path: str, cls: type, values: Mapping[str, object], *, kind: str | None) -> None:
+    """Check that an object has only fields of a settings class, and all required ones.
 
-    :param path: where the object is in the spec.
-    :param kind: the kind of source that the spec reads; None if it is not known.
+    :param path: the path of the object in the spec.
+    :param kind: the kind of source that the spec reads; None if unknown.
     :raises ConfigurationError: naming the first wrong key, and where it belongs.
     """
-    fields, absent = fields_of(cls), absent_of(cls)
+    fields, excluded = fields_of(cls), excluded_fields(cls)
     for name in values:
-        if name in absent:
-            raise ConfigurationError(f"spec: field '{path}.{name}' is not given in a spec: {absent[name]}")
+        if name in excluded:
+            raise ConfigurationError(f"spec: field '{path}.{name}' is not allowed in a spec: {excluded[name]}")
         if name not in fields:
             raise unknown_key(path, name, list(fields), kind=kind)
     for name, field in fields.items():
@@ -80,63 +80,63 @@ def check_names(path: str, cls: type, values: Mapping[str, object], *, kind: str
             raise ConfigurationError(f"spec: field '{path}.{name}' is missing")
 
 
-def check_top_names(values: Mapping[str, object], *, kind: str | None) -> None:
-    """Check that a spec has no keys but its own, and those that have to be given.
+def check_top_level_keys(values: Mapping[str, object], *, kind: str | None) -> None:
+    """Check that a spec has only known top-level keys, and all required ones.
 
-    :param kind: the kind of source that the spec reads; None if it is not known.
+    :param kind: the kind of source that the spec reads; None if unknown.
     :raises ConfigurationError: naming the first wrong key, and where it belongs.
     """
-    if not any(name in values for name in ("version", "reads", "writes")) and any(name in values for name in DRUID):
-        raise ConfigurationError(
-            "spec: this is a spec of Druid; translate it by `airflow-coordination spec from-druid`"
-        )
+    if not any(name in values for name in ("version", "reads", "writes")) and any(
+        name in values for name in DRUID_KEYS
+    ):
+        raise ConfigurationError("spec: this is a Druid spec; translate it with `airflow-coordination spec from-druid`")
     for name in values:
-        if name not in TOP:
-            raise unknown_key("", name, TOP, kind=kind)
+        if name not in TOP_LEVEL_KEYS:
+            raise unknown_key("", name, TOP_LEVEL_KEYS, kind=kind)
     for name in ("reads", "writes"):
         if values.get(name) is None:
             raise ConfigurationError(f"spec: field {name!r} is missing; see docs/specs.md for an example")
 
 
 def unknown_key(path: str, name: str, known: list[str] | tuple[str, ...], *, kind: str | None) -> ConfigurationError:
-    """Return the error for a key that is not known where it is.
+    """Return the error for an unknown key.
 
-    :param path: of what it is in; empty for the top of the spec.
-    :param known: the keys that are known there.
-    :param kind: the kind of source that the spec reads; None if it is not known.
+    :param path: the path of the object that contains it; empty for the top level.
+    :param known: the known keys of the object.
+    :param kind: the kind of source that the spec reads; None if unknown.
     """
     full = f"{path}.{name}" if path else name
-    places = [place for place in _places(_snake(name), kind) if place != full]
-    if places:
-        remedy = f"write {' or '.join(map(repr, places))}"
-    elif (said := _of_druid(name)) is not None:
-        remedy = said
+    locations = [place for place in _locations(_snake(name), kind) if place != full]
+    if locations:
+        remedy = f"write {' or '.join(map(repr, locations))}"
+    elif (druid_remedy := _druid_remedy(name)) is not None:
+        remedy = druid_remedy
     elif close := difflib.get_close_matches(_snake(name), known, n=1):
         remedy = f"write '{f'{path}.{close[0]}' if path else close[0]}'"
     else:
-        remedy = f"known are {', '.join(known)}"
+        remedy = f"the known keys are {', '.join(known)}"
     return ConfigurationError(f"spec: unknown field {full!r}; {remedy}")
 
 
-def _of_druid(name: str) -> str | None:
-    """Return what becomes of a key of Druid's; None if Druid has none of the name."""
-    from airflow_provider_coordination.supervisor.druid.fields import FIELDS  # which needs specs itself
-    from airflow_provider_coordination.supervisor.druid.rows import Verdict
+def _druid_remedy(name: str) -> str | None:
+    """Return the remedy for a key of Druid's spec; None if Druid has no such key."""
+    from airflow_provider_coordination.supervisor.druid.fields import FIELDS  # this module imports specs
+    from airflow_provider_coordination.supervisor.druid.rows import FieldOutcome
 
-    if name in DRUID:
-        return "a spec of Druid is translated by `airflow-coordination spec from-druid`"
+    if name in DRUID_KEYS:
+        return "translate a Druid spec with `airflow-coordination spec from-druid`"
     for field in FIELDS:
         if field.name.rpartition(".")[2] == name:
-            if field.verdict is Verdict.WITHOUT_MEANING:
-                return f"Druid's key is without meaning here: {field.note}"
-            if field.verdict is Verdict.BY_HAND:
-                return f"Druid's key belongs into {field.place}: {field.note}"
-            return f"write {field.place!r}"
+            if field.outcome is FieldOutcome.NOT_APPLICABLE:
+                return f"this key of Druid is not applicable: {field.note}"
+            if field.outcome is FieldOutcome.MANUAL:
+                return f"this key of Druid belongs in {field.target}: {field.note}"
+            return f"write {field.target!r}"
     return None
 
 
-def _places(name: str, kind: str | None) -> list[str]:
-    """Return where a spec has a key of a name."""
+def _locations(name: str, kind: str | None) -> list[str]:
+    """Return the locations of a key in a spec."""
     found = [f"{path}.{name}" if path else name for path, keys in _sections(kind) if name in keys]
     if not found and name in RENAMED:
         place = RENAMED[name]
@@ -145,7 +145,7 @@ def _places(name: str, kind: str | None) -> list[str]:
 
 
 def _sections(kind: str | None) -> Iterator[tuple[str, list[str]]]:
-    yield "", list(TOP)
+    yield "", list(TOP_LEVEL_KEYS)
     for section, cls in SECTIONS.items():
         yield from _below(section, cls)
     readable = reads_classes()
@@ -160,11 +160,11 @@ def _below(path: str, cls: type) -> Iterator[tuple[str, list[str]]]:
     fields = fields_of(cls)
     yield path, list(fields)
     for name, field in fields.items():
-        for wanted in field.wanted:
-            if wanted.cls is not None:
-                yield from _below(f"{path}.{name}", wanted.cls)
+        for expected in field.expected:
+            if expected.cls is not None:
+                yield from _below(f"{path}.{name}", expected.cls)
 
 
 def _snake(name: str) -> str:
-    """Return a name in this package's spelling, such as `task_count` of `taskCount`."""
+    """Return a name in snake case, such as `task_count` for `taskCount`."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")

@@ -1,7 +1,7 @@
-"""The classes by which a spec says what is read and where it goes, found by the name of the kind.
+"""The classes of `reads` and `writes` in a spec, by the name of the kind.
 
 A kind of source names its class in `SourceKind.reads`, a kind of sink in `SinkKind.writes`, as `module:attribute`: they
-belong to the operators, and are imported when a spec asks for them.
+belong to the operators, and are imported when a spec uses them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.kinds import KINDS, imported
+from airflow_provider_coordination.sources.kinds import KINDS, import_attribute
 from airflow_provider_coordination.spark.sinks import SINKS
 
 ITEMS = "items"
-"""What a spec calls a source of one's own: a reader of items that no distribution registers as a kind."""
+"""The kind of a user-defined source: a reader of items that no distribution registers as a kind."""
 ITEMS_CLASS = "airflow_provider_coordination.operators.reads.items:Items"
 
 
@@ -37,27 +37,32 @@ def writes_classes() -> Mapping[str, type]:
 def reads_class(kind: str) -> type:
     """Return the class of a kind of source.
 
-    :raises ConfigurationError: if nobody registered it, or it has no class for specs.
+    :raises ConfigurationError: if the kind is not registered, or has no class for specs.
     """
     if kind == ITEMS:
         return _class(ITEMS_CLASS)
     if not KINDS.knows(kind) or not (reference := KINDS.load(kind).reads):
-        raise _unknown("reads", kind, _reads_references(), f"a reader of your own is {ITEMS!r}")
+        raise _unknown("reads", kind, _reads_references(), f"use {ITEMS!r} for your own reader")
     return _class(reference)
 
 
 def writes_class(kind: str) -> type:
     """Return the class of a kind of sink.
 
-    :raises ConfigurationError: if nobody registered it, or it has no class for specs.
+    :raises ConfigurationError: if the kind is not registered, or has no class for specs.
     """
     if not SINKS.knows(kind) or not (reference := SINKS.load(kind).writes):
-        raise _unknown("writes", kind, _writes_references(), f"others register theirs by the group {SINKS.group!r}")
+        raise _unknown(
+            "writes",
+            kind,
+            _writes_references(),
+            f"other packages register kinds in the entry point group {SINKS.group!r}",
+        )
     return _class(reference)
 
 
 def reads_kind_of(reads: Any) -> str:
-    """Return by which name a spec calls the class of an object.
+    """Return the name of the kind of an object in `reads`.
 
     :raises ConfigurationError: if no kind has such a class.
     """
@@ -65,7 +70,7 @@ def reads_kind_of(reads: Any) -> str:
 
 
 def writes_kind_of(writes: Any) -> str:
-    """Return by which name a spec calls the class of a sink.
+    """Return the name of the kind of a sink.
 
     :raises ConfigurationError: if no kind has such a class.
     """
@@ -73,13 +78,13 @@ def writes_kind_of(writes: Any) -> str:
 
 
 def is_exactly_once(writes: Any) -> bool:
-    """Return whether a sink takes each batch once."""
+    """Return whether a sink commits each batch exactly once."""
     return SINKS.load(writes_kind_of(writes)).is_exactly_once
 
 
 def _reads_references() -> Mapping[str, str]:
-    """Return `module:attribute` of each class, by the kind's name; none is imported."""
-    references = {name: KINDS.load(name).reads for name in KINDS.names()}  # finding the names takes long
+    """Return `module:attribute` of each class by the kind's name, without importing any."""
+    references = {name: KINDS.load(name).reads for name in KINDS.names()}  # KINDS.names() is expensive
     return {name: reference for name, reference in sorted({**references, ITEMS: ITEMS_CLASS}.items()) if reference}
 
 
@@ -89,7 +94,7 @@ def _writes_references() -> Mapping[str, str]:
 
 
 def _class(reference: str) -> type:
-    found: type = imported(reference, "class")
+    found: type = import_attribute(reference, "class")
     return found
 
 
@@ -99,10 +104,10 @@ def _kind_of(field: str, value: Any, references: Mapping[str, str]) -> str:
         if reference == wanted:
             return name
     known = ", ".join(reference.partition(":")[2] for reference in references.values())
-    raise ConfigurationError(f"spec: field {field!r} must be of one of the classes {known}; got {value!r}")
+    raise ConfigurationError(f"spec: field {field!r} must be an object of one of the classes {known}; got {value!r}")
 
 
-def _unknown(field: str, kind: str, known: Iterable[str], otherwise: str) -> ConfigurationError:
+def _unknown(field: str, kind: str, known: Iterable[str], hint: str) -> ConfigurationError:
     return ConfigurationError(
-        f"spec: field {field!r}: kind {kind!r} is not known; known are {', '.join(map(repr, known))}; {otherwise}"
+        f"spec: field {field!r}: kind {kind!r} is unknown; the known kinds are {', '.join(map(repr, known))}; {hint}"
     )

@@ -1,4 +1,4 @@
-"""The JSON Schema of specs, made of the classes that read them: editors complete and check specs by it."""
+"""The JSON Schema of specs, generated from the classes that read them, for completion and checks in editors."""
 
 from __future__ import annotations
 
@@ -11,21 +11,27 @@ from airflow_provider_coordination.coordination.balance import BALANCE_BY
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.supervisor.settings import LAG_AGGREGATES, AutoScaleSettings, SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import VERSION, IngestionSpec
-from airflow_provider_coordination.supervisor.spec_keys import SECTIONS, TOP
+from airflow_provider_coordination.supervisor.spec_keys import SECTIONS, TOP_LEVEL_KEYS
 from airflow_provider_coordination.supervisor.spec_kinds import reads_classes, writes_classes
-from airflow_provider_coordination.supervisor.spec_values import Field, Sort, Wanted, fields_of, written_whole
+from airflow_provider_coordination.supervisor.spec_values import (
+    ExpectedType,
+    Field,
+    ValueType,
+    fields_of,
+    to_json_with_defaults,
+)
 from airflow_provider_coordination.supervisor.tuning import DEPLOY_MODES, MEMORY, SparkSettings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DURATION = r"^-?P(?=.)(\d+(\.\d+)?W)?(\d+(\.\d+)?D)?(T(?=.)(\d+(\.\d+)?H)?(\d+(\.\d+)?M)?(\d+(\.\d+)?S)?)?$"
-PLAIN: Mapping[Sort, Mapping[str, Any]] = {
-    Sort.TEXT: {"type": "string"},
-    Sort.WHOLE: {"type": "integer"},
-    Sort.NUMBER: {"type": "number"},
-    Sort.YES_OR_NO: {"type": "boolean"},
-    Sort.INSTANT: {"type": "string", "format": "date-time"},
-    Sort.FUNCTION: {"type": "string", "pattern": r"^[^:]+:[^:]+$"},
-    Sort.ANYTHING: {},
+PRIMITIVE_SCHEMAS: Mapping[ValueType, Mapping[str, Any]] = {
+    ValueType.TEXT: {"type": "string"},
+    ValueType.WHOLE: {"type": "integer"},
+    ValueType.NUMBER: {"type": "number"},
+    ValueType.BOOLEAN: {"type": "boolean"},
+    ValueType.INSTANT: {"type": "string", "format": "date-time"},
+    ValueType.FUNCTION: {"type": "string", "pattern": r"^[^:]+:[^:]+$"},
+    ValueType.ANYTHING: {},
 }
 AT_LEAST_ONE: Mapping[str, Any] = {"minimum": 1}
 FRACTION: Mapping[str, Any] = {"minimum": 0, "maximum": 1}
@@ -54,20 +60,20 @@ LIMITS: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
         "deploy_mode": {"enum": [*DEPLOY_MODES, None]},
     },
 }
-"""What `check` of a class asks of single fields, as far as a schema can say it."""
+"""The constraints of `check` on single fields, as far as a JSON Schema can express them."""
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a spec, with the kinds of sources and sinks that are installed here."""
+    """Return the JSON Schema of a spec, with the kinds of sources and sinks that are installed."""
     definitions: dict[str, Any] = {}
     texts = _parameters(IngestionSpec)
     properties: dict[str, Any] = {
-        "version": {"const": VERSION, "description": "The version of specs that this one is written for."},
+        "version": {"const": VERSION, "description": "The version of the spec format."},
         "source": {"type": "string"},
         "reads": _one_of(reads_classes(), definitions),
         "writes": {"type": "array", "minItems": 1, "items": _one_of(writes_classes(), definitions)},
         "schema": {"type": ["string", "null"]},
-        "transform": {"anyOf": [PLAIN[Sort.FUNCTION], {"type": "null"}]},
+        "transform": {"anyOf": [PRIMITIVE_SCHEMAS[ValueType.FUNCTION], {"type": "null"}]},
         "per_batch": {"type": "boolean"},
         **{name: _reference(cls, definitions) for name, cls in SECTIONS.items()},
         "context": {"type": "object"},
@@ -76,7 +82,7 @@ def json_schema() -> dict[str, Any]:
         "$schema": DIALECT,
         "title": "Ingestion spec",
         "type": "object",
-        "properties": {name: _described(properties[name], texts.get(name)) for name in TOP},
+        "properties": {name: _described(properties[name], texts.get(name)) for name in TOP_LEVEL_KEYS},
         "required": ["version", "reads", "writes"],
         "additionalProperties": False,
         "$defs": dict(sorted(definitions.items())),
@@ -95,10 +101,10 @@ def _one_of(classes: Mapping[str, type], definitions: dict[str, Any]) -> dict[st
 
 
 def _reference(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return a reference to the schema of a class, which is made when it is first asked for."""
+    """Return a reference to the schema of a class, which is generated on first use."""
     name = cls.__name__
     if name not in definitions:
-        definitions[name] = None  # its place is taken, where a class is within itself
+        definitions[name] = None  # reserved for a class that contains itself
         definitions[name] = _schema_of(cls, definitions)
     return {"$ref": f"#/$defs/{name}"}
 
@@ -119,35 +125,35 @@ def _schema_of(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_field(field: Field, definitions: dict[str, Any]) -> dict[str, Any]:
-    choices = [each for wanted in field.wanted for each in _choices(wanted, definitions)]
+    choices = [each for expected in field.expected for each in _choices(expected, definitions)]
     if field.may_be_null:
         choices.append({"type": "null"})
     schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
-    default = written_whole(field.default)
+    default = to_json_with_defaults(field.default)
     if field.is_required or default is None or isinstance(default, dict):
         return schema
     return {**schema, "default": default}
 
 
-def _choices(wanted: Wanted, definitions: dict[str, Any]) -> list[dict[str, Any]]:
-    if wanted.what is Sort.DURATION:
+def _choices(expected: ExpectedType, definitions: dict[str, Any]) -> list[dict[str, Any]]:
+    if expected.what is ValueType.DURATION:
         return [{"type": "string", "pattern": DURATION}, {"type": "number"}]
-    if wanted.cls is not None:
-        return [_reference(wanted.cls, definitions)]
-    below = [each for one in wanted.below for each in _choices(one, definitions)]
-    held = below[0] if len(below) == 1 else {"anyOf": below}
-    if wanted.what is Sort.LIST:
+    if expected.cls is not None:
+        return [_reference(expected.cls, definitions)]
+    item_types = [each for one in expected.item_types for each in _choices(one, definitions)]
+    held = item_types[0] if len(item_types) == 1 else {"anyOf": item_types}
+    if expected.what is ValueType.LIST:
         return [{"type": "array", "items": held}]
-    if wanted.what is Sort.OBJECT:
+    if expected.what is ValueType.OBJECT:
         return [{"type": "object", "additionalProperties": held}]
-    return [dict(PLAIN[wanted.what])]
+    return [dict(PRIMITIVE_SCHEMAS[expected.what])]
 
 
 def _parameters(cls: type) -> dict[str, str]:
-    """Return what a class says of each of its parameters."""
+    """Return the descriptions of a class's parameters."""
     text = inspect.cleandoc(cls.__doc__ or "")
     found = re.findall(r"^:param (\w+):(.*?)(?=^:|\Z)", text, re.MULTILINE | re.DOTALL)
-    return {name: " ".join(said.replace("(templated)", "").split()) for name, said in found}
+    return {name: " ".join(description.replace("(templated)", "").split()) for name, description in found}
 
 
 def _described(schema: Mapping[str, Any], text: str | None) -> dict[str, Any]:

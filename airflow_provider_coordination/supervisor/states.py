@@ -1,8 +1,8 @@
-"""The states of a supervisor, and how it comes to them: by what its looks at the source and its jobs came to.
+"""The states of a supervisor, which follow from the results of its runs and its jobs.
 
-The states, the thresholds and the order of the rules are those of Druid's supervisor state manager. Two of its flaws
-are not: what was ever unhealthy is forgotten once the supervisor has recovered from it, and a supervisor that recovered
-from trouble of one sort does not wait for proof of the other.
+The states, the thresholds and the order of the rules are those of Druid's supervisor state manager, without two of its
+flaws: an unhealthy state is forgotten after recovery, and recovery of the runs does not depend on the jobs, or vice
+versa.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Any
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
 
 UNHEALTHY_AFTER = 3
-"""So many failed runs, or jobs, in a row make a supervisor unhealthy."""
+"""The number of consecutive failed runs or jobs that makes a supervisor unhealthy."""
 HEALTHY_AFTER = 3
-"""So many good ones in a row make it healthy again."""
+"""The number of consecutive successes that makes it healthy again."""
 EVENTS_KEPT = 10
 
 
 class SupervisorState(StrEnum):
-    """How a supervisor is."""
+    """The state of a supervisor."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
     SUSPENDED = "SUSPENDED"
     STOPPING = "STOPPING"
-    """It was terminated, and its jobs deliver what they have read."""
+    """Terminated, while its jobs deliver what they have read."""
     TERMINATED = "TERMINATED"
-    """It was terminated, or what it had to read is read, and no job is left."""
+    """Terminated by a user or because everything is read; no job is left."""
     UNHEALTHY_SUPERVISOR = "UNHEALTHY_SUPERVISOR"
     UNHEALTHY_TASKS = "UNHEALTHY_TASKS"
 
 
 class DetailedState(StrEnum):
-    """How a supervisor is, in more detail: what it does at first, and what makes it unhealthy."""
+    """The detailed state of a supervisor: its phase of the first run, and the cause of an unhealthy state."""
 
     PENDING = "PENDING"
     CONNECTING_TO_STREAM = "CONNECTING_TO_STREAM"
@@ -49,15 +49,15 @@ class DetailedState(StrEnum):
     UNABLE_TO_CONNECT_TO_STREAM = "UNABLE_TO_CONNECT_TO_STREAM"
     LOST_CONTACT_WITH_STREAM = "LOST_CONTACT_WITH_STREAM"
     NOT_SUPERVISED = "NOT_SUPERVISED"
-    """Nobody has supervised for minutes: its DAG is paused or gone, or Airflow does not run. No supervisor notes it."""
+    """Not supervised for minutes: the DAG is paused or missing, or Airflow is down. Never recorded by a supervisor."""
     DAG_PAUSED = "DAG_PAUSED"
-    """The same, where Airflow was asked, and the DAG is paused."""
+    """Not supervised because the DAG is paused, according to Airflow."""
     UNHEALTHY_SUPERVISOR = "UNHEALTHY_SUPERVISOR"
     UNHEALTHY_TASKS = "UNHEALTHY_TASKS"
 
     @property
     def basic(self) -> SupervisorState:
-        """The state that it is a detail of."""
+        """The basic state that this is a detail of."""
         if self in FIRST_RUN_ONLY:
             return SupervisorState.RUNNING
         if self in UNHEALTHY_IN_DETAIL:
@@ -68,14 +68,14 @@ class DetailedState(StrEnum):
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nobody has to do anything about it."""
+        """Whether no action by a user is needed."""
         return self.basic not in (SupervisorState.UNHEALTHY_SUPERVISOR, SupervisorState.UNHEALTHY_TASKS)
 
 
 FIRST_RUN_ONLY = frozenset(
     {DetailedState.CONNECTING_TO_STREAM, DetailedState.DISCOVERING_INITIAL_TASKS, DetailedState.CREATING_TASKS}
 )
-"""What it is only as long as no run has succeeded."""
+"""States that only exist until the first run has succeeded."""
 UNHEALTHY_IN_DETAIL = frozenset(
     {
         DetailedState.UNABLE_TO_CONNECT_TO_STREAM,
@@ -83,23 +83,23 @@ UNHEALTHY_IN_DETAIL = frozenset(
         DetailedState.NOT_SUPERVISED,
     }
 )
-"""What makes a supervisor itself unhealthy, other than failed runs."""
+"""Causes of an unhealthy supervisor other than failed runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """What a supervisor remembers of its runs and jobs, and the state that follows.
+    """The results of a supervisor's runs and jobs, and the state that follows from them.
 
-    A run is one look at the source and what follows from it.
+    A run is one observation of the source and the actions that follow from it.
 
     :param state: the state.
     :param has_succeeded: whether a run ever succeeded.
-    :param failed_runs: how many runs failed in a row; 0 if the last one succeeded.
-    :param successful_runs: how many succeeded in a row.
-    :param failed_jobs: how many jobs failed in a row.
-    :param successful_jobs: how many succeeded in a row.
-    :param runs_were_unhealthy: whether failed runs made it unhealthy, and it has not recovered.
-    :param jobs_were_unhealthy: whether failed jobs made it unhealthy, and it has not recovered.
+    :param failed_runs: the number of consecutive failed runs; 0 if the last one succeeded.
+    :param successful_runs: the number of consecutive successful runs.
+    :param failed_jobs: the number of consecutive failed jobs.
+    :param successful_jobs: the number of consecutive successful jobs.
+    :param runs_were_unhealthy: whether failed runs made the supervisor unhealthy and it has not recovered.
+    :param jobs_were_unhealthy: whether failed jobs made the supervisor unhealthy and it has not recovered.
     :param errors: the latest errors, the latest last.
     """
 
@@ -113,29 +113,29 @@ class Health:
     jobs_were_unhealthy: bool = False
     errors: tuple[ErrorEvent, ...] = ()
 
-    def noting(self, error: ErrorEvent) -> Health:
-        """Return it with one more error."""
+    def with_error(self, error: ErrorEvent) -> Health:
+        """Return the health with one more error."""
         return replace(self, errors=(*self.errors, error)[-EVENTS_KEPT:])
 
-    def job_ended(self, *, well: bool) -> Health:
-        """Return it with one more job that ended, well or not; `proposing` finds the state."""
-        if well:
+    def job_ended(self, *, succeeded: bool) -> Health:
+        """Return the health with one more ended job; `with_state` then computes the state."""
+        if succeeded:
             return replace(self, failed_jobs=0, successful_jobs=self.successful_jobs + 1)
         return replace(self, failed_jobs=self.failed_jobs + 1, successful_jobs=0)
 
-    def run_ended(self, *, well: bool, steady: DetailedState) -> Health:
-        """Return it with one more run that ended, well or not.
+    def run_ended(self, *, succeeded: bool, steady: DetailedState) -> Health:
+        """Return the health with one more ended run.
 
-        :param steady: what a healthy supervisor is now: RUNNING, or SUSPENDED.
+        :param steady: the state of the supervisor if it is healthy: RUNNING or SUSPENDED.
         """
-        if well:
+        if succeeded:
             counted = replace(self, has_succeeded=True, failed_runs=0, successful_runs=self.successful_runs + 1)
         else:
             counted = replace(self, failed_runs=self.failed_runs + 1, successful_runs=0)
-        return counted.proposing(steady)
+        return counted.with_state(steady)
 
-    def proposing(self, proposed: DetailedState) -> Health:
-        """Return it in the state that is proposed, or in the one that it has to be in."""
+    def with_state(self, proposed: DetailedState) -> Health:
+        """Return the health in the proposed state, unless the results of runs and jobs require another one."""
         if self.state in (DetailedState.STOPPING, DetailedState.TERMINATED) and proposed not in (
             DetailedState.STOPPING,
             DetailedState.TERMINATED,
@@ -164,13 +164,13 @@ class Health:
         return replace(recovered, state=proposed)
 
     def restarted(self) -> Health:
-        """Return that of a supervisor that begins anew, after it was terminated; its errors stay."""
+        """Return the health of a supervisor that starts again after a termination; its errors are kept."""
         return Health(errors=self.errors)
 
     def cannot_read(self, failing: Collection[str]) -> bool:
-        """Return whether a job could not read a partition because of the source, and none has read it since.
+        """Return whether a job failed to read a partition because of the source, and no job has read it since.
 
-        :param failing: the partitions on which work failed the last time.
+        :param failing: the partitions whose last attempt failed.
         """
         return any(error.is_stream_error and error.partition in failing for error in self.errors)
 
@@ -199,7 +199,7 @@ class Health:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Health:
-        """Return it from a JSON object; what that does not say is as at first."""
+        """Return the health from a JSON object; missing fields have their initial values."""
         errors = (ErrorEvent.from_mapping(each) for each in mapping.get("errors", ()) if isinstance(each, Mapping))
         state = mapping.get("state")
         return cls(

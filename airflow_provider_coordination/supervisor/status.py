@@ -1,7 +1,7 @@
-"""How a supervisor stands: one JSON object, made from what is stored alone.
+"""The status of a supervisor: one JSON object, computed only from the store.
 
-Nobody has to supervise for it to be right. What jobs report, who holds which partition, and whether somebody supervises
-at all are read from the store whenever somebody asks, and what the supervisor itself last noted is corrected by them.
+It is correct even if no supervisor is running: job reports, leases and the lease of the supervision are read from the
+store at each request, and correct the state that the supervisor last recorded.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from airflow_provider_coordination.supervisor.store import StoredSupervision, Su
 from airflow_provider_coordination.supervisor.supervision import SpecVersion, SupervisedJob, Supervision
 from airflow_provider_coordination.supervisor.turn import task_of
 
-PARTITIONS_READ = 20_000
-"""How many unfinished partitions are looked at."""
-JOBS_READ = 1_000
+MAX_PARTITIONS = 20_000
+"""The maximum number of unfinished partitions that are read."""
+MAX_JOBS = 1_000
 UNSUPERVISED_AFTER = timedelta(minutes=2)
-"""How long nobody may lease a supervision: between two runs of its DAG nobody does for seconds."""
+"""How long a supervision may be without a lease: between two runs of its DAG it has none for seconds."""
 RATES_FRESH = timedelta(minutes=1)
-"""The rates of a report that is older are those of a job that has stopped working."""
+"""Rates in older reports are ignored: the job has stopped working."""
 VANISHED = "VANISHED"
-"""The state of a job that has not begun in time, or whose lease has run out."""
+"""The state of a job that did not start in time, or whose lease has expired."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
-    """What the store holds of a supervisor and its source.
+class StoredState:
+    """The stored state of a supervisor and its source.
 
     :param source: the source.
     :param at: when it was read (aware).
-    :param safety_margin: how far clocks of machines may differ.
-    :param supervision: what the supervisor remembers, and who leases that.
-    :param latest: the latest version of the spec, a termination included; None if it is unreadable.
-    :param spec: the spec that rules, or that ruled before the termination, as it was written; None if it is unreadable.
+    :param safety_margin: by how much the clocks of machines may differ.
+    :param supervision: the supervisor's own state, and its lease.
+    :param latest: the latest version of the spec, which may be a termination; None if it is unreadable.
+    :param spec: the current spec, or the last before a termination, as written; None if it is unreadable.
     :param settings: how the source is supervised; None if the spec cannot be read by this version of the package.
-    :param at_least_once: the names of its sinks that may get a batch more than once.
+    :param at_least_once: the names of its sinks that may receive a batch more than once.
     :param problem: why the spec cannot be read; empty if it can.
-    :param outdated: versions of the spec whose jobs have another thing to do than the one that rules.
-    :param suspension: how the source is suspended; None if it is not.
-    :param jobs: the jobs of the supervisor that the store knows, by owner.
-    :param partitions: how many partitions each status has.
-    :param unfinished: the partitions that are not COMPLETED; the first ones, of very many.
-    :param lag: the lag as the supervisor noted it.
-    :param dag_is_paused: whether the DAG that supervises is paused; None if nobody asked Airflow.
+    :param outdated: the versions of the spec whose jobs differ from those of the current version.
+    :param suspension: the suspension of the source; None if it is not suspended.
+    :param jobs: the jobs of the supervisor in the store, by owner.
+    :param partitions: the numbers of partitions by status.
+    :param unfinished: the partitions that are not COMPLETED, up to `MAX_PARTITIONS`.
+    :param lag: the lag as the supervisor recorded it.
+    :param dag_is_paused: whether the supervising DAG is paused; None if unknown.
     """
 
     source: str
@@ -81,34 +81,34 @@ class Stored:
 
     @property
     def memory(self) -> Supervision:
-        """What the supervisor remembers."""
+        """The supervisor's own state."""
         return self.supervision.supervision
 
 
 def read_status(view: SourceView, is_paused: Callable[[str], bool | None] | None = None) -> dict[str, Any] | None:
-    """Return how the supervisor of a source stands, a JSON object; None if the source has none.
+    """Return the status of a source's supervisor as a JSON object; None if the source has none.
 
-    :param view: of the source, initialized.
-    :param is_paused: returns whether a DAG is paused, None if there is no such DAG; None where Airflow cannot be asked.
+    :param view: an initialized view of the source.
+    :param is_paused: returns whether a DAG is paused, or None if it does not exist; None if Airflow is not available.
     """
-    stored = read_stored(view)
+    stored = read_stored_state(view)
     if stored is None:
         return None
     dag_id = stored.memory.dag_id
     return status_of(replace(stored, dag_is_paused=is_paused(dag_id) if is_paused and dag_id else None))
 
 
-def read_stored(view: SourceView) -> Stored | None:
-    """Read what the store holds of a supervisor; None if the source has none."""
-    kept = SupervisionStore(view)
-    supervision = kept.get()
+def read_stored_state(view: SourceView) -> StoredState | None:
+    """Read the stored state of a supervisor; None if the source has none."""
+    store = SupervisionStore(view)
+    supervision = store.get()
     if supervision is None or not supervision.supervision.spec_version:
         return None
     memory = supervision.supervision
-    latest = kept.spec(memory.spec_version)
-    ruling = kept.spec(memory.spec_version - 1) if latest is not None and latest.is_termination else latest
+    latest = store.spec(memory.spec_version)
+    ruling = store.spec(memory.spec_version - 1) if latest is not None and latest.is_termination else latest
     spec, problem = _read_spec(ruling)
-    return Stored(
+    return StoredState(
         source=view.source,
         at=view.clock.now(),
         safety_margin=view.safety_margin,
@@ -118,17 +118,17 @@ def read_stored(view: SourceView) -> Stored | None:
         settings=None if spec is None else spec.supervise,
         at_least_once=() if spec is None else spec.at_least_once,
         problem=problem,
-        outdated=frozenset() if spec is None else frozenset(_outdated(kept, memory, spec)),
+        outdated=frozenset() if spec is None else frozenset(_outdated(store, memory, spec)),
         suspension=view.suspensions.get(),
         jobs=_jobs(view, memory),
         partitions=view.count_by_status(),
-        unfinished=list(islice(view.partitions(*UNFINISHED), PARTITIONS_READ)),
-        lag=kept.lag(),
+        unfinished=list(islice(view.partitions(*UNFINISHED), MAX_PARTITIONS)),
+        lag=store.lag(),
     )
 
 
 def _read_spec(version: SpecVersion | None) -> tuple[IngestionSpec | None, str]:
-    """Return a spec and why it cannot be read, one of which there is."""
+    """Return a spec, or the reason why it cannot be read."""
     if version is None or version.spec is None:
         return None, "the stored spec is unreadable; submit it again"
     try:
@@ -137,26 +137,26 @@ def _read_spec(version: SpecVersion | None) -> tuple[IngestionSpec | None, str]:
         return None, f"version {version.version} of the spec cannot be read: {error}"
 
 
-def _outdated(kept: SupervisionStore, memory: Supervision, spec: IngestionSpec) -> Iterable[int]:
-    """Yield the versions, of those that jobs work by, that have them do another thing than the spec that rules."""
+def _outdated(store: SupervisionStore, memory: Supervision, spec: IngestionSpec) -> Iterable[int]:
+    """Yield the versions of the spec whose jobs differ from those of the current version."""
     for number in {job.spec_version for job in memory.jobs} - {memory.spec_version}:
-        old, _ = _read_spec(kept.spec(number))
+        old, _ = _read_spec(store.spec(number))
         if change_between(old, spec) is Change.JOBS:
             yield number
 
 
 def _jobs(view: SourceView, memory: Supervision) -> dict[str, Job]:
-    """Return the jobs that the supervisor remembers, and those that work for it otherwise, as the store knows them."""
+    """Return the supervisor's jobs from the store: those in its state, and others that work for it."""
     known, task = Jobs(view), task_of(view.source)
-    found = {job.owner: job for job in islice(known.unfinished(), JOBS_READ) if job.task == task}
+    found = {job.owner: job for job in islice(known.unfinished(), MAX_JOBS) if job.task == task}
     for job in memory.jobs:
         if job.owner not in found and (ended := known.get(job.owner)) is not None:
             found[job.owner] = ended
     return found
 
 
-def status_of(stored: Stored) -> dict[str, Any]:
-    """Return how a supervisor stands, a JSON object: a pure function of what is stored."""
+def status_of(stored: StoredState) -> dict[str, Any]:
+    """Return the status of a supervisor as a JSON object: a pure function of the stored state."""
     memory = stored.memory
     decision = _decision(stored)
     jobs = _job_rows(stored)
@@ -173,15 +173,15 @@ def status_of(stored: Stored) -> dict[str, Any]:
         "suspended": None if stored.suspension is None else suspension_mapping(stored.suspension),
         "terminated": None
         if memory.terminated_at is None
-        else {"at": format_instant(memory.terminated_at), "because": memory.terminated_because},
+        else {"at": format_instant(memory.terminated_at), "reason": memory.termination_reason},
         "spec_version": memory.spec_version,
         "spec_by": "" if stored.latest is None else stored.latest.by,
         "spec_at": None if stored.latest is None else format_instant(stored.latest.submitted_at),
         "at_least_once": list(stored.at_least_once),
-        "started_at": _written(memory.started_at),
-        "looked_at": _written(memory.looked_at),
+        "started_at": _format_instant(memory.started_at),
+        "polled_at": _format_instant(memory.polled_at),
         "is_supervised": stored.supervision.is_supervised(stored.at),
-        "supervised_until": _written(stored.supervision.leased_until),
+        "supervised_until": _format_instant(stored.supervision.leased_until),
         "task_count": _task_count(stored, decision),
         "partitions": {
             "open": sum(stored.partitions.get(status, 0) for status in UNFINISHED),
@@ -212,36 +212,36 @@ def suspension_mapping(suspension: Suspension) -> dict[str, Any]:
 # The state
 
 
-def _state(stored: Stored, jobs: list[dict[str, Any]]) -> DetailedState:
-    """Return the state that the supervisor noted, or what has become of it since."""
-    memory, noted = stored.memory, stored.memory.health.state
+def _state(stored: StoredState, jobs: list[dict[str, Any]]) -> DetailedState:
+    """Return the state that the supervisor recorded, corrected by later changes."""
+    memory, recorded = stored.memory, stored.memory.health.state
     if memory.terminated_at is not None:
         works = any(job["state"] != VANISHED for job in jobs)
         return DetailedState.STOPPING if works else DetailedState.TERMINATED
-    if not noted.is_healthy:
-        return noted
+    if not recorded.is_healthy:
+        return recorded
     if stored.suspension is not None:
         return DetailedState.SUSPENDED
     if memory.started_at is not None and is_abandoned(stored.supervision, stored.at):
         return DetailedState.DAG_PAUSED if stored.dag_is_paused else DetailedState.NOT_SUPERVISED
-    if noted is DetailedState.SUSPENDED:  # it was resumed since
+    if recorded is DetailedState.SUSPENDED:  # it was resumed in between
         return DetailedState.RUNNING if memory.health.has_succeeded else DetailedState.PENDING
-    return noted
+    return recorded
 
 
 def is_abandoned(supervision: StoredSupervision, at: datetime) -> bool:
-    """Return whether nobody has supervised for a while, at an instant (aware)."""
+    """Return whether the source has not been supervised for a while, at an instant (aware)."""
     if supervision.is_supervised(at):
         return False
-    # Of a lease that was given back, the priority is when; of one that ran out, when it did.
+    # The priority is the instant of the release, or of the expiry of the lease.
     return at - supervision.item.priority > UNSUPERVISED_AFTER
 
 
 # How many jobs
 
 
-def _decision(stored: Stored) -> Decision:
-    """Return what a supervisor that knows what is stored, and nothing of the source itself, would do next."""
+def _decision(stored: StoredState) -> Decision:
+    """Return the next decision of a supervisor that knows only the stored state and does not query the source."""
     settings = stored.settings if stored.memory.terminated_at is None else None
     soon = stored.at + (timedelta(0) if settings is None else settings.period)
     remembered = {job.owner for job in stored.memory.jobs}
@@ -250,14 +250,14 @@ def _decision(stored: Stored) -> Decision:
         unfinished=len(stored.unfinished),
         is_empty=not any(stored.partitions.values()),
     )
-    seen = Observation(
+    observation = Observation(
         at=stored.at,
         settings=settings,
         outdated=stored.outdated,
         is_suspended=stored.suspension is not None,
         partitions=counts,
         jobs=stored.jobs,
-        strays=frozenset(
+        orphans=frozenset(
             owner
             for owner, job in stored.jobs.items()
             if owner not in remembered and job.stop is None and job.state is not JobState.ENDED
@@ -266,10 +266,10 @@ def _decision(stored: Stored) -> Decision:
         lag=stored.lag.points,
         open_partitions=stored.memory.open_partitions,
     )
-    return decide(stored.memory, seen, lambda: "")
+    return decide(stored.memory, observation, lambda: "")
 
 
-def _task_count(stored: Stored, decision: Decision) -> dict[str, Any]:
+def _task_count(stored: StoredState, decision: Decision) -> dict[str, Any]:
     settings = stored.settings
     scaling = None if settings is None else settings.auto_scale
     return {
@@ -285,8 +285,8 @@ def _task_count(stored: Stored, decision: Decision) -> dict[str, Any]:
 # Jobs
 
 
-def _job_rows(stored: Stored) -> list[dict[str, Any]]:
-    """Return the jobs that have not ended: those that the supervisor remembers, and others that work for it."""
+def _job_rows(stored: StoredState) -> list[dict[str, Any]]:
+    """Return the jobs that have not ended: those in the supervisor's state, and others that work for it."""
     remembered = {job.owner: job for job in stored.memory.jobs}
     rows = []
     for owner in {**remembered, **stored.jobs}:
@@ -296,11 +296,11 @@ def _job_rows(stored: Stored) -> list[dict[str, Any]]:
     return rows
 
 
-def _job_row(stored: Stored, owner: str, planned: SupervisedJob | None, known: Job | None) -> dict[str, Any]:
+def _job_row(stored: StoredState, owner: str, planned: SupervisedJob | None, known: Job | None) -> dict[str, Any]:
     """Return a job that has not ended.
 
-    :param planned: as the supervisor remembers it; None if it does not.
-    :param known: as the store knows it; None if it was planned, and is about to be submitted.
+    :param planned: the job in the supervisor's state; None if it is not there.
+    :param known: the job in the store; None if it is planned and about to be submitted.
     """
     report = None if known is None else known.report
     stop_reason = planned.stop_reason if planned is not None and planned.is_ending else None
@@ -311,8 +311,8 @@ def _job_row(stored: Stored, owner: str, planned: SupervisedJob | None, known: J
         "owner": owner,
         "state": _job_state(stored, known, is_ending=stop_reason is not None),
         "spec_version": None if planned is None else planned.spec_version,
-        "planned_at": _written(planned_at or None),
-        "started_at": None if planned is None else _written(planned.began_at),
+        "planned_at": _format_instant(planned_at or None),
+        "started_at": None if planned is None else _format_instant(planned.began_at),
         "remaining_seconds": _remaining(stored, planned),
         "application_id": None if known is None else known.application_id,
         "partitions": sum(each.owner == owner and not each.is_awaiting for each in stored.unfinished),
@@ -322,7 +322,7 @@ def _job_row(stored: Stored, owner: str, planned: SupervisedJob | None, known: J
     }
 
 
-def _job_state(stored: Stored, known: Job | None, *, is_ending: bool) -> str:
+def _job_state(stored: StoredState, known: Job | None, *, is_ending: bool) -> str:
     if known is None:
         return JobState.SUBMITTED.value
     given_up_at = known.given_up_at(stored.safety_margin)
@@ -331,12 +331,12 @@ def _job_state(stored: Stored, known: Job | None, *, is_ending: bool) -> str:
     return "ENDING" if is_ending else known.state.value
 
 
-def _is_alive(stored: Stored, known: Job) -> bool:
+def _is_alive(stored: StoredState, known: Job) -> bool:
     return known.state is not JobState.ENDED and _job_state(stored, known, is_ending=False) != VANISHED
 
 
-def _remaining(stored: Stored, job: SupervisedJob | None) -> int | None:
-    """Return for how many seconds a job still reads, or, if it was asked to end, until when it is waited for."""
+def _remaining(stored: StoredState, job: SupervisedJob | None) -> int | None:
+    """Return how many seconds a job still reads or, if it is stopping, until it is ended by force."""
     if job is None or stored.settings is None:
         return None
     if job.stop_requested_at is not None:
@@ -348,22 +348,22 @@ def _remaining(stored: Stored, job: SupervisedJob | None) -> int | None:
     return max(0, int((until - stored.at).total_seconds()))
 
 
-# Lag, figures and errors
+# Lag, statistics and errors
 
 
-def _lag(stored: Stored) -> dict[str, Any]:
-    """Return the lag of each unfinished partition: as jobs that live report it, or as the supervisor noted it."""
-    noted = stored.lag.latest
-    known = {} if noted is None else dict(noted.partitions)
-    at = None if noted is None else noted.at
+def _lag(stored: StoredState) -> dict[str, Any]:
+    """Return the lag of each unfinished partition, as reported by live jobs or recorded by the supervisor."""
+    recorded = stored.lag.latest
+    known = {} if recorded is None else dict(recorded.partitions)
+    at = None if recorded is None else recorded.at
     for job in stored.jobs.values():
-        if job.report is not None and _is_alive(stored, job) and (noted is None or job.report.at > noted.at):
+        if job.report is not None and _is_alive(stored, job) and (recorded is None or job.report.at > recorded.at):
             known.update(job.report.lag_ms)
             at = job.report.at if at is None else max(at, job.report.at)
     partitions = {each.partition_key: known.get(each.partition_key) for each in stored.unfinished}
     point = LagReading(at=at or stored.at, partitions=partitions).point
     return {
-        "at": _written(at),
+        "at": _format_instant(at),
         "oldest_ms": None if at is None else point.oldest_ms,
         "sum_ms": point.sum_ms,
         "average_ms": point.average_ms,
@@ -372,8 +372,8 @@ def _lag(stored: Stored) -> dict[str, Any]:
     }
 
 
-def _stats(stored: Stored) -> dict[str, Any]:
-    """Return what all jobs counted, those that have ended too, and what those that run do a second."""
+def _stats(stored: StoredState) -> dict[str, Any]:
+    """Return the record counts of all jobs including ended ones, and the rates per second of running jobs."""
     totals = RecordCounts.from_mapping(stored.memory.totals)
     rates = {window: dict.fromkeys(COUNTED, 0.0) for window in WINDOWS}
     jobs = {}
@@ -396,8 +396,8 @@ def _rates(rate: object) -> dict[str, float]:
     return {name: float(value) if isinstance(value := known.get(name), int | float) else 0.0 for name in COUNTED}
 
 
-def _errors(stored: Stored, decision: Decision) -> list[dict[str, Any]]:
-    """Return what went wrong, the latest first; a spec that cannot be read goes wrong now."""
+def _errors(stored: StoredState, decision: Decision) -> list[dict[str, Any]]:
+    """Return the errors, the latest first. A spec that cannot be read is a current error."""
     errors = [error.to_mapping() for error in reversed(decision.supervision.health.errors)]
     if stored.problem and stored.memory.terminated_at is None:
         errors.insert(
@@ -415,9 +415,9 @@ def _errors(stored: Stored, decision: Decision) -> list[dict[str, Any]]:
 
 
 def read_parse_errors(view: SourceView) -> list[dict[str, Any]]:
-    """Return the bad records that the jobs of a supervisor reported last, those of the last day, the latest first.
+    """Return the bad records that the jobs of a supervisor reported in the last day, the latest first.
 
-    :returns: JSON objects with `at`, `stage`, `error`, what says which record it is, and the job's `owner`.
+    :returns: JSON objects with `at`, `stage`, `error`, the fields that identify the record, and the job's `owner`.
     """
     jobs = Jobs(view).of_task(task_of(view.source))
     found = [
@@ -426,10 +426,10 @@ def read_parse_errors(view: SourceView) -> list[dict[str, Any]]:
     return sorted(found, key=lambda error: str(error.get("at") or ""), reverse=True)
 
 
-def _kind(stored: Stored) -> str | None:
+def _kind(stored: StoredState) -> str | None:
     reads = None if stored.spec is None else stored.spec.get("reads")
     return next(iter(reads), None) if isinstance(reads, Mapping) else None
 
 
-def _written(instant: datetime | None) -> str | None:
+def _format_instant(instant: datetime | None) -> str | None:
     return None if instant is None else format_instant(instant)

@@ -1,9 +1,8 @@
-"""What a supervisor keeps in the store of its source: versions of the spec, the supervision, the lag.
+"""The supervisor's items in the store of its source: the supervision, versions of the spec, and the lag.
 
-One item, the supervision, decides between all who write: it is leased by the DAG that supervises, and every change of
-it is conditional on the version that was read. A submit, a termination and every other verb change it too, in one
-transaction with what they write beside it. So a turn that decided before a verb came does nothing, and two submits at
-once become two versions in order.
+One item, the supervision, serializes all writers: the supervising DAG leases it, and every change is conditional on the
+version that was read. Verbs such as submit and terminate change it in the same transaction as their other writes. So a
+turn that decided before a verb does nothing, and two concurrent submits become two consecutive versions.
 """
 
 from __future__ import annotations
@@ -46,19 +45,19 @@ from airflow_provider_coordination.supervisor.supervision import (
 log = logging.getLogger(__name__)
 
 LEASE = timedelta(minutes=1)
-"""How long a supervisor counts as supervising without a sign of life."""
-VERSIONS_SHOWN = 50
+"""How long a supervisor counts as running without renewing its lease."""
+MAX_VERSIONS = 50
 
 Change = Callable[[Supervision], Supervision]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSupervision:
-    """The supervision of a source as the store held it when it was read.
+    """The supervision of a source as read from the store.
 
-    :param supervision: what the supervisor remembers.
-    :param claimant: who leases it; None if nobody does, or only others than a supervisor's task did.
-    :param leased_until: until when (aware); None if nobody leases it. Others wait a safety margin longer.
+    :param supervision: the state of the supervisor.
+    :param claimant: the process that leases it; None if none does, or the lease is not of a supervisor's task.
+    :param leased_until: the end of the lease (aware); None if there is none. Others wait a safety margin longer.
     :param item: the item that it was read from.
     """
 
@@ -68,16 +67,16 @@ class StoredSupervision:
     item: Partition
 
     def is_supervised(self, now: datetime) -> bool:
-        """Return whether somebody supervises the source at this instant (aware)."""
+        """Return whether the source is supervised at an instant (aware)."""
         return self.leased_until is not None and now < self.leased_until
 
 
 class SupervisionStore:
-    """What is stored of the supervisor of one source. Safe to use from several threads.
+    """The stored items of one source's supervisor. Thread-safe.
 
-    Every method may raise `StoreUnavailableError`: what it wrote is not known then.
+    Every method may raise `StoreUnavailableError`; then it is unknown whether it wrote.
 
-    :param view: of the source, initialized.
+    :param view: an initialized view of the source.
     """
 
     def __init__(self, view: SourceView) -> None:
@@ -90,19 +89,19 @@ class SupervisionStore:
     # Specs
 
     def spec(self, version: int) -> SpecVersion | None:
-        """Return a version of the spec; None if there is no such version."""
+        """Return a version of the spec; None if it does not exist."""
         item = self._store.get(self._family, SPEC_KEY.format(version=version))
         return None if item is None else SpecVersion.from_mapping(item.progress)
 
     def current(self) -> SpecVersion | None:
-        """Return the latest version, a termination included; None if nothing was ever submitted."""
+        """Return the latest version, which may be a termination; None if no spec was ever submitted."""
         stored = self.get()
         return None if stored is None else self.spec(stored.supervision.spec_version)
 
-    def history(self, limit: int = VERSIONS_SHOWN) -> list[SpecVersion]:
-        """Return the latest versions, terminations included, the latest first.
+    def history(self, limit: int = MAX_VERSIONS) -> list[SpecVersion]:
+        """Return the latest versions including terminations, the latest first.
 
-        :param limit: at most this number.
+        :param limit: the maximum number of versions.
         """
         stored = self.get()
         latest = 0 if stored is None else stored.supervision.spec_version
@@ -118,17 +117,17 @@ class SupervisionStore:
         file_digest: str | None = None,
         replacing: int | None = None,
     ) -> SpecVersion:
-        """Store a new version of the spec, which rules from then on; after a termination supervision begins anew.
+        """Store a new current version of the spec. After a termination, supervision starts again.
 
-        The spec that rules already makes no new version, unless it comes from another file than the last one.
+        A spec that equals the current one makes no new version, unless it comes from another file.
 
         :param spec: the spec as it was written, a JSON object that was checked.
-        :param by: who submits it.
-        :param reason: why.
-        :param file_digest: the digest of the file that it comes from; None if it comes from none.
-        :param replacing: the version that it was made from; None for whichever rules.
-        :returns: the version that rules now.
-        :raises SupervisionError: if another version than `replacing` rules by now; nothing was stored.
+        :param by: the user who submits it.
+        :param reason: the user's reason.
+        :param file_digest: the digest of its file; None if it does not come from a file.
+        :param replacing: the version that it was made from; None to replace any version.
+        :returns: the current version.
+        :raises SupervisionError: if another version than `replacing` is current; nothing was stored.
         :raises ConfigurationError: if the spec is too large to be stored.
         """
 
@@ -136,8 +135,8 @@ class SupervisionStore:
             current = self.spec(memory.spec_version)
             if replacing is not None and memory.spec_version != replacing:
                 raise SupervisionError(
-                    f"source {self.source!r}: version {replacing} of the spec, which this one was made from, is "
-                    f"replaced{_by(current)}: version {memory.spec_version} rules; read that one and submit again"
+                    f"source {self.source!r}: version {replacing} of the spec, which this one was made from, was "
+                    f"replaced{_by(current)}: version {memory.spec_version} is current; read it and submit again"
                 )
             is_same = current is not None and current.spec == spec and file_digest in (None, memory.file_digest)
             if is_same:
@@ -153,26 +152,26 @@ class SupervisionStore:
             begun = replace(
                 memory, spec_version=version.version, file_digest=file_digest or memory.file_digest
             )  # fmt: skip
-            return (_begun_anew(begun) if memory.terminated_at is not None else begun), version
+            return (_restarted(begun) if memory.terminated_at is not None else begun), version
 
         return self._with_version(submitted)
 
     def terminate(self, *, by: str = "", reason: str = "") -> SpecVersion:
-        """Terminate the supervisor: no job is started any more, and those that run deliver what they have read.
+        """Terminate the supervisor: no more jobs start, and running jobs deliver what they have read.
 
-        :returns: the version that says so.
+        :returns: the version that records the termination.
         :raises SupervisionError: if there is no supervisor, or it is terminated already.
         """
 
         def terminated(memory: Supervision, now: datetime) -> tuple[Supervision, SpecVersion]:
             if not memory.spec_version:
                 raise SupervisionError(
-                    f"source {self.source!r} has no supervisor that could be terminated; submit a spec to have one"
+                    f"source {self.source!r} has no supervisor to terminate; submit a spec to create one"
                 )
             if memory.terminated_at is not None:
                 raise SupervisionError(
-                    f"the supervisor of source {self.source!r} is terminated already, since "
-                    f"{format_instant(memory.terminated_at)}; submit a spec to begin anew"
+                    f"the supervisor of source {self.source!r} was already terminated at "
+                    f"{format_instant(memory.terminated_at)}; submit a spec to start it again"
                 )
             version = SpecVersion(
                 version=memory.spec_version + 1,
@@ -186,8 +185,8 @@ class SupervisionStore:
                 memory,
                 spec_version=version.version,
                 terminated_at=now,
-                terminated_because=version.reason or "somebody terminated it",
-                health=memory.health.proposing(state),
+                termination_reason=version.reason or "terminated without a reason",
+                health=memory.health.with_state(state),
             ), version  # fmt: skip
 
         return self._with_version(terminated)
@@ -195,16 +194,16 @@ class SupervisionStore:
     # The supervision
 
     def get(self) -> StoredSupervision | None:
-        """Return the supervision as it is stored now; None if nobody ever supervised or submitted anything."""
+        """Return the stored supervision; None if the source was never supervised and no spec was submitted."""
         item = self._store.get(self._family, KEY)
         return None if item is None else _stored(item)
 
     def acquire(self, claimant: Claimant) -> StoredSupervision:
-        """Lease the supervision, or renew the lease that this claimant has, if it is half over.
+        """Lease the supervision. A lease that this claimant already has is renewed once half of it has passed.
 
-        An earlier run, or try, of the same DAG loses its lease at once; anybody else keeps it for as long as it runs.
+        An earlier run or try of the same DAG loses its lease at once. Any other lease must expire first.
 
-        :raises SupervisedElsewhereError: if another DAG, or a later run of the same, supervises the source.
+        :raises SupervisedElsewhereError: if another DAG, or a later run of the same DAG, supervises the source.
         """
         while True:
             now = self._clock.now()
@@ -217,38 +216,38 @@ class SupervisionStore:
                 return stored
             self._check_free(stored, claimant, now)
             memory = replace(stored.supervision, dag_id=claimant.dag_id)
-            with suppress(PartitionUpdateError):  # somebody else wrote in between
+            with suppress(PartitionUpdateError):  # another process wrote in between
                 return self._write(stored.item, memory, claimant, now + LEASE)
 
     def save(self, stored: StoredSupervision, supervision: Supervision) -> StoredSupervision:
-        """Write what the supervisor remembers, and renew its lease.
+        """Write the state of the supervisor, and renew its lease.
 
-        :param stored: as it was read, leased by whoever writes.
-        :returns: as it is stored now.
-        :raises PartitionUpdateError: if somebody else wrote since it was read; nothing was written.
+        :param stored: the supervision as it was read, leased by the caller.
+        :returns: the supervision as it is stored now.
+        :raises PartitionUpdateError: if another process wrote since it was read; nothing was written.
         """
         if stored.claimant is None:
-            raise PartitionUpdateError(f"source {self.source!r}: nobody leases its supervision; acquire it first")
+            raise PartitionUpdateError(f"source {self.source!r}: its supervision is not leased; acquire it first")
         return self._write(stored.item, supervision, stored.claimant, self._clock.now() + LEASE)
 
     def release(self, claimant: Claimant) -> None:
-        """Give the lease back, if this claimant has it: its run ends."""
+        """Release the lease if this claimant has it, because its run ends."""
         while (stored := self.get()) is not None and stored.item.owner == claimant.owner:
-            with suppress(PartitionUpdateError):  # somebody else wrote in between
+            with suppress(PartitionUpdateError):  # another process wrote in between
                 self._store.transact(update=[stored.item.given_up(self._clock.now())])
                 return
 
     # Verbs
 
     def request_handover(self) -> Supervision:
-        """Have every job that runs hand over to a new one.
+        """Request every running job to hand over to a new one.
 
         :raises SupervisionError: if there is no supervisor, or it is terminated.
         """
         return self._change(lambda memory: replace(memory, handover_requested_at=self._clock.now()))
 
-    def note_reset(self) -> Supervision:
-        """Note that positions were reset: scaling judges no lag of before.
+    def record_reset(self) -> Supervision:
+        """Record that positions were reset, so that scaling ignores the lag before.
 
         :raises SupervisionError: if there is no supervisor, or it is terminated.
         """
@@ -257,12 +256,12 @@ class SupervisionStore:
     # The lag
 
     def lag(self) -> LagSeries:
-        """Return the lag as it is stored; an empty series if none was ever noted, or it is unreadable."""
+        """Return the stored lag; an empty series if there is none or it is unreadable."""
         item = self._store.get(self._family, LAG_KEY)
         return LagSeries() if item is None else LagSeries.from_mapping(item.progress)
 
     def save_lag(self, series: LagSeries) -> None:
-        """Write the lag; of two who do so at once, one is left out."""
+        """Write the lag. Of two concurrent writes, one is discarded."""
         item = self._store.get(self._family, LAG_KEY)
         if item is None:
             made = new_partition(self._family, LAG_KEY, self._clock.now()).with_progress(series.to_mapping())
@@ -274,7 +273,7 @@ class SupervisionStore:
     def _with_version(
         self, change: Callable[[Supervision, datetime], tuple[Supervision, SpecVersion | None]]
     ) -> SpecVersion:
-        """Change the supervision and create a version of the spec, both or nothing; return the version that rules."""
+        """Change the supervision and create a version of the spec in one transaction; return the current version."""
         while True:
             now = self._clock.now()
             stored = self.get()
@@ -287,7 +286,7 @@ class SupervisionStore:
             if stored is None:
                 new.append(new_partition(self._family, KEY, now).with_progress(memory.to_mapping()))
             update = [] if stored is None else [_with_memory(stored.item, memory)]
-            with suppress(PartitionUpdateError):  # somebody else wrote in between: once more, upon that
+            with suppress(PartitionUpdateError):  # another process wrote in between: try again
                 self._store.transact(update=update, new=new)
                 log.info(
                     "spec %s: source=%s version=%d by=%s reason=%r",
@@ -304,25 +303,25 @@ class SupervisionStore:
             raise ConfigurationError(f"source {self.source!r}: the spec cannot be stored: {error}") from None
 
     def _change(self, change: Change) -> Supervision:
-        """Change the supervision, whoever leases it."""
+        """Change the supervision, regardless of its lease."""
         while True:
             stored = self.get()
             if stored is None or not stored.supervision.spec_version:
-                raise SupervisionError(f"source {self.source!r} has no supervisor; submit a spec to have one")
+                raise SupervisionError(f"source {self.source!r} has no supervisor; submit a spec to create one")
             if stored.supervision.terminated_at is not None:
                 raise SupervisionError(
-                    f"the supervisor of source {self.source!r} is terminated; submit a spec to begin anew"
+                    f"the supervisor of source {self.source!r} is terminated; submit a spec to start it again"
                 )
             memory = change(stored.supervision)
-            with suppress(PartitionUpdateError):  # somebody else wrote in between
+            with suppress(PartitionUpdateError):  # another process wrote in between
                 self._store.transact(update=[_with_memory(stored.item, memory)])
                 return memory
 
     def _write(
         self, item: Partition, memory: Supervision, claimant: Claimant, leased_until: datetime
     ) -> StoredSupervision:
-        said = {**memory.to_mapping(), "claim": _written(claimant)}
-        written = item.with_progress(said).acquired(claimant.owner, leased_until, item.held_since)
+        progress = {**memory.to_mapping(), "claim": _written(claimant)}
+        written = item.with_progress(progress).acquired(claimant.owner, leased_until, item.held_since)
         return _stored(self._store.transact(update=[written])[0])
 
     def _check_free(self, stored: StoredSupervision, claimant: Claimant, now: datetime) -> None:
@@ -331,8 +330,8 @@ class SupervisionStore:
             return
         if holder.dag_id != claimant.dag_id:
             raise SupervisedElsewhereError(
-                f"source {self.source!r} is supervised by DAG {holder.dag_id!r}, until {format_instant(until)} at "
-                f"least; DAG {claimant.dag_id!r} cannot supervise it too: pause or delete one of them"
+                f"source {self.source!r} is supervised by DAG {holder.dag_id!r} until {format_instant(until)} or "
+                f"later; DAG {claimant.dag_id!r} cannot supervise it too: pause or delete one of them"
             )
         raise SupervisedElsewhereError(
             f"source {self.source!r} is supervised by a later run of DAG {holder.dag_id!r}, that of "
@@ -352,7 +351,7 @@ def _stored(item: Partition) -> StoredSupervision:
 
 
 def _with_memory(item: Partition, memory: Supervision) -> Partition:
-    """Return the item with another memory; who leases it stays."""
+    """Return the item with a new state; its lease is kept."""
     claim = {name: value for name, value in item.progress.items() if name == "claim"}
     return item.with_progress({**memory.to_mapping(), **claim})
 
@@ -375,8 +374,8 @@ def _claimant_of(item: Partition) -> Claimant | None:
     return Claimant(owner=item.owner, dag_id=str(claim.get("dag_id") or ""), run_at=run_at, try_number=try_number)
 
 
-def _begun_anew(memory: Supervision) -> Supervision:
-    """Return the memory of a supervisor that was terminated and begins anew; jobs that still end are kept."""
+def _restarted(memory: Supervision) -> Supervision:
+    """Return the state of a terminated supervisor that starts again; jobs that are still ending are kept."""
     return Supervision(
         dag_id=memory.dag_id,
         spec_version=memory.spec_version,

@@ -1,4 +1,4 @@
-"""How the jobs of a spec run: the part `tuning`."""
+"""How the jobs of a spec run: the section `tuning`."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.spark.job_settings import RoundSettings
-from airflow_provider_coordination.supervisor.spec_values import absent_of
+from airflow_provider_coordination.supervisor.spec_values import excluded_fields
 
 DEPLOY_MODES = ("client", "cluster")
 MEMORY = re.compile(r"^\d+[kmgtpKMGTP][bB]?$")
-"""A size of memory, as Spark takes it."""
+"""A memory size in Spark's format."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSettings:
-    """How a job is submitted to Spark: arguments of the operator that submits it, by their names.
+    """How a job is submitted to Spark: the arguments of the submitting operator, by name.
 
     :param conn_id: the Spark connection.
-    :param kubernetes_conn_id: the Kubernetes connection, where drivers run there; `kubernetes_default` if not given.
-    :param conf: settings of Spark, by name.
-    :param name: what the application is called.
-    :param jars: files of Java, separated by commas.
+    :param kubernetes_conn_id: the Kubernetes connection for drivers on Kubernetes; `kubernetes_default` if omitted.
+    :param conf: Spark properties, by name.
+    :param name: the name of the application.
+    :param jars: JAR files, separated by commas.
     :param packages: Maven coordinates, separated by commas.
-    :param exclude_packages: Maven coordinates that are left out.
-    :param repositories: more Maven repositories, separated by commas.
-    :param driver_class_path: what is added to the class path of the driver.
-    :param py_files: modules and archives of Python, separated by commas.
-    :param files: files that every process finds beside it.
-    :param archives: archives that are unpacked beside every process.
+    :param exclude_packages: Maven coordinates to exclude, separated by commas.
+    :param repositories: additional Maven repositories, separated by commas.
+    :param driver_class_path: additional entries of the driver's class path.
+    :param py_files: Python modules and archives, separated by commas.
+    :param files: files placed in the working directory of every process.
+    :param archives: archives unpacked in the working directory of every process.
     :param driver_memory: memory of the driver, such as `2g`.
     :param executor_memory: memory of an executor, such as `2g`.
     :param executor_cores: cores of an executor.
-    :param num_executors: how many executors there are.
+    :param num_executors: the number of executors.
     :param total_executor_cores: cores of all executors together.
     :param deploy_mode: `"client"` or `"cluster"`; by default the connection's.
-    :param yarn_queue: the queue of YARN.
-    :param principal: the principal of Kerberos.
-    :param keytab: its keytab.
-    :param proxy_user: the user in whose name the job runs.
-    :param use_krb5ccache: whether the ticket cache of Kerberos is used instead of a keytab.
+    :param yarn_queue: the YARN queue.
+    :param principal: the Kerberos principal.
+    :param keytab: the keytab of the principal.
+    :param proxy_user: the user to impersonate.
+    :param use_krb5ccache: whether to use the Kerberos ticket cache instead of a keytab.
     :param env_vars: environment variables of the driver.
-    :param properties_file: a file of Spark's settings.
-    :param spark_binary: the command that submits.
-    :param verbose: whether the command prints what it does.
+    :param properties_file: a file of Spark properties.
+    :param spark_binary: the command that submits the job.
+    :param verbose: whether the command prints debug output.
     """
 
     conn_id: str = "spark_default"
@@ -101,7 +101,7 @@ class SparkSettings:
             )
 
     def arguments(self) -> dict[str, Any]:
-        """Return what is given, as arguments of `CoordinatedSparkSubmitOperator`."""
+        """Return the settings that are not None, as arguments of `CoordinatedSparkSubmitOperator`."""
         given = {name: getattr(self, name) for name in self.__dataclass_fields__}
         conf = {
             name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in self.conf.items()
@@ -114,14 +114,14 @@ class TuningSettings:
     """How the jobs of a spec run.
 
     :param coordination_conn_id: the connection of type `coordination`.
-    :param landing_path: where raw batches wait for delivery; `_landing` below the path of the first dataset by default.
-    :param leases: how many leases a job may have, and how it comes by them.
-    :param rounds: how a job makes its rounds; when it ends is up to the supervisor.
+    :param landing_path: where raw batches wait for delivery; by default `_landing` in the path of the first dataset.
+    :param leases: how many leases a job may have, and how it acquires them.
+    :param rounds: how a job makes its rounds; the supervisor decides when it ends.
     :param spark: how a job is submitted to Spark.
-    :param start_timeout: how long a submitted job may take to begin, for example in a cluster's queue.
-    :param spark_archive: the archive of Spark's classes with which jobs begin sooner.
-    :param spark_ui_url: where the Spark UI of an application is that has ended, with `{application_id}`.
-    :param job_log_url: where the driver's log of an application is, with `{application_id}`.
+    :param start_timeout: how long a submitted job may take to start, for example in a cluster's queue.
+    :param spark_archive: an archive of Spark's classes with which jobs start sooner.
+    :param spark_ui_url: the URL of the Spark UI of an ended application, with `{application_id}`.
+    :param job_log_url: the URL of the driver log of an application, with `{application_id}`.
     """
 
     coordination_conn_id: str = "coordination_default"
@@ -141,9 +141,9 @@ class TuningSettings:
         """
         for topic in (self.leases, self.rounds, self.spark):
             topic.check()
-        for name, reason in absent_of(RoundSettings).items():
+        for name, reason in excluded_fields(RoundSettings).items():
             if getattr(self.rounds, name) != getattr(RoundSettings(), name):
-                raise ConfigurationError(f"spec: field 'tuning.rounds.{name}' is not given in a spec: {reason}")
+                raise ConfigurationError(f"spec: field 'tuning.rounds.{name}' is not allowed in a spec: {reason}")
         if self.start_timeout <= timedelta(0):
             raise ConfigurationError(
                 "spec: field 'tuning.start_timeout' must be positive; got "

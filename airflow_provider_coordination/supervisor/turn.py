@@ -1,10 +1,10 @@
-"""A supervisor at work: it looks, decides, writes the decision, and acts on it.
+"""A running supervisor: it observes its source, decides, writes the decision, and carries it out.
 
-The same look is made in two places. Where many sources are watched cheaply, it notes health and lag, and says whether
-a turn is needed. A turn looks once more, and does what is decided: it starts and ends jobs, which takes a worker.
+It runs in two places. In the triggerer, which watches many sources cheaply, a poll records health and lag and returns
+whether a turn is needed. In a worker, a turn observes again and carries the decision out: it starts and ends jobs.
 
-What runs elsewhere is behind two seams: a `Launcher` submits jobs and ends them by force, a `Probe` asks the source
-itself. Neither decides anything.
+Two interfaces separate what runs elsewhere: a `Launcher` submits jobs and ends them by force, and a `Probe` queries the
+source. Neither makes decisions.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from airflow_provider_coordination.coordination.jobs import Job, Jobs
 from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.supervisor.actions import (
     Action,
+    DiscoverPartitions,
     EndJob,
     EndKind,
-    LookForPartitions,
     RequestStop,
     StartJob,
     Terminate,
@@ -45,24 +45,24 @@ from airflow_provider_coordination.supervisor.supervision import Claimant, Super
 
 log = logging.getLogger(__name__)
 
-PASSES = 5
-"""How often a turn looks again because of what it did, at most."""
+MAX_PASSES = 5
+"""The maximum number of passes of a turn, each of which observes the results of the one before."""
 
 
 def task_of(source: str) -> str:
-    """Return what the jobs of a supervisor work for, as their items name it."""
+    """Return the name of the task that a supervisor's jobs work for, as recorded in their items."""
     return f"supervisor/{source}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobOrder:
-    """What a job is to be started with.
+class JobRequest:
+    """A request to start a job.
 
-    :param job: the job: its owner, and when it was planned, which late and early records are judged by.
-    :param spec: what it works by.
-    :param task: what it works for; goes into its item, so that the supervisor finds it.
-    :param max_duration: it ends by itself after this time, in case nobody supervises it any more.
-    :param workers: how many jobs share the source.
+    :param job: the job: its owner, and when it was planned, which determines late and early records.
+    :param spec: the spec that it works with.
+    :param task: the task that it works for; recorded in its item, so that the supervisor finds it.
+    :param max_duration: after this time the job ends on its own, in case it is no longer supervised.
+    :param workers: the number of jobs that share the source.
     """
 
     job: SupervisedJob
@@ -76,33 +76,33 @@ class Launcher(Protocol):
     """Starts jobs and ends them by force."""
 
     def new_owner(self) -> str:
-        """Return the owner of a job that is to be started, another one at each call."""
+        """Return the owner for a new job; a different one at each call."""
         ...
 
-    def start(self, order: JobOrder) -> None:
-        """Submit a job without waiting for it, its item first; not at all if `Jobs.submit` returns False.
+    def start(self, request: JobRequest) -> None:
+        """Record a job and submit it without waiting for it. If `Jobs.submit` returns False, do not submit it.
 
-        :raises Exception: if it cannot be submitted; it counts as failed then.
+        :raises Exception: if the job cannot be submitted; it counts as failed.
         """
         ...
 
     def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
         """End the processes of a job, on this machine or in the cluster, as far as they can be reached from here.
 
-        :param spec: what it works by; None if that is not known any more.
+        The caller records the outcome and releases the leases even if the processes cannot be ended.
 
-        Its outcome is written, and its leases are given back, whatever becomes of them.
+        :param spec: the spec that the job works with; None if it can no longer be read.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """What a look came to.
+class PollResult:
+    """The result of a poll.
 
-    :param needs_turn: whether there is something to start or end.
-    :param decision: what a turn would do.
-    :param next_due: when to look again at the latest (aware).
+    :param needs_turn: whether a turn has actions to carry out.
+    :param decision: the decision that a turn would make.
+    :param next_due: the latest instant of the next poll (aware).
     """
 
     needs_turn: bool
@@ -111,12 +111,12 @@ class Look:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
-    """What a turn did.
+class TurnResult:
+    """The result of a turn.
 
-    :param actions: what it did, in order.
-    :param errors: what went wrong.
-    :param supervision: what the supervisor remembers now.
+    :param actions: the actions, in order.
+    :param errors: the errors of the actions.
+    :param supervision: the state of the supervisor after the turn.
     """
 
     actions: tuple[Action, ...]
@@ -125,13 +125,13 @@ class Turn:
 
 
 class Supervisor:
-    """Supervises one source on behalf of one try of a DAG's task.
+    """Supervises one source for one try of a DAG's task.
 
-    Keep it for several looks: it remembers specs, which never change, and what it asked the source lately.
+    Reuse it for several polls: it caches specs, which never change, and recent results of the source.
 
-    :param coordinator: of the source, initialized, for the supervisor.
-    :param claimant: who supervises.
-    :param probe: asks the source.
+    :param coordinator: an initialized coordinator of the source.
+    :param claimant: the task try that supervises.
+    :param probe: queries the source.
     """
 
     def __init__(self, coordinator: SourceCoordinator, claimant: Claimant, *, probe: Probe) -> None:
@@ -144,32 +144,32 @@ class Supervisor:
         self._task = task_of(self.source)
         self._observer = Observer(coordinator.view, self.store, self.jobs, probe, self._task)
 
-    def look(self) -> Look:
-        """Look at the source; note health and lag; return whether a turn is needed.
+    def poll(self) -> PollResult:
+        """Observe the source, record health and lag, and return whether a turn is needed.
 
-        :raises SupervisedElsewhereError: if somebody else supervises the source.
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises SupervisedElsewhereError: if another DAG or a later run supervises the source.
+        :raises StoreUnavailableError: if the store is unavailable.
         """
         stored = self.store.acquire(self._claimant)
-        seen = self._observer.observe(stored.supervision)
-        decision = decide(stored.supervision, seen, lambda: "")
+        observation = self._observer.observe(stored.supervision)
+        decision = decide(stored.supervision, observation, lambda: "")
         if not decision.actions:
-            self._note(stored, decision.supervision, seen)
-        settings = seen.settings or SuperviseSettings()
+            self._note(stored, decision.supervision, observation)
+        settings = observation.settings or SuperviseSettings()
         scaling = settings.auto_scale
         interval = settings.period if scaling is None else min(settings.period, scaling.lag_collection_interval)
-        latest = seen.at + min(interval, LEASE / 3)
-        return Look(
+        latest = observation.at + min(interval, LEASE / 3)
+        return PollResult(
             needs_turn=bool(decision.actions),
             decision=decision,
             next_due=latest if decision.next_due is None else min(latest, decision.next_due),
         )
 
-    def turn(self, launcher: Launcher) -> Turn:
-        """Look, and do what is decided, until there is nothing left to do now.
+    def turn(self, launcher: Launcher) -> TurnResult:
+        """Observe the source and carry out decisions until nothing is left to do.
 
-        :raises SupervisedElsewhereError: if somebody else supervises the source.
-        :raises StoreUnavailableError: if the store does not answer.
+        :raises SupervisedElsewhereError: if another DAG or a later run supervises the source.
+        :raises StoreUnavailableError: if the store is unavailable.
         """
         done: list[Action] = []
         errors: list[ErrorEvent] = []
@@ -178,84 +178,86 @@ class Supervisor:
         while True:
             passes += 1
             stored = self.store.acquire(self._claimant)
-            seen = self._observer.observe(stored.supervision, anew=run is None or _changes_partitions(done))
-            run = seen if run is None or seen.is_run else run
-            decision = decide(stored.supervision, seen, launcher.new_owner)
+            observation = self._observer.observe(stored.supervision, refresh=run is None or _changes_partitions(done))
+            run = observation if run is None or observation.is_full else run
+            decision = decide(stored.supervision, observation, launcher.new_owner)
             is_refused = not self._write(stored, decision.supervision)
             if not is_refused:
-                errors += self._act(decision, seen, launcher)
+                errors += self._act(decision, observation, launcher)
                 done += decision.actions
-            if passes == PASSES or errors or not (is_refused or decision.actions):
+            if passes == MAX_PASSES or errors or not (is_refused or decision.actions):
                 break
-        return Turn(actions=tuple(done), errors=tuple(errors), supervision=self._finished(run, errors))
+        return TurnResult(actions=tuple(done), errors=tuple(errors), supervision=self._finished(run, errors))
 
     def release(self) -> None:
-        """Give the lease on the supervision back: the next run need not wait for its end."""
+        """Release the lease on the supervision, so that the next run does not wait for its expiry."""
         self.store.release(self._claimant)
 
     # Writing
 
     def _write(self, stored: StoredSupervision, memory: Supervision) -> bool:
-        """Write what the supervisor remembers; return False if a verb, or another turn, came in between."""
+        """Write the state of the supervisor; return False if a verb or another turn wrote in between."""
         try:
             self.store.save(stored, memory)
         except PartitionUpdateError:
-            log.info("supervisor: source=%s: somebody else wrote in between, nothing is done", self.source)
+            log.info("supervisor: source=%s: another process wrote in between; no action is taken", self.source)
             return False
         return True
 
-    def _note(self, stored: StoredSupervision, memory: Supervision, seen: Observation) -> None:
-        """Write what a look found, if it is new; somebody else who writes at the same time goes first."""
-        if seen.is_run:
-            memory = run_ended(memory, seen)
+    def _note(self, stored: StoredSupervision, memory: Supervision, observation: Observation) -> None:
+        """Write what a poll found, if it is new. A concurrent write of another process takes precedence."""
+        if observation.is_full:
+            memory = run_ended(memory, observation)
         if memory != stored.supervision:
             self._write(stored, memory)
         self._observer.save_lag()
 
-    def _finished(self, seen: Observation, errors: Sequence[ErrorEvent]) -> Supervision:
-        """Write that a turn has ended; return what the supervisor remembers now."""
+    def _finished(self, observation: Observation, errors: Sequence[ErrorEvent]) -> Supervision:
+        """Record the end of a turn; return the state of the supervisor."""
         stored = self.store.acquire(self._claimant)
-        memory = run_ended(stored.supervision, seen, errors)
+        memory = run_ended(stored.supervision, observation, errors)
         self._write(stored, memory)
         self._observer.save_lag()
         return memory
 
     # Acting
 
-    def _act(self, decision: Decision, seen: Observation, launcher: Launcher) -> list[ErrorEvent]:
-        """Do what is decided; return what went wrong. What concerns one action alone does not stop the others."""
+    def _act(self, decision: Decision, observation: Observation, launcher: Launcher) -> list[ErrorEvent]:
+        """Carry out the actions of a decision; return their errors. A failed action does not stop the others."""
         errors: list[ErrorEvent] = []
         for action in decision.actions:
             log.info("supervisor of source %s %s", self.source, action)
-            self.store.acquire(self._claimant)  # actions may take long: renew, or leave the rest to whoever took over
+            self.store.acquire(
+                self._claimant
+            )  # actions may take long: renew the lease, or leave the rest to the new owner
             try:
-                self._do(action, decision, seen, launcher)
+                self._do(action, decision, observation, launcher)
             except StoreUnavailableError:
                 raise
             except Exception as error:
                 log.warning("supervisor: source=%s: %s: %s", self.source, type(error).__name__, error)
-                errors.append(error_event(error, seen.at, of_source=isinstance(action, LookForPartitions)))
+                errors.append(error_event(error, observation.at, of_source=isinstance(action, DiscoverPartitions)))
         return errors
 
-    def _do(self, action: Action, decision: Decision, seen: Observation, launcher: Launcher) -> None:
+    def _do(self, action: Action, decision: Decision, observation: Observation, launcher: Launcher) -> None:
         match action:
             case StartJob(job=job):
-                self._start(job, decision, seen, launcher)
+                self._start(job, decision, observation, launcher)
             case RequestStop(owner=owner, reason=reason):
                 self.jobs.request_stop(owner, reason)
             case EndJob():
-                self._end(action, decision, seen, launcher)
-            case LookForPartitions():
-                self._probe.look_for_partitions()
+                self._end(action, decision, observation, launcher)
+            case DiscoverPartitions():
+                self._probe.discover_partitions()
             case Terminate(reason=reason):
-                with suppress(SupervisionError):  # somebody did in between
+                with suppress(SupervisionError):  # it was terminated in between
                     self.store.terminate(by=self._claimant.dag_id, reason=reason)
 
-    def _start(self, job: SupervisedJob, decision: Decision, seen: Observation, launcher: Launcher) -> None:
-        settings, spec = seen.settings, self._observer.spec(job.spec_version)
+    def _start(self, job: SupervisedJob, decision: Decision, observation: Observation, launcher: Launcher) -> None:
+        settings, spec = observation.settings, self._observer.spec(job.spec_version)
         if settings is None or spec is None:
             return
-        order = JobOrder(
+        request = JobRequest(
             job=job,
             spec=spec,
             task=self._task,
@@ -263,15 +265,15 @@ class Supervisor:
             workers=max(1, decision.wanted or 1),
         )
         try:
-            launcher.start(order)
+            launcher.start(request)
         except Exception as error:
-            log.exception("a job could not be submitted: source=%s owner=%s", self.source, job.owner)
+            log.exception("job could not be submitted: source=%s owner=%s", self.source, job.owner)
             self.jobs.give_up(job.owner, self._task, _outcome(f"{type(error).__name__}: {error}"))
 
-    def _end(self, action: EndJob, decision: Decision, seen: Observation, launcher: Launcher) -> None:
-        """End a job; whatever it still writes is refused from here on."""
+    def _end(self, action: EndJob, decision: Decision, observation: Observation, launcher: Launcher) -> None:
+        """End a job. Its further writes are refused."""
         owner, kind, reason = action.owner, action.kind, action.reason
-        job = seen.jobs.get(owner)
+        job = observation.jobs.get(owner)
         try:
             if job is not None:
                 launcher.end(job, self._spec_of(owner, decision), reason)
@@ -279,11 +281,11 @@ class Supervisor:
             self.jobs.give_up(owner, self._task, _outcome(None if kind is EndKind.WITHDRAWN else reason))
             keys = self._coordinator.give_up_owner(owner)
             log.warning(
-                "job %s, %d leases given back: source=%s owner=%s: %s", kind, len(keys), self.source, owner, reason
+                "job %s, %d leases released: source=%s owner=%s: %s", kind, len(keys), self.source, owner, reason
             )
 
     def _spec_of(self, owner: str, decision: Decision) -> IngestionSpec | None:
-        """Return what a job works by; None if that cannot be read any more."""
+        """Return the spec that a job works with; None if it can no longer be read."""
         versions = [job.spec_version for job in decision.supervision.jobs if job.owner == owner]
         try:
             return self._observer.spec(versions[0]) if versions else None
@@ -292,10 +294,10 @@ class Supervisor:
 
 
 def _changes_partitions(done: Sequence[Action]) -> bool:
-    """Return whether a turn that has done this has to look at the partitions anew: there may be more, or more free."""
-    return any(isinstance(action, LookForPartitions | EndJob) for action in done)
+    """Return whether the actions may have created or released partitions, so that they must be read again."""
+    return any(isinstance(action, DiscoverPartitions | EndJob) for action in done)
 
 
 def _outcome(error: str | None) -> dict[str, Any]:
-    """Return the outcome of a job that could not leave one itself; without an error, it was withdrawn."""
+    """Return the outcome of a job that recorded none itself; without an error, the job was withdrawn."""
     return {"exit_code": None, "error": None if error is None else storable(error)}

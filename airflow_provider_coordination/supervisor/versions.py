@@ -1,4 +1,4 @@
-"""Versions of a spec for people: who submitted what, why, and what it changed. Secrets are hidden."""
+"""Versions of a spec for display: author, reason and kind of change. Secrets are hidden."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_provider_coordination.supervisor.supervision import SpecVersion
 def version_mapping(version: SpecVersion, before: SpecVersion | None) -> dict[str, Any]:
     """Return a version as a JSON object.
 
-    :param before: the version before it; None if there is none, or it is not known.
+    :param before: the version before it; None if there is none or it is unknown.
     """
     return {
         "version": version.version,
@@ -33,13 +33,13 @@ def version_mapping(version: SpecVersion, before: SpecVersion | None) -> dict[st
 def history_mapping(versions: Sequence[SpecVersion]) -> list[dict[str, Any]]:
     """Return versions as JSON objects.
 
-    :param versions: the latest first, without gaps.
+    :param versions: consecutive versions, the latest first.
     """
     return [version_mapping(version, before) for version, before in zip(versions, [*versions[1:], None], strict=True)]
 
 
 def effective_spec(version: SpecVersion) -> tuple[dict[str, Any] | None, str]:
-    """Return a spec with every default, and why it cannot be read, one of which there is; neither of a termination."""
+    """Return a spec with all defaults, or the reason why it cannot be read; neither for a termination."""
     if version.spec is None:
         return None, ""
     try:
@@ -48,8 +48,8 @@ def effective_spec(version: SpecVersion) -> tuple[dict[str, Any] | None, str]:
         return None, str(error)
 
 
-def readable(version: SpecVersion | None) -> IngestionSpec | None:
-    """Return a spec; None if there is none, or it cannot be read by this version of the package."""
+def readable_spec(version: SpecVersion | None) -> IngestionSpec | None:
+    """Return a spec; None if there is none or this version of the package cannot read it."""
     if version is None or version.spec is None:
         return None
     try:
@@ -58,23 +58,23 @@ def readable(version: SpecVersion | None) -> IngestionSpec | None:
         return None
 
 
-def with_hidden(value: Any, former: Any, path: str = "") -> Any:
-    """Return a spec that was made from one with hidden secrets, with the secrets that were hidden in it.
+def restore_hidden(value: Any, former: Any, path: str = "") -> Any:
+    """Return a submitted spec with its hidden secrets restored from the stored spec.
 
-    :param value: what was submitted, at this place.
-    :param former: what is stored there.
-    :raises ConfigurationError: if something is hidden that is not stored.
+    :param value: the submitted value at this path.
+    :param former: the stored value at this path.
+    :raises ConfigurationError: if a hidden value is not stored.
     """
     if isinstance(value, dict):
         known = former if isinstance(former, dict) else {}
         return {
-            name: with_hidden(each, known.get(name), f"{path}.{name}" if path else str(name))
+            name: restore_hidden(each, known.get(name), f"{path}.{name}" if path else str(name))
             for name, each in value.items()
         }
     if isinstance(value, list):
         known_items = former if isinstance(former, list) and len(former) == len(value) else [None] * len(value)
         return [
-            with_hidden(each, known, f"{path}.{number}")
+            restore_hidden(each, known, f"{path}.{number}")
             for number, (each, known) in enumerate(zip(value, known_items, strict=True))
         ]
     if not isinstance(value, str) or HIDDEN not in value:
@@ -82,13 +82,13 @@ def with_hidden(value: Any, former: Any, path: str = "") -> Any:
     if isinstance(former, str) and value in (without_secrets(former), without_secrets(former, is_secret=True)):
         return former
     raise ConfigurationError(
-        f"spec: field {path!r} is hidden, {value!r}, and nothing is stored there; write it, or keep it in a connection"
+        f"spec: field {path!r} is hidden as {value!r}, but no value is stored; write the value, or use a connection"
     )
 
 
 def _change(version: SpecVersion, before: SpecVersion | None) -> str | None:
-    """Return what a version changed; None if it is a termination, or that is not known."""
-    spec = readable(version)
+    """Return the kind of change of a version; None if it is a termination or unknown."""
+    spec = readable_spec(version)
     if spec is None or (before is None and version.version > 1):
         return None
-    return change_between(readable(before), spec).name
+    return change_between(readable_spec(before), spec).name

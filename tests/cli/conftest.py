@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from airflow_provider_coordination.cli.app import application
-from airflow_provider_coordination.cli.commands import Surroundings
+from airflow_provider_coordination.cli.commands import CommandContext
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
@@ -56,7 +56,7 @@ class Shell:
             before_the_answer()
             return answer is not None
 
-        surroundings = Surroundings(
+        context = CommandContext(
             clock=self.clock,
             sleep=self.sleep,
             is_interactive=is_interactive,
@@ -64,7 +64,7 @@ class Shell:
             user=lambda: "ann",
         )
         given = [*args, "--store", self.url] if store else list(args)
-        result = CliRunner().invoke(application(), given, obj=surroundings, input=answer, catch_exceptions=False)
+        result = CliRunner().invoke(application(), given, obj=context, input=answer, catch_exceptions=False)
         return Ended(result.exit_code, result.stdout, result.stderr)
 
 

@@ -78,7 +78,7 @@ def test_without_airflow_a_connection_cannot_be_looked_up() -> None:
     ended = run("sources", before=WITHOUT_AIRFLOW)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
-        "error: connection 'coordination_default' cannot be looked up: Airflow is not installed here; "
+        "error: connection 'coordination_default' cannot be looked up because Airflow is not installed here; "
         f"give --store, or set {STORE_VARIABLE}\n"
     )
 
@@ -134,7 +134,7 @@ def test_the_version_is_shown_without_a_store(shell: Shell) -> None:
 
 def test_a_store_is_named_once(shell: Shell) -> None:
     ended = shell("sources", "--conn-id", "mine")
-    assert (ended.exit_code, ended.err) == (2, "error: give either --conn-id or --store\n")
+    assert (ended.exit_code, ended.err) == (2, "error: --conn-id and --store exclude each other; give one of them\n")
 
 
 def test_another_table_can_be_named(shell: Shell, clicks: Clicks, store_url: str) -> None:
@@ -149,7 +149,7 @@ def test_looking_at_a_file_that_does_not_exist_makes_none(shell: Shell, tmp_path
     shell.url = f"sqlite:///{tmp_path}/typo.db"
     ended = shell("sources")
     assert ended.exit_code == 2
-    assert "typo.db' does not exist; check its path, or make it with init-store" in ended.err
+    assert "typo.db' does not exist; check its path, or create it with init-store" in ended.err
     assert not (tmp_path / "typo.db").exists()
 
 
@@ -157,7 +157,7 @@ def test_looking_at_a_file_that_does_not_exist_makes_none(shell: Shell, tmp_path
 def test_a_table_that_does_not_exist_points_to_init_store(shell: Shell, clicks: Clicks) -> None:
     ended = shell("sources", "--table", "absent")
     assert ended.exit_code == 1
-    assert "no such table: absent; if the store is new, run init-store" in ended.err
+    assert "no such table: absent; if the store is new, run 'airflow-coordination init-store'" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_every_command_works_on_postgresql(shell: Shell, postgres_url: str) -> N
         assert ended.exit_code == 0, ended.err
         return ended.records
 
-    assert "if the store is new, run init-store" in shell("sources").err
+    assert "if the store is new, run 'airflow-coordination init-store'" in shell("sources").err
     assert records("init-store") == [{"store": "postgresql", "table": "coordination_partition"}]
     store = open_store(StoreSettings.from_url(postgres_url))
     clicks = Clicks(store, shell.clock)

@@ -62,7 +62,7 @@ def test_sets_are_found_by_run_and_by_batch(shell: Shell, clicks: Clicks) -> Non
 def test_where_nothing_is_pending_that_is_said(shell: Shell, clicks: Clicks) -> None:
     ended = shell("acknowledgments", "clicks")
     assert (ended.exit_code, ended.out, ended.err) == (0, "", "Nothing is pending.\n")
-    assert shell("acknowledgments", "clicks", "--ended").err == "There is no such set.\n"
+    assert shell("acknowledgments", "clicks", "--ended").err == "No such acknowledgment sets.\n"
 
 
 def test_a_set_is_acknowledged(shell: Shell, clicks: Clicks) -> None:
@@ -83,7 +83,7 @@ def test_a_set_is_rejected_with_a_reason(shell: Shell, clicks: Clicks) -> None:
 def test_a_set_that_still_waits_says_for_whom(shell: Shell, clicks: Clicks) -> None:
     [waiting] = delivered(clicks.a, "a", handles=["check", "load"])
     ended = shell("acknowledge", "clicks", waiting, "--handle", "check")
-    assert ended.out == f"released {waiting}, is PENDING, owed by load, expires in 60 min\n"
+    assert ended.out == f"released {waiting}, is PENDING, waits for load, expires in 60 min\n"
 
 
 def test_a_command_that_is_repeated_counts_once(shell: Shell, clicks: Clicks) -> None:
@@ -98,18 +98,18 @@ def test_a_late_release_is_warned_of(shell: Shell, clicks: Clicks) -> None:
     [waiting] = delivered(clicks.a, "a")
     AcknowledgmentSets(clicks.a).cancel(waiting, "the sink was emptied")
     ended = shell("acknowledge", "clicks", waiting)
-    assert (ended.exit_code, ended.out) == (0, f"came late, nothing changed: {waiting}, is CANCELLED\n")
-    assert "warning: the set had ended before" in ended.err
+    assert (ended.exit_code, ended.out) == (0, f"too late, nothing changed: {waiting}, is CANCELLED\n")
+    assert "warning: the acknowledgment set had already ended" in ended.err
 
 
 @pytest.mark.parametrize(
     ("options", "exit_code", "message"),
     [
-        (["--negative"], 2, "say why the data did not arrive"),
-        (["--negative", "--reason", " "], 2, "say why the data did not arrive"),
-        (["--reason", "x"], 2, "it belongs to --negative"),
-        (["--handle", "nope"], 1, "it has no handle 'nope'; its handles are 'main', 'downstream'"),
-        (["--handle", "main"], 1, "handle 'main' is released by the job that delivers"),
+        (["--negative"], 2, "give the reason why the data did not arrive"),
+        (["--negative", "--reason", " "], 2, "give the reason why the data did not arrive"),
+        (["--reason", "x"], 2, "it requires --negative"),
+        (["--handle", "nope"], 1, "has no handle 'nope'; its handles are 'main', 'downstream'"),
+        (["--handle", "main"], 1, "handle 'main' is released by the delivering job"),
         (["--release-id", "x" * 129], 1, "give 1 to 128 printable characters"),
     ],
 )
@@ -135,7 +135,7 @@ def test_an_unknown_set_is_refused(shell: Shell, clicks: Clicks, command: list[s
 def test_a_set_is_extended_and_its_partition_with_it(shell: Shell, clicks: Clicks) -> None:
     [waiting] = delivered(clicks.a, "a", timeout=timedelta(minutes=10))
     ended = shell("extend", "clicks", waiting, "--seconds", "7200")
-    assert ended.out == f"extended {waiting}, is PENDING, owed by downstream, expires in 2 h\n"
+    assert ended.out == f"extended {waiting}, is PENDING, waits for downstream, expires in 2 h\n"
     assert clicks["a"].ownership_timeout == clicks.clock.now() + timedelta(hours=2)
 
 
@@ -149,8 +149,14 @@ def test_a_set_is_cancelled_when_the_person_agrees(shell: Shell, clicks: Clicks)
     [waiting] = delivered(clicks.a, "a")
     ended = shell("cancel", "clicks", waiting, "--reason", "the sink was emptied", answer="y\n")
     assert (ended.exit_code, ended.out) == (0, f"cancelled {waiting}, is CANCELLED\n")
-    for told in (waiting, "in 60 min", "downstream", "is delivered again", "Cancel this set of clicks?"):
-        assert told in ended.err
+    for text in (
+        waiting,
+        "in 60 min",
+        "downstream",
+        "will be delivered again",
+        "Cancel this acknowledgment set of clicks?",
+    ):
+        assert text in ended.err
     assert the_set(clicks.a, waiting).reason == "the sink was emptied"
     assert (clicks["a"].status, clicks["a"].attempts) == (PartitionStatus.UNASSIGNED, 0)
 
@@ -171,7 +177,7 @@ def test_what_has_ended_is_neither_cancelled_nor_extended(shell: Shell, clicks: 
     for command in (["cancel", "--reason", "x"], ["extend", "--seconds", "9"]):
         ended = shell(command[0], "clicks", waiting, *command[1:], answer="y\n")
         assert ended.exit_code == 1
-        assert "has ended, ACKNOWLEDGED" in ended.err
+        assert "has ended as ACKNOWLEDGED" in ended.err
     assert state(clicks.a, waiting) is ACKNOWLEDGED
 
 
@@ -192,7 +198,7 @@ def test_a_table_that_does_not_exist_is_not_made(shell: Shell, clicks: Clicks) -
     for command in (["acknowledgments", "clicks"], ["acknowledge", "clicks", "s"]):
         ended = shell(*command, "--table", "mistyped")
         assert ended.exit_code == 1
-        assert "if the store is new, run init-store" in ended.err
+        assert "if the store is new, run 'airflow-coordination init-store'" in ended.err
 
 
 def test_names_cannot_steer_the_terminal(shell: Shell, clicks: Clicks, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.cli.commands import Surroundings
+from airflow_provider_coordination.cli.commands import CommandContext
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
@@ -25,11 +25,11 @@ def test_a_lease_is_released_when_the_person_agrees(shell: Shell, clicks: Clicks
     assert clicks["p"].status is PartitionStatus.UNASSIGNED
 
 
-def test_the_person_is_told_what_will_happen_to_what(shell: Shell, clicks: Clicks) -> None:
+def test_the_user_sees_the_partitions_and_the_consequence_before_confirming(shell: Shell, clicks: Clicks) -> None:
     clicks.leased("p")
     err = shell("release", "clicks", "p", answer="n\n").err
-    for told in ("p ", "ASSIGNED", "60 s left", "host:a", "writes are refused", "Release this partition of clicks?"):
-        assert told in err
+    for text in ("p ", "ASSIGNED", "60 s left", "host:a", "are refused", "Release this partition of clicks?"):
+        assert text in err
 
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", ""])
@@ -48,7 +48,7 @@ def test_without_anybody_to_ask_it_needs_yes(shell: Shell, clicks: Clicks, verb:
     before = clicks["p"]
     ended = shell(verb, "clicks", "p")
     assert (ended.exit_code, ended.out) == (2, "")
-    assert f"there is no terminal to ask whether to {verb} this partition; give --yes" in ended.err
+    assert f"there is no terminal to confirm '{verb}' for this partition; give --yes" in ended.err
     assert clicks["p"] == before
     assert shell(verb, "clicks", "p", "--yes").exit_code == 0
 
@@ -73,7 +73,7 @@ def test_an_order_that_makes_no_sense_is_refused_before_anybody_is_asked(shell: 
     clicks.waiting("q")
     ended = shell("release", "clicks", "p", "q", answer="y\n")
     assert ended.exit_code == 1
-    assert ended.err == "error: partition 'q' is UNASSIGNED: nobody holds it, there is nothing to release\n"
+    assert ended.err == "error: partition 'q' is UNASSIGNED: it has no owner, so there is nothing to release\n"
     assert clicks["p"].owner == "host:a"
 
 
@@ -95,8 +95,8 @@ def test_the_lease_of_the_supplier_is_released_with_what_its_owner_holds(shell: 
         released.append(shell("release", "clicks", "--owner", "host:a", "--yes").out)
         yield Page({"q": {}})
 
-    assert clicks.owner("host:a").supply(finding) == ["p"], "its writes are refused from then on"
-    assert released == ["There is nothing to release.\n", f"released {GLOBAL_STATE_KEY}, was leased to host:a\n"]
+    assert clicks.owner("host:a").supply(finding) == ["p"], "its further writes are refused"
+    assert released == ["No partitions to release.\n", f"released {GLOBAL_STATE_KEY}, was leased to host:a\n"]
 
 
 def test_everything_that_the_jobs_of_a_run_hold_is_released(shell: Shell, clicks: Clicks) -> None:
@@ -107,7 +107,7 @@ def test_everything_that_the_jobs_of_a_run_hold_is_released(shell: Shell, clicks
     asked = ("release", "clicks", "--dag-id", "dag", "--run-id", run, "--json", "--yes")
     assert [record["partition_key"] for record in shell(*asked, "--task-id", "ingest").records] == ["0", "1"]
     assert [record["partition_key"] for record in shell(*asked).records] == ["2"]
-    assert shell(*asked).err == "There is nothing to release.\n"
+    assert shell(*asked).err == "No partitions to release.\n"
 
 
 def test_what_is_expired_is_released_and_not_what_was_renewed_meanwhile(shell: Shell, clicks: Clicks) -> None:
@@ -123,7 +123,7 @@ def test_what_is_expired_is_released_and_not_what_was_renewed_meanwhile(shell: S
     ended = shell("release", "clicks", "--expired", answer="y\n", before_the_answer=q_is_renewed)
 
     assert (ended.exit_code, ended.out) == (1, "released p, was leased to host:a\n")
-    assert "partition 'q': its lease runs until" in ended.err and "host:a has renewed it" in ended.err
+    assert "partition 'q': its lease runs until" in ended.err and "host:a renewed it" in ended.err
     assert [clicks[key].owner for key in "pqrs"] == [None, "host:a", "host:a", "host:a"]
 
 
@@ -161,7 +161,7 @@ def test_all_that_is_parked_is_reopened_after_asking(shell: Shell, clicks: Click
     ended = shell("reopen", "clicks", "--parked", answer="y\n")
     assert "… and 10 more" in ended.err and "Reopen these 30 partitions of clicks?" in ended.err
     assert len(ended.out.splitlines()) == 30
-    assert shell("reopen", "clicks", "--parked").err == "There is nothing to reopen.\n"
+    assert shell("reopen", "clicks", "--parked").err == "No partitions to reopen.\n"
 
 
 def test_reopening_what_is_completed_points_to_reset(shell: Shell, clicks: Clicks) -> None:
@@ -180,7 +180,7 @@ def test_what_was_taken_by_another_since_the_person_was_asked_is_left_alone(shel
     ended = shell("release", "clicks", "p", "q", answer="y\n", before_the_answer=another_takes_p)
     assert ended.exit_code == 1
     assert ended.out == "released q, was leased to host:a\n"
-    assert "it was ASSIGNED to host:a and is ASSIGNED to host:b now; look at it again" in ended.err
+    assert "it was ASSIGNED to host:a and is now ASSIGNED to host:b; check it again" in ended.err
     assert "error: 1 of 2 partitions could not be released" in ended.err
 
 
@@ -194,9 +194,12 @@ def test_a_partition_is_parked_with_who_and_why_and_reopened(shell: Shell, click
     clicks.leased("p")
     ended = shell("park", "clicks", "p", "--reason", "it is too hot", answer="y\n")
     assert (ended.exit_code, ended.out) == (0, "parked p, was leased to host:a\n")
-    assert "nobody takes the partition until reopen" in ended.err and "Park this partition of clicks?" in ended.err
+    assert (
+        "no worker acquires the partition until it is reopened" in ended.err
+        and "Park this partition of clicks?" in ended.err
+    )
     assert clicks["p"].is_parked and clicks["p"].last_error == "parked by ann: it is too hot"
-    assert "is parked already" in shell("park", "clicks", "p", "--reason", "again", "--yes").err
+    assert "is already parked" in shell("park", "clicks", "p", "--reason", "again", "--yes").err
     assert shell("reopen", "clicks", "--parked", "--yes").out == "reopened p, was CLOSED\n"
 
 
@@ -212,7 +215,7 @@ def test_who_did_it_and_why_is_logged(shell: Shell, clicks: Clicks, verb: str, d
 
 def test_who_calls_is_the_user_of_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "ann")
-    assert Surroundings().user() == "ann"
+    assert CommandContext().user() == "ann"
 
 
 def test_who_calls_without_a_name_is_known_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +226,7 @@ def test_who_calls_without_a_name_is_known_by_number(monkeypatch: pytest.MonkeyP
         raise KeyError(f"getpwuid(): uid not found: {uid}")
 
     monkeypatch.setattr("pwd.getpwuid", nobody)
-    assert Surroundings().user() == f"uid {os.getuid()}"
+    assert CommandContext().user() == f"uid {os.getuid()}"
 
 
 @pytest.mark.parametrize("verb", ["release", "reopen", "reset", "delete"])

@@ -63,12 +63,12 @@ def test_a_script_is_told_what_the_claim_was(shell: Shell, claimed_clicks: Click
 def test_a_source_that_nobody_claims_is_no_error(shell: Shell, clicks: Clicks) -> None:
     ended = shell("unclaim", "clicks", "--yes")
     assert (ended.exit_code, ended.out) == (0, "")
-    assert "No DAG claims clicks." in ended.err
+    assert "clicks is not claimed by a DAG." in ended.err
 
 
 def test_a_claim_that_cannot_be_read_can_be_removed(shell: Shell, claimed_clicks: Clicks) -> None:
     item = claimed(claimed_clicks.a.view)
     assert item is not None
     claimed_clicks.store.transact(update=[item.with_progress({"from": "the future"})])
-    assert "claimed in a form that this version does not know" in shell("unclaim", "clicks", "--yes").out
+    assert "claimed in a format that this version cannot read" in shell("unclaim", "clicks", "--yes").out
     assert claimed(claimed_clicks.a.view) is None

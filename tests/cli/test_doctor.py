@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.cli.app import application
-from airflow_provider_coordination.cli.commands import Surroundings
+from airflow_provider_coordination.cli.commands import CommandContext
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.diagnosis import store as store_diagnosis
-from airflow_provider_coordination.sources.kinds import kind_named
+from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
-from airflow_provider_coordination.stores.report import Reporting
+from airflow_provider_coordination.stores.report import ReportingStore
 from tests.conftest import REPOSITORY
 from tests.supervisor.specs import spec_without
 from tests.support.fake_aws import FakeAws, fake_aws
@@ -53,14 +53,14 @@ class Diagnosis:
 
     def of(self, topic: str) -> list[tuple[str, str]]:
         """Return the verdicts and texts of a topic."""
-        return [(each["verdict"], each["text"]) for each in self.findings if each["topic"] == topic]
+        return [(each["status"], each["text"]) for each in self.findings if each["topic"] == topic]
 
     @property
     def wrong(self) -> list[str]:
-        return [each["topic"] for each in self.findings if each["verdict"] == "error"]
+        return [each["topic"] for each in self.findings if each["status"] == "error"]
 
     def remedy(self, topic: str) -> str:
-        return next(each["remedy"] for each in self.findings if each["topic"] == topic and each["verdict"] == "error")
+        return next(each["remedy"] for each in self.findings if each["topic"] == topic and each["status"] == "error")
 
 
 @dataclass
@@ -71,9 +71,9 @@ class Doctor:
     off: timedelta = field(default_factory=timedelta)
 
     def __call__(self, *arguments: str) -> Diagnosis:
-        surroundings = Surroundings(clock=ClockOff(self.off), environment=self.environment)
+        context = CommandContext(clock=ClockOff(self.off), environment=self.environment)
         result = CliRunner().invoke(
-            application(), ["doctor", *arguments, "--json"], obj=surroundings, catch_exceptions=False
+            application(), ["doctor", *arguments, "--json"], obj=context, catch_exceptions=False
         )
         findings = [json.loads(line) for line in result.stdout.splitlines()]
         return Diagnosis(result.exit_code, result.stdout + result.stderr, findings)
@@ -107,15 +107,15 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
 def test_a_good_installation_has_nothing_wrong(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
     found = doctor(*good)
     assert (found.exit_code, found.wrong) == (0, [])
-    assert {each["topic"] for each in found.findings if each["verdict"] == "ok"} == {
+    assert {each["topic"] for each in found.findings if each["status"] == "ok"} == {
         "versions", "java", "connection", "store", "clock", "output",
     }  # fmt: skip
     assert not (tmp_path / "lake").exists()
 
 
 def test_a_person_gets_a_line_for_each_finding_with_its_remedy(doctor: Doctor, store_url: str) -> None:
-    surroundings = Surroundings(environment=doctor.environment)
-    result = CliRunner().invoke(application(), ["doctor", "--store", store_url], obj=surroundings)
+    context = CommandContext(environment=doctor.environment)
+    result = CliRunner().invoke(application(), ["doctor", "--store", store_url], obj=context)
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     assert all(re.match(r"(ok|warning|error|not checked) +(\w+) +\S", line) for line in lines)
@@ -128,8 +128,8 @@ def test_without_a_connection_the_rest_is_looked_at(doctor: Doctor, tmp_path: Pa
     assert ("error", "connection 'coordination_default' is not defined; create it, of type 'coordination'") in (
         found.of("connection")
     )
-    assert [verdict for verdict, _ in found.of("store")] == ["not checked"]
-    assert [verdict for verdict, _ in found.of("output")] == ["ok"]
+    assert [status for status, _ in found.of("store")] == ["not checked"]
+    assert [status for status, _ in found.of("output")] == ["ok"]
 
 
 def test_without_java_jobs_cannot_start(doctor: Doctor, good: list[str]) -> None:
@@ -189,7 +189,7 @@ def test_a_store_of_an_older_schema_is_wrong_and_left_as_it_is(doctor: Doctor, g
     version("UPDATE coordination_partition_schema SET version = 1")
     found = doctor(*good)
     assert found.wrong == ["store"]
-    assert "its table is at schema version 1, this package needs 3" in found.text
+    assert "its table has schema version 1, but this package needs 3" in found.text
     assert "init-store" in found.remedy("store")
     assert version() == 1
 
@@ -205,7 +205,7 @@ def test_a_store_without_a_table_is_a_warning(doctor: Doctor, tmp_path: Path) ->
 def test_a_store_that_does_not_answer_is_wrong_and_its_password_is_not_shown(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_diagnosis, "ANSWER_WITHIN_SECONDS", 0.1)
+    monkeypatch.setattr(store_diagnosis, "RETRY_DEADLINE_SECONDS", 0.1)
     found = doctor("--store", f"postgresql://leases:{SECRET}@127.0.0.1:1/leases")
     assert found.wrong == ["store"]
     assert "Connection refused" in found.text or "connection failed" in found.text
@@ -218,7 +218,9 @@ def test_a_clock_that_is_90_seconds_off_is_wrong(doctor: Doctor, good: list[str]
     found = doctor(*good)
     assert (found.exit_code, found.wrong) == (1, ["clock"])
     [(_, text)] = found.of("clock")
-    assert re.search(rf"the clock here is (90\.0|89\.9) s {where} the store's; clocks may differ by 2 s", text)
+    assert re.search(
+        rf"the clock of this machine is (90\.0|89\.9) s {where} the store's; clocks may differ by 2 s", text
+    )
     assert "NTP" in found.remedy("clock")
 
 
@@ -226,14 +228,14 @@ def test_a_clock_that_is_off_by_more_than_half_of_what_it_may_is_a_warning(docto
     doctor.off = timedelta(seconds=1.5)
     found = doctor(*good)
     assert found.exit_code == 0
-    assert [verdict for verdict, _ in found.of("clock")] == ["warning"]
+    assert [status for status, _ in found.of("clock")] == ["warning"]
 
 
 def test_an_output_path_that_cannot_be_written_is_wrong(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = doctor(*good, "--output", f"{tmp_path}/file/lake")
     assert found.wrong == ["output"]
-    assert [verdict for verdict, _ in found.of("output")] == ["ok", "error"]
+    assert [status for status, _ in found.of("output")] == ["ok", "error"]
     assert "cannot write a file" in found.text
 
 
@@ -258,29 +260,29 @@ def test_a_bucket_is_reached_by_the_connection_of_its_sink(
     spec = {**spec_without("on_bad_records"), "writes": writes}
     (tmp_path / "clicks.json").write_text(json.dumps(spec))
     found = doctor(*good[:2], "--spec", str(tmp_path / "clicks.json"))
-    [(verdict, text)] = found.of("output")
-    assert verdict == "error" and "127.0.0.1:1" in text
+    [(status, text)] = found.of("output")
+    assert status == "error" and "127.0.0.1:1" in text
     assert SECRET not in found.text
 
 
 def test_a_spec_that_is_wrong_is_an_error_that_names_it(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
     (tmp_path / "clicks.json").write_text("{}")
     found = doctor(*good[:2], "--spec", str(tmp_path / "clicks.json"))
-    [(verdict, text)] = found.of("output")
-    assert verdict == "error" and text.startswith(f"{tmp_path}/clicks.json: ")
+    [(status, text)] = found.of("output")
+    assert status == "error" and text.startswith(f"{tmp_path}/clicks.json: ")
 
 
 def test_each_permission_of_a_dynamodb_store_that_is_denied_is_named(doctor: Doctor, aws: FakeAws) -> None:
     aws.denied = {"PutItem", "Scan"}
     found = doctor("--store", f"dynamodb://leases?region=eu-west-1&endpoint_url={aws.url}")
-    denied = [text for verdict, text in found.of("permission") if verdict == "error"]
+    denied = [text for status, text in found.of("permission") if status == "error"]
     assert denied == [
         "dynamodb:PutItem on table leases is denied",
         "dynamodb:Scan on table leases is denied",
     ]
     assert "allow dynamodb:PutItem in the policy" in found.remedy("permission")
     assert ("ok", "dynamodb:GetItem on table leases") in found.of("permission")
-    assert ("not checked", "dynamodb:CreateTable on table leases: no call proves it without doing harm") in (
+    assert ("not checked", "dynamodb:CreateTable on table leases: no call can check it without side effects") in (
         found.of("permission")
     )
     assert SECRET not in found.text
@@ -288,9 +290,9 @@ def test_each_permission_of_a_dynamodb_store_that_is_denied_is_named(doctor: Doc
 
 def test_the_clock_of_dynamodb_is_compared_although_it_shows_whole_seconds(doctor: Doctor, aws: FakeAws) -> None:
     store = f"dynamodb://leases?region=eu-west-1&endpoint_url={aws.url}"
-    assert [verdict for verdict, _ in doctor("--store", store).of("clock")] == ["ok"]
+    assert [status for status, _ in doctor("--store", store).of("clock")] == ["ok"]
     doctor.off = timedelta(seconds=90)
-    assert [verdict for verdict, _ in doctor("--store", store).of("clock")] == ["error"]
+    assert [status for status, _ in doctor("--store", store).of("clock")] == ["error"]
 
 
 def test_missing_credentials_are_named(doctor: Doctor, aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +319,7 @@ def test_a_permission_to_read_a_stream_that_is_denied_is_named(
 
 @pytest.mark.parametrize(
     ("reads", "text"),
-    [("clicks", "names no kind; write it as KIND:NAME"), ("kafka:clicks", "'kafka'")],
+    [("clicks", "--reads must have the form KIND:NAME"), ("kafka:clicks", "'kafka'")],
     ids=["no kind", "unknown kind"],
 )
 def test_what_is_read_has_to_be_of_a_known_kind(doctor: Doctor, good: list[str], reads: str, text: str) -> None:
@@ -337,7 +339,7 @@ def test_the_permissions_are_those_of_the_documented_policy(aws: FakeAws) -> Non
     where = AwsSettings(region="eu-west-1", endpoint_url=aws.url)
     own = DynamoDbSettings(table="leases", aws=where, ttl_seconds=60)
     store = open_store(StoreSettings.of("dynamodb", own, history_days=0))
-    assert isinstance(store, Reporting)
+    assert isinstance(store, ReportingStore)
     needed = store.permissions()
     assert needed is not None
     assert {permission.action for permission in needed[1]} == documented
@@ -345,7 +347,7 @@ def test_the_permissions_are_those_of_the_documented_policy(aws: FakeAws) -> Non
 
 def test_the_permissions_of_a_stream_are_those_that_the_quickstart_names(aws: FakeAws) -> None:
     where = AwsSettings(region="eu-west-1", endpoint_url=aws.url)
-    needed = kind_named("kinesis").permissions("clicks", lambda service: where)
+    needed = get_kind("kinesis").permissions("clicks", lambda service: where)
     assert needed is not None
     page = (REPOSITORY / "docs" / "quickstart.md").read_text()
     assert {permission.action for permission in needed[1]} == set(re.findall(r"`(kinesis:\w+)`", page))

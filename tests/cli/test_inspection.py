@@ -35,7 +35,7 @@ def test_sources_of_all_prefixes_are_listed_unless_one_is_given(shell: Shell, cl
 
 def test_an_empty_store_says_so(shell: Shell, clicks: Clicks) -> None:
     ended = shell("sources")
-    assert (ended.exit_code, ended.out, ended.err) == (0, "", "The store holds no source.\n")
+    assert (ended.exit_code, ended.out, ended.err) == (0, "", "The store has no sources.\n")
 
 
 def test_partitions_are_listed_with_what_their_time_says(shell: Shell, clicks: Clicks, clock: ManualClock) -> None:
@@ -106,7 +106,7 @@ def test_more_than_a_page_of_partitions_is_listed(shell: Shell, clicks: Clicks) 
 def test_a_source_without_partitions_is_warned_of(shell: Shell, clicks: Clicks) -> None:
     ended = shell("partitions", "clikcs", "--json")
     assert (ended.exit_code, ended.out) == (0, "")
-    assert "warning: source 'clikcs' has no partitions here" in ended.err
+    assert "warning: source 'clikcs' has no partitions;" in ended.err
 
 
 def test_what_a_terminal_would_obey_is_shown_escaped(shell: Shell, clicks: Clicks) -> None:

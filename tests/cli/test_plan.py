@@ -32,10 +32,10 @@ def test_a_plan_says_what_is_needed_and_what_it_was_reckoned_with(shell: Shell, 
     assert (shown.exit_code, shown.err) == (0, "")
     for line in (
         "source clicks",
-        "arriving                             4.00 MB/s",
+        "incoming                             4.00 MB/s",
         "records                              4,000/s of 1000 bytes",
-        "jobs                                 2, while they hand over 4",
-        "data expires without any job         after 24 h",
+        "jobs                                 2, during handover 4",
+        "data expires while all jobs are down after 24 h",
         "job_start_s",
         "measured by benchmarks.landing_cost",
     ):
@@ -46,17 +46,26 @@ def test_a_script_gets_one_object(shell: Shell, spec: str) -> None:
     [plan] = shell(
         "plan", spec, "--offline", "--partitions", "8", "--retention-hours", "48", "--json", store=False
     ).records
-    assert (plan["source"], plan["needs"]["jobs"], plan["load"]["retention_seconds"]) == ("clicks", 2, 48 * 3600)
+    assert (plan["source"], plan["resources"]["jobs"], plan["load"]["retention_seconds"]) == ("clicks", 2, 48 * 3600)
     assert plan["load"]["mb_per_second"] == pytest.approx(8 * 2**20 / 1e6), "as much as the partitions take"
-    assert set(plan) == {"source", "load", "needs", "speed", "behind", "requests", "warnings", "assumptions"}
+    assert set(plan) == {
+        "source",
+        "load",
+        "resources",
+        "throughput",
+        "lag_limits",
+        "requests",
+        "warnings",
+        "assumptions",
+    }
 
 
 def test_any_figure_can_be_given(shell: Shell, spec: str) -> None:
     base = ("plan", spec, "--offline", "--partitions", "8", "--mb-per-second", "4", "--json")
     [plan] = shell(*base, "--assume", "other_readers=1", "--assume", "job_start_s=90", store=False).records
     [plain] = shell(*base, store=False).records
-    assert plan["speed"]["busy"] == pytest.approx(2 * plain["speed"]["busy"])
-    assert {each["name"]: each["source"] for each in plan["assumptions"]}["job_start_s"] == "given"
+    assert plan["throughput"]["utilization"] == pytest.approx(2 * plain["throughput"]["utilization"])
+    assert {each["name"]: each["source"] for each in plan["assumptions"]}["job_start_s"] == "set by user"
 
 
 def test_a_consumer_of_ones_own_is_sent_its_data(shell: Shell, tmp_path: Path) -> None:
@@ -64,7 +73,7 @@ def test_a_consumer_of_ones_own_is_sent_its_data(shell: Shell, tmp_path: Path) -
     file.write_text(SPEC.format(more=", consumer_name: clicks"))
     args = ("--offline", "--partitions", "8", "--mb-per-second", "4", "--assume", "other_readers=1", "--json")
     [plan] = shell("plan", str(file), *args, store=False).records
-    assert plan["speed"]["busy"] < 0.4, "others take nothing of it"
+    assert plan["throughput"]["utilization"] < 0.4, "others take nothing of it"
 
 
 @pytest.mark.integration
@@ -88,18 +97,21 @@ def test_a_stream_that_cannot_be_asked_is_planned_for_with_what_is_given(
 ) -> None:
     refused = shell("plan", spec, store=False)
     assert refused.exit_code == 2
-    assert "warning: the source was not asked:" in refused.err
-    assert "error: how many partitions take data is not known: give --partitions" in refused.err
+    assert "warning: the source could not be queried:" in refused.err
+    assert "error: the number of partitions is unknown: give --partitions" in refused.err
     assert shell("plan", spec, "--partitions", "4", store=False).exit_code == 0
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("--partitions", "8", "--assume", "speed"), "--assume must be NAME=VALUE, the value a number; got 'speed'"),
-        (("--partitions", "8", "--assume", "speed=1"), "there is no assumption 'speed'; those that there are:"),
-        (("--partitions", "8", "--record-bytes", "0"), "plan: the bytes of a record must be positive; got 0"),
-        ((), "how many partitions take data is not known: give --partitions"),
+        (
+            ("--partitions", "8", "--assume", "speed"),
+            "--assume must have the form NAME=VALUE with a number; got 'speed'",
+        ),
+        (("--partitions", "8", "--assume", "speed=1"), "assumption 'speed' is unknown; the assumptions are"),
+        (("--partitions", "8", "--record-bytes", "0"), "plan: the size of a record in bytes must be positive; got 0"),
+        ((), "the number of partitions is unknown: give --partitions"),
     ],
     ids=str,
 )

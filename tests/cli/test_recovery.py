@@ -144,7 +144,7 @@ def test_a_batch_that_one_table_has_and_another_lacks_is_delivered_from_its_land
     assert payloads(lake.rows("delta")) != payloads(lake.rows("iceberg"))
 
     ended = recover("clicks", "--yes")
-    assert ended.exit_code == 0 and "to be delivered where it is missing" in ended.out
+    assert ended.exit_code == 0 and "to deliver to tables that lack it" in ended.out
     lost(stream, brought_over("clicks", store))
     stream.sync()
     stream.settle()
@@ -250,7 +250,7 @@ def test_a_store_that_has_the_source_is_left_alone_unless_forced(
     store.delete(one)
 
     refused = recover("clicks", "--yes")
-    assert refused.exit_code == 1 and "the store has partitions of source 'clicks'" in refused.err
+    assert refused.exit_code == 1 and "the store already has partitions of source 'clicks'" in refused.err
     assert recover("clicks", "--yes", "--force").exit_code == 0
 
     assert {p.partition_key for p in all_partitions(store, "clicks|PARTITION")} == {p.partition_key for p in there}
@@ -293,8 +293,8 @@ def test_where_commits_have_expired_a_person_decides(lake: Lake, recover: Callab
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ("parquet: {path: /data/lake/clicks}", "does not keep how far partitions were delivered"),
-        ("delta: {path: /nowhere}", "where no table is"),
+        ("parquet: {path: /data/lake/clicks}", "do not record how far partitions were delivered"),
+        ("delta: {path: /nowhere}", "there is no table"),
         ("delta: {}", "path"),
         ("nothing: {}", "nothing"),
     ],

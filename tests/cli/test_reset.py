@@ -49,9 +49,13 @@ def position(clicks: Clicks, key: str = SHARD) -> str:
 @pytest.mark.parametrize(
     ("to", "stored", "told"),
     [
-        ("earliest", "TRIM_HORIZON", "again from the beginning"),
+        ("earliest", "TRIM_HORIZON", "again from the start"),
         ("latest", "AT_TIMESTAMP:2026-01-01T00:00:00.000000Z", "read from now on"),
-        ("2025-12-31T12:00:00Z", "AT_TIMESTAMP:2025-12-31T12:00:00.000000Z", "from what arrived at 2025-12-31T12"),
+        (
+            "2025-12-31T12:00:00Z",
+            "AT_TIMESTAMP:2025-12-31T12:00:00.000000Z",
+            "from records that arrived at 2025-12-31T12",
+        ),
         ("5678", "5678", "read on after 5678"),
     ],
 )
@@ -151,7 +155,7 @@ def test_what_stays_is_told_and_nothing_else_is_done(shell: Shell, clicks: Click
     assert [(record["action"], record["partition_key"]) for record in ended.records] == [
         ("reset", child) for child in stream.children
     ]
-    assert f"{stream.parent} stays: finished: it takes no more records" in " ".join(ended.err.split())
+    assert f"{stream.parent} is not reset: finished: it receives no more records" in " ".join(ended.err.split())
     assert clicks[stream.parent].status is PartitionStatus.COMPLETED
 
 
@@ -159,7 +163,7 @@ def test_what_stays_is_told_and_nothing_else_is_done(shell: Shell, clicks: Click
 def test_a_stream_that_the_source_does_not_have_is_wrong_usage(shell: Shell, stream: Stream) -> None:
     ended = shell("reset", "clicks", "--part", "views", "--yes", *stream.options)
     assert (ended.exit_code, ended.out) == (2, "")
-    assert "source 'clicks' has nothing that is called 'views'; it has 'clicks'" in ended.err
+    assert "source 'clicks' has no part 'views'; it has 'clicks'" in ended.err
 
 
 def test_a_shard_shows_where_it_stands_and_what_is_lost(shell: Shell, clicks: Clicks) -> None:
@@ -168,7 +172,7 @@ def test_a_shard_shows_where_it_stands_and_what_is_lost(shell: Shell, clicks: Cl
     clicks.a.create_partitions({SHARD: PROGRESS.restarted("77", epoch=1767225600).with_gap(gap).to_mapping()})
     lines = shell("show", "clicks", SHARD).out.splitlines()
     shown = {line[:19].strip(): line[19:] for line in lines[: lines.index("progress:")]}
-    assert (shown["position"], shown["epoch"]) == ("77", "1767225600 (set by hand at 2026-01-01T00:00:00Z)")
+    assert (shown["position"], shown["epoch"]) == ("77", "1767225600 (reset at 2026-01-01T00:00:00Z)")
     assert shown["lost"] == "(5, 9), arrived from 2025-12-30T00:00:00Z to unknown: it was trimmed"
     assert shell("partitions", "clicks").out.splitlines()[1].split()[-1] == "1"
 
@@ -218,7 +222,7 @@ def test_a_shard_takes_its_own_progress_alone(shell: Shell, clicks: Clicks) -> N
     clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
     before = clicks[SHARD]
     other = json.dumps({**PROGRESS.to_mapping(), "shard_id": "shardId-000000000008"})
-    for progress, said in ((other, "is that of shard 'shardId-000000000008'"), ("{}", "is not one of kind 'kinesis'")):
+    for progress, said in ((other, "belongs to shard 'shardId-000000000008'"), ("{}", "is not one of kind 'kinesis'")):
         ended = shell("reset", "clicks", SHARD, "--progress", progress, "--yes")
         assert ended.exit_code == 1
         assert said in ended.err

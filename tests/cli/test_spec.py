@@ -84,8 +84,8 @@ def test_from_druid_writes_one_object_for_scripts(tmp_path: Path) -> None:
     assert result["spec"]["source"] == "metrics"
     assert {
         "field": "ioConfig.taskCount",
-        "verdict": "taken over",
-        "place": "supervise.task_count",
+        "outcome": "copied",
+        "target": "supervise.task_count",
         "note": "The same.",
     } in (result["rows"])
 

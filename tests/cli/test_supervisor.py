@@ -47,7 +47,7 @@ def test_a_spec_is_submitted_and_the_command_says_what_follows(shell: Shell, cli
     ended = shell("supervisor", "submit", str(spec_file), "--reason", "first")
     assert (ended.exit_code, ended.out) == (
         0,
-        "clicks: version 1 rules: jobs start once a DAG of supervised_ingestion supervises the source\n",
+        "clicks: version 1 is in effect: jobs start once a DAG of supervised_ingestion supervises the source\n",
     )
     again = shell("supervisor", "submit", str(spec_file), "--json")
     assert again.records == [{"source": "clicks", "version": 1, "change": "NONE", "consequence": "nothing changes"}]
@@ -61,7 +61,7 @@ def test_a_wrong_spec_is_one_line_with_the_exit_code_of_wrong_usage(
     spec_file.write_text(json.dumps({**SPEC, "supervise": {"task_count": 0}}))
     ended = shell("supervisor", "submit", str(spec_file))
     assert (ended.exit_code, ended.out) == (2, "")
-    assert "field 'task_count' must be at least 1; to let no job run, suspend the supervisor; got 0" in ended.err
+    assert "field 'task_count' must be at least 1; to run no jobs, suspend the supervisor; got 0" in ended.err
 
 
 def test_a_spec_that_was_made_from_a_former_version_is_refused(shell: Shell, clicks: Clicks, submitted: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_spec_that_was_made_from_a_former_version_is_refused(shell: Shell, cli
     submitted.write_text(json.dumps(SPEC))
     ended = shell("supervisor", "submit", str(submitted), "--replacing", "1")
     assert (ended.exit_code, ended.out) == (1, "")
-    assert "is replaced by ann: version 2 rules; read that one and submit again" in ended.err
+    assert "was replaced by ann: version 2 is current; read it and submit again" in ended.err
 
 
 def test_the_list_shows_each_supervisor_with_its_jobs_and_who_supervises(
@@ -80,7 +80,7 @@ def test_the_list_shows_each_supervisor_with_its_jobs_and_who_supervises(
     assert ended.out.splitlines()[0].split() == [
         *("source", "state", "jobs", "partitions", "lag", "spec", "supervised", "by", "last", "error"),
     ]
-    assert ended.out.splitlines()[1].split() == ["clicks", "PENDING", "0/2", "2", "1", "nobody", "yet"]
+    assert ended.out.splitlines()[1].split() == ["clicks", "PENDING", "0/2", "2", "1", "no", "DAG", "yet"]
     [record] = shell("supervisor", "list", "--json").records
     assert (record["source"], record["state"], record["lag"]["partitions"]) == ("clicks", "PENDING", {})
 
@@ -88,7 +88,7 @@ def test_the_list_shows_each_supervisor_with_its_jobs_and_who_supervises(
 def test_a_store_without_supervisors_says_so(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     ended = shell("supervisor", "list")
-    assert (ended.exit_code, ended.out, ended.err) == (0, "", "The store holds no supervisor.\n")
+    assert (ended.exit_code, ended.out, ended.err) == (0, "", "The store has no supervisors.\n")
 
 
 def test_the_status_shows_who_submitted_what_is_wanted_and_what_there_is(
@@ -99,11 +99,11 @@ def test_the_status_shows_who_submitted_what_is_wanted_and_what_there_is(
     for line in (
         "source      clicks (s3)",
         "state       PENDING",
-        "supervised  nobody yet",
+        "supervised  no DAG yet",
         "spec        version 1 by ann, 2 h ago",
-        "jobs        0/2: as the spec says",
+        "jobs        0/2: as configured in the spec",
         "partitions  2 open: 2 UNASSIGNED, 0 ASSIGNED, 0 CLOSED, 0 COMPLETED",
-        "lag         unknown, unknown of 2",
+        "lag         unknown, unknown for 2",
     ):
         assert line in out.splitlines()
 
@@ -116,7 +116,7 @@ def test_the_status_names_sinks_that_may_get_a_batch_more_than_once(
     spec_file.write_text(json.dumps({**spec, "writes": [*spec["writes"], {"foreach_batch": function}]}))
     assert shell("supervisor", "submit", str(spec_file)).exit_code == 0
     assert (
-        "delivery    at least once to publish: a batch may come there more than once"
+        "delivery    at least once to publish: a batch may be delivered more than once"
         in shell("supervisor", "status", "clicks").out.splitlines()
     )
 
@@ -130,7 +130,7 @@ def test_a_source_without_a_supervisor_is_one_clear_error(shell: Shell, clicks: 
     clicks.waiting("p")
     ended = shell("supervisor", command, "clicks")
     assert (ended.exit_code, ended.out) == (1, "")
-    assert ended.err == "error: source 'clicks' has no supervisor; check the name, or submit a spec to have one\n"
+    assert ended.err == "error: source 'clicks' has no supervisor; check the name, or submit a spec to create one\n"
 
 
 def test_health_is_the_exit_code(shell: Shell, clicks: Clicks, submitted: Path) -> None:
@@ -152,10 +152,10 @@ def test_health_is_the_exit_code(shell: Shell, clicks: Clicks, submitted: Path) 
 def test_figures_are_rows_for_all_jobs_and_each(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     out = shell("supervisor", "stats", "clicks").out
     assert [line.split()[:3] for line in out.splitlines()[1:]] == [
-        ["all", "in", "all"],
-        ["a", "second,", "1m"],
-        ["a", "second,", "5m"],
-        ["a", "second,", "15m"],
+        ["all", "total", "0"],
+        ["per", "second,", "1m"],
+        ["per", "second,", "5m"],
+        ["per", "second,", "15m"],
     ]
     [record] = shell("supervisor", "stats", "clicks", "--json").records
     assert record["totals"] == found(clicks)["stats"]["totals"]
@@ -163,7 +163,7 @@ def test_figures_are_rows_for_all_jobs_and_each(shell: Shell, clicks: Clicks, su
 
 def test_bad_records_are_listed_if_there_are_any(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     ended = shell("supervisor", "parse-errors", "clicks")
-    assert (ended.out, ended.err) == ("", "No job reported a bad record.\n")
+    assert (ended.out, ended.err) == ("", "No job reported bad records.\n")
 
 
 def test_the_spec_is_printed_as_a_file_that_can_be_submitted(
@@ -183,7 +183,7 @@ def test_the_history_lists_the_latest_version_first(shell: Shell, clicks: Clicks
     assert [line.split()[0] for line in lines] == ["version", "2", "1"]
     assert "terminates" in lines[1] and lines[1].endswith("the table is migrated")
     ended = shell("supervisor", "spec", "clicks")
-    assert ended.exit_code == 1 and "version 2 of the spec terminates the supervisor; give --version 1" in ended.err
+    assert ended.exit_code == 1 and "version 2 terminates the supervisor and has no spec; give --version 1" in ended.err
 
 
 @pytest.mark.parametrize("command", ["suspend", "terminate"])
@@ -205,7 +205,7 @@ def test_one_is_suspended_once_and_resumed_once(shell: Shell, clicks: Clicks, su
     assert again.exit_code == 1 and "is already suspended by ann since" in again.err
     assert shell("supervisor", "resume", "clicks").out == "clicks is resumed\n"
     again = shell("supervisor", "resume", "clicks")
-    assert again.exit_code == 1 and "is not suspended; it goes on" in again.err
+    assert again.exit_code == 1 and "is not suspended" in again.err
 
 
 def test_a_suspension_and_a_termination_need_a_reason(shell: Shell, clicks: Clicks, submitted: Path) -> None:
@@ -232,12 +232,12 @@ def test_all_are_asked_and_each_says_what_it_came_to(
 @pytest.mark.parametrize("given", [(), ("clicks", "--all")])
 def test_either_a_source_or_all_is_meant(shell: Shell, clicks: Clicks, submitted: Path, given: tuple[str, ...]) -> None:
     ended = shell("supervisor", "resume", *given)
-    assert ended.exit_code == 2 and "give either a source or --all" in ended.err
+    assert ended.exit_code == 2 and "give a source or --all, but not both" in ended.err
 
 
 def test_a_handover_is_asked_for(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     ended = shell("supervisor", "handover", "clicks")
-    said = "clicks is asked to hand over: each job does once its successor runs\n"
+    said = "clicks is handing over: each job ends once its successor runs\n"
     assert (ended.exit_code, ended.out) == (0, said)
     assert shell("supervisor", "handover", "--all").out == said
 
@@ -250,9 +250,9 @@ def test_every_source_is_read_anew_and_a_position_is_one_of_a_single_source(
     assert (ended.exit_code, ended.out) == (0, "clicks is reset\n")
     assert "Reset all 1 supervisors?" in ended.err and clicks["r"].status == "UNASSIGNED"
     wrong = shell("supervisor", "reset", "--all", "--position", "p=earliest", "--yes")
-    assert wrong.exit_code == 2 and "a position is one of a single source" in wrong.err
+    assert wrong.exit_code == 2 and "--position applies to a single source" in wrong.err
     failed = shell("supervisor", "reset", "--all", "--to", "42", "--yes")
-    assert failed.exit_code == 1 and "it failed for 1 of 1 supervisors" in failed.err
+    assert failed.exit_code == 1 and "1 of 1 supervisors failed" in failed.err
 
 
 def test_the_status_is_watched_until_the_person_has_seen_enough(
@@ -297,4 +297,4 @@ def test_positions_are_reset_and_what_is_wrong_resets_nothing(shell: Shell, clic
 def test_a_terminated_one_is_not_reset(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     shell("supervisor", "terminate", "clicks", *WHY, "--yes")
     ended = shell("supervisor", "reset", "clicks", "--yes")
-    assert ended.exit_code == 1 and "cannot be reset: it is terminated since" in ended.err
+    assert ended.exit_code == 1 and "cannot be reset: it was terminated at" in ended.err

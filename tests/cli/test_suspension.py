@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_coordination.coordination.suspension import REMEMBERED_SECONDS, Suspension
+from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS, Suspension
 from tests.cli.conftest import Clicks, Shell
 
 WHY = ("--reason", "the table is migrated")
@@ -30,7 +30,7 @@ def test_nothing_is_suspended_unless_the_person_agrees(shell: Shell, clicks: Cli
     clicks.waiting("p")
     ended = shell("suspend", "clicks", *WHY, answer=answer)
     assert (ended.exit_code, ended.out) == (2 if answer is None else 1, "")
-    assert answer is not None or "no terminal to ask whether to suspend this source; give --yes" in ended.err
+    assert answer is not None or "no terminal to confirm the suspension; give --yes" in ended.err
     assert found(clicks) is None
 
 
@@ -44,7 +44,7 @@ def test_a_source_of_which_the_store_holds_nothing_may_be_a_misspelt_one(shell: 
     clicks.waiting("p")
     ended = shell("suspend", "clicsk", *WHY, "--yes")
     assert (ended.exit_code, ended.out) == (1, "")
-    assert "the store holds nothing of source 'clicsk'; did you mean 'clicks'? Check the name, or give" in ended.err
+    assert "the store has no data of source 'clicsk'; did you mean 'clicks'? Check the name, or give" in ended.err
     assert clicks.owner("x", source="clicsk").view.suspensions.get() is None
 
 
@@ -61,7 +61,7 @@ def test_what_is_suspended_already_stays_as_it_is_without_a_question(shell: Shel
     assert (ended.exit_code, ended.out, ended.err) == (
         0,
         SUSPENDED,
-        "It was suspended before, and stays so as it is.\n",
+        "It was already suspended; nothing was changed.\n",
     )
 
 
@@ -72,7 +72,7 @@ def test_a_suspended_source_goes_on_once_it_is_resumed(shell: Shell, clicks: Cli
     ended = shell("resume", "clicks", "--reason", "done", "--verbose")
     assert ended.out == f"resumed clicks, which was {SUSPENDED.removeprefix('clicks is ')}"
     assert "source resumed: family=clicks|SUPERVISOR by=ann reason='done'" in ended.err
-    clicks.clock.advance(REMEMBERED_SECONDS)
+    clicks.clock.advance(CACHE_SECONDS)
     assert len(clicks.a.leases.acquire(1)) == 1
     again = shell("resume", "clicks")
     assert (again.exit_code, again.out, again.err) == (0, "", "clicks is not suspended.\n")
@@ -101,7 +101,7 @@ def test_what_is_no_instant_resumes_nothing(shell: Shell, clicks: Clicks, since:
     clicks.waiting("p")
     shell("suspend", "clicks", *WHY, "--yes")
     ended = shell("resume", "clicks", "--since", since)
-    assert ended.exit_code == 2 and "give an instant with its zone" in ended.err
+    assert ended.exit_code == 2 and "it must be an instant with a time zone" in ended.err
     assert found(clicks) is not None
 
 

@@ -44,7 +44,7 @@ def test_what_was_counted_survives_being_stored_and_thinned() -> None:
     at = World().clock.now()
     for minute in range(60):
         counted = RecordCounts(processed=minute, thrown_away=2 * minute)
-        series = series.adding(LagReading(at=at + minute * MINUTE, counted=counted))
+        series = series.with_reading(LagReading(at=at + minute * MINUTE, counted=counted))
     read = LagSeries.from_mapping(series.to_mapping())
 
     assert read.points == series.points

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.supervisor.actions import RequestStop, StartJob
 from airflow_provider_coordination.supervisor.decisions import Decision, decide
-from airflow_provider_coordination.supervisor.job_count import task_count, wanted_jobs
+from airflow_provider_coordination.supervisor.job_count import task_count, wanted_job_count
 from airflow_provider_coordination.supervisor.job_ends import backoff
 from airflow_provider_coordination.supervisor.job_plan import SUBMIT_TIMEOUT
 from airflow_provider_coordination.supervisor.lag import LagPoint
@@ -38,7 +38,7 @@ def seen(at: datetime = NOON, *, partitions: int = 9, **changes: Any) -> Observa
 
 
 def memory(**changes: Any) -> Supervision:
-    return Supervision(**{"spec_version": 1, "started_at": NOON - HOUR, "looked_at": NOON, **changes})
+    return Supervision(**{"spec_version": 1, "started_at": NOON - HOUR, "polled_at": NOON, **changes})
 
 
 def job(owner: str = "job", began: datetime | None = NOON, **changes: Any) -> SupervisedJob:
@@ -60,19 +60,19 @@ def decided(remembered: Supervision, observed: Observation) -> Decision:
 @pytest.mark.parametrize(
     ("remembered", "observed", "wanted", "reason"),
     [
-        (memory(), seen(supervise={"task_count": 3}), 3, "as the spec says"),
+        (memory(), seen(supervise={"task_count": 3}), 3, "as configured in the spec"),
         (memory(), seen(supervise={"task_count": 3}, partitions=2), 2, "2 partitions can be read"),
         (memory(), seen(supervise={"task_count": 3}, is_suspended=True), 0, "the source is suspended"),
         (memory(terminated_at=NOON), seen(settings=None), 0, "the supervisor is terminated"),
-        (memory(), seen(settings=None), None, "there is no spec that can be read"),
-        (memory(), replace(seen(), partitions=None), None, "nothing is known of the partitions"),
+        (memory(), seen(settings=None), None, "no spec can be read"),
+        (memory(), replace(seen(), partitions=None), None, "the partitions are unknown"),
     ],
     ids=["spec", "few partitions", "suspended", "terminated", "unreadable spec", "unknown partitions"],
 )
 def test_how_many_jobs_there_should_be_and_why(
     remembered: Supervision, observed: Observation, wanted: int | None, reason: str
 ) -> None:
-    assert wanted_jobs(remembered, observed) == (wanted, reason)
+    assert wanted_job_count(remembered, observed) == (wanted, reason)
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def after(remembered: Supervision, elapsed: float, lag: int | Sequence[LagPoint]
 
 def test_the_first_decision_is_made_after_900_seconds_and_others_each_minute() -> None:
     remembered = after(memory(started_at=NOON), 899)
-    assert (remembered.task_count, remembered.scale_judged_at) == (None, None)
+    assert (remembered.task_count, remembered.scale_evaluated_at) == (None, None)
     remembered = after(remembered, 900, lag=IN + 1)
-    assert (remembered.task_count, remembered.scale_judged_at) == (None, NOON + seconds(900))
+    assert (remembered.task_count, remembered.scale_evaluated_at) == (None, NOON + seconds(900))
     assert after(remembered, 959).task_count is None
     assert after(remembered, 960).task_count == 3
 
@@ -215,7 +215,7 @@ def test_after_a_while_without_looks_the_count_is_kept_until_the_window_is_fille
     before = lags(NOON + seconds(900), IN)
     remembered = after(memory(started_at=NOON, task_count=3), 5000, lag=[*before, *lags(at, IN, points=1)])
     assert remembered.task_count == 3
-    assert "window not filled: 1 of 21 points" in remembered.task_count_changes[-1].reason
+    assert "the window is incomplete: 1 of 21 points" in remembered.task_count_changes[-1].reason
     at += seconds(60 * 7)
     remembered = after(remembered, 5420, lag=[*before, *lags(at, IN, points=15)])
     assert remembered.task_count == 2
@@ -228,7 +228,7 @@ def test_lag_of_before_a_reset_is_not_judged() -> None:
 
 @pytest.mark.parametrize("changes", [{"is_suspended": True}, {"partitions": 0}], ids=["suspended", "nothing to read"])
 def test_nothing_is_judged_where_nothing_is_read(changes: dict[str, Any]) -> None:
-    assert after(memory(started_at=NOON), 900, **changes).scale_judged_at is None
+    assert after(memory(started_at=NOON), 900, **changes).scale_evaluated_at is None
 
 
 def test_scaling_in_ends_a_job_at_once() -> None:
@@ -245,4 +245,4 @@ def test_scaling_out_starts_jobs_at_once() -> None:
     at = NOON + seconds(900)
     decision = decided(remembered, seen(at, supervise=scaling(), lag=lags(at, OUT), jobs=running("a")))
     assert [type(action) for action in decision.actions] == [StartJob, StartJob]
-    assert (decision.wanted, decision.reason) == (3, "as scaling wants")
+    assert (decision.wanted, decision.reason) == (3, "as decided by scaling")

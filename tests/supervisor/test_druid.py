@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.supervisor.druid import from_druid
 from airflow_provider_coordination.supervisor.druid.fields import FIELDS
-from airflow_provider_coordination.supervisor.druid.rows import Verdict
+from airflow_provider_coordination.supervisor.druid.rows import FieldOutcome
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 
 DRUID: Mapping[str, Any] = {
@@ -45,10 +45,10 @@ DRUID: Mapping[str, Any] = {
 def druid_with(path: str, value: Any) -> dict[str, Any]:
     changed = deepcopy(dict(DRUID))
     *above, name = path.split(".")
-    place: Any = changed["spec"]
+    target: Any = changed["spec"]
     for each in above:
-        place = place.setdefault(each, {})
-    place[name] = value
+        target = target.setdefault(each, {})
+    target[name] = value
     return changed
 
 
@@ -56,8 +56,8 @@ def spec_from(path: str, value: Any, **options: Any) -> Any:
     return from_druid(druid_with(path, value), lake="/lake", **options).spec
 
 
-def at(spec: Any, place: str) -> Any:
-    for name in place.split("."):
+def at(spec: Any, target: str) -> Any:
+    for name in target.split("."):
         spec = spec[int(name)] if isinstance(spec, list) else spec.get(name, {})
     return spec
 
@@ -81,16 +81,16 @@ def test_what_comes_out_is_a_spec() -> None:
 
 
 def test_every_field_of_the_spec_has_a_row() -> None:
-    rows = {row.field: row.verdict for row in from_druid(DRUID, lake="/lake").rows}
+    rows = {row.field: row.outcome for row in from_druid(DRUID, lake="/lake").rows}
     given = {f"{part}.{name}" for part, fields in DRUID["spec"].items() for name in fields} | {"type"}
     assert set(rows) == given
     assert (rows["ioConfig.taskCount"], rows["ioConfig.endpoint"], rows["ioConfig.replicas"]) == (
-        Verdict.TAKEN_OVER, Verdict.TRANSLATED, Verdict.WITHOUT_MEANING,
+        FieldOutcome.COPIED, FieldOutcome.TRANSLATED, FieldOutcome.NOT_APPLICABLE,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "place", "expected"),
+    ("field", "value", "target", "expected"),
     [
         ("ioConfig.region", "us-west-2", "reads.kinesis.region_name", "us-west-2"),
         ("ioConfig.useEarliestSequenceNumber", True, "reads.kinesis.initial_position", "TRIM_HORIZON"),
@@ -121,8 +121,8 @@ def test_every_field_of_the_spec_has_a_row() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_field_has_its_place(field: str, value: Any, place: str, expected: Any) -> None:
-    assert at(spec_from(field, value), place) == expected
+def test_a_field_has_its_place(field: str, value: Any, target: str, expected: Any) -> None:
+    assert at(spec_from(field, value), target) == expected
 
 
 def test_thresholds_of_scaling_are_durations_and_the_lag_is_summed_as_in_druid() -> None:
@@ -146,7 +146,7 @@ def test_a_role_and_an_endpoint_of_ones_own_are_said_in_the_connection_by_hand()
     given["spec"]["ioConfig"]["awsAssumedRoleArn"] = "arn:aws:iam::1:role/reader"
     given["suspended"] = True
     translation = from_druid(given, lake="/lake")
-    assert [row.field for row in translation.by_hand] == [
+    assert [row.field for row in translation.manual] == [
         "suspended", "ioConfig.endpoint", "ioConfig.awsAssumedRoleArn",
     ]  # fmt: skip
     assert "http://localhost:4566" not in json.dumps(translation.spec)
@@ -196,15 +196,19 @@ def test_a_transform_splits_what_a_schema_does_not_parse(kind: str) -> None:
             r"'page' is taken from '\$.a.b'",
         ),
         ("ioConfig.type", "kafka", "only supervisors of type 'kinesis'"),
-        ("ioConfig.recordsPerFetsch", 5, "'ioConfig.recordsPerFetsch': it is not known"),
+        ("ioConfig.recordsPerFetsch", 5, "'ioConfig.recordsPerFetsch': it is unknown"),
         ("ioConfig.autoScalerConfig", {"enableTaskAutoScaler": True, "autoScalerStrategy": "costBased"}, "'costBased'"),
         ("ioConfig.boundedStreamConfig", {"startSequenceNumbers": {"a": "1"}}, "must name the same shards"),
-        ("dataSchema.timestampSpec", {"column": "at", "format": "yyyy-MM"}, "'yyyy-MM' is not parsed by a schema"),
+        (
+            "dataSchema.timestampSpec",
+            {"column": "at", "format": "yyyy-MM"},
+            "a schema cannot parse the format 'yyyy-MM'",
+        ),
         ("dataSchema.timestampSpec", {"column": "at", "missingValue": "2020-01-01"}, "'missingValue' is '2020-01-01'"),
         ("dataSchema.dimensionsSpec", {"dimensions": ["shard_id"]}, "'shard_id' is a column that every record has"),
         ("dataSchema.dimensionsSpec", {"dimensions": ["Page", "page"]}, "'page' and 'Page' are one column for Spark"),
-        ("dataSchema.transformSpec", {"transforms": [{"name": "upper"}]}, "'transforms' makes the columns upper"),
-        ("dataSchema.transformSpec", {"filter": {"type": "javascript"}}, "'javascript' is not translated"),
+        ("dataSchema.transformSpec", {"transforms": [{"name": "upper"}]}, "'transforms' computes the columns upper"),
+        ("dataSchema.transformSpec", {"filter": {"type": "javascript"}}, "'javascript' cannot be translated"),
     ],
 )
 def test_what_cannot_be_done_is_an_error_that_names_the_field_and_the_remedy(field: str, value: Any, said: str) -> None:

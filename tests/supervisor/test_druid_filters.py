@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_provider_coordination.supervisor.druid.filters import Filters
-from airflow_provider_coordination.supervisor.druid.rows import RefusedError
+from airflow_provider_coordination.supervisor.druid.rows import UnsupportedFieldError
 
 COLUMNS = {"name": "STRING", "n": "BIGINT", "at": "TIMESTAMP"}
 FILTERS = Filters(COLUMNS, "at")
@@ -73,7 +73,7 @@ CASES: list[tuple[dict[str, Any], set[int]]] = [
     ids=str,
 )
 def test_a_filter_that_spark_has_not_is_refused(given: Any) -> None:
-    with pytest.raises(RefusedError):
+    with pytest.raises(UnsupportedFieldError):
         FILTERS.predicate(given)
 
 

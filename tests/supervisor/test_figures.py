@@ -63,4 +63,4 @@ def test_the_store_is_asked_as_often_as_was_counted(measured: dict[str, Any]) ->
 
 def test_a_death_is_noticed_as_soon_as_was_measured() -> None:
     row = re.search(r"noticed: every shard \| ([\d.]+) s", section("How long shards stay unread when a worker dies"))
-    assert row is not None and Assumptions().noticed_death_s == float(row[1])
+    assert row is not None and Assumptions().takeover_s == float(row[1])

@@ -7,7 +7,13 @@ import random
 from datetime import UTC, datetime, timedelta
 
 from airflow_provider_coordination.coordination.job_reports import RecordCounts
-from airflow_provider_coordination.supervisor.lag import COARSE, FINE, KEPT, LagReading, LagSeries
+from airflow_provider_coordination.supervisor.lag import (
+    COARSE_INTERVAL,
+    FULL_RESOLUTION,
+    RETENTION,
+    LagReading,
+    LagSeries,
+)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -25,17 +31,20 @@ def test_what_nothing_is_known_of_has_no_lag_and_what_has_no_partition_has_none_
 
 def test_a_series_of_a_day_is_short_and_keeps_its_worst_points() -> None:
     series, rng = LagSeries(), random.Random(1)
-    seconds = int(2 * KEPT.total_seconds())
+    seconds = int(2 * RETENTION.total_seconds())
     for second in range(0, seconds, 30):
         lag = 9_999_999 if second == seconds - 7200 else rng.randrange(100_000)
-        series = series.adding(LagReading(at=NOON + timedelta(seconds=second), partitions={"a": lag}))
+        series = series.with_reading(LagReading(at=NOON + timedelta(seconds=second), partitions={"a": lag}))
     last = series.points[-1].at
-    assert len(series.points) <= (KEPT - FINE) // COARSE + FINE // timedelta(seconds=30) + 2
-    assert last - series.points[0].at <= KEPT
+    assert (
+        len(series.points)
+        <= (RETENTION - FULL_RESOLUTION) // COARSE_INTERVAL + FULL_RESOLUTION // timedelta(seconds=30) + 2
+    )
+    assert last - series.points[0].at <= RETENTION
     assert [p.at for p in series.points] == sorted(p.at for p in series.points)
     assert max(p.oldest_ms or 0 for p in series.points) == 9_999_999
-    fine = [p for p in series.points if last - p.at < FINE]
-    assert len(fine) == FINE // timedelta(seconds=30)
+    full_resolution = [p for p in series.points if last - p.at < FULL_RESOLUTION]
+    assert len(full_resolution) == FULL_RESOLUTION // timedelta(seconds=30)
     assert len(json.dumps(series.to_mapping())) < 10_000
 
 
@@ -46,7 +55,7 @@ def test_the_lag_of_a_thousand_partitions_fits_into_an_item() -> None:
     for second in range(0, 86_400, 300):
         lags = {key: rng.randrange(10_000_000) for key in keys}
         counted = RecordCounts(processed=second * 1_000_003, processed_bytes=second * 700_000_001)
-        series = series.adding(LagReading(at=NOON + timedelta(seconds=second), partitions=lags, counted=counted))
+        series = series.with_reading(LagReading(at=NOON + timedelta(seconds=second), partitions=lags, counted=counted))
     text = json.dumps(series.to_mapping())
     assert len(text) < 40_000
     assert LagSeries.from_mapping(json.loads(text)) == series
@@ -55,7 +64,7 @@ def test_the_lag_of_a_thousand_partitions_fits_into_an_item() -> None:
 def test_of_more_partitions_than_an_item_holds_those_are_kept_that_lag_most() -> None:
     rng = random.Random(1)
     lags = {f"clicks:1767225600:shardId-{number:012d}": rng.randrange(10_000_000) for number in range(10_000)}
-    series = LagSeries().adding(LagReading(at=NOON, partitions=lags))
+    series = LagSeries().with_reading(LagReading(at=NOON, partitions=lags))
     mapping = series.to_mapping()
     assert len(json.dumps(mapping)) < 64_000
     kept = LagSeries.from_mapping(mapping)
@@ -70,5 +79,5 @@ def test_what_is_unreadable_is_an_empty_series() -> None:
 
 
 def test_of_two_points_at_one_instant_the_latter_counts() -> None:
-    series = LagSeries().adding(LagReading(at=NOON, partitions={"a": 1}))
-    assert [p.oldest_ms for p in series.adding(LagReading(at=NOON, partitions={"a": 2})).points] == [2]
+    series = LagSeries().with_reading(LagReading(at=NOON, partitions={"a": 1}))
+    assert [p.oldest_ms for p in series.with_reading(LagReading(at=NOON, partitions={"a": 2})).points] == [2]

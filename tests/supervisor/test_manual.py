@@ -17,15 +17,15 @@ from airflow_provider_coordination.supervisor.druid.rows import DruidField
 from airflow_provider_coordination.supervisor.settings import AutoScaleSettings, SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file, read_spec_text
-from airflow_provider_coordination.supervisor.spec_keys import TOP
+from airflow_provider_coordination.supervisor.spec_keys import TOP_LEVEL_KEYS
 from airflow_provider_coordination.supervisor.spec_kinds import reads_classes
-from airflow_provider_coordination.supervisor.spec_values import Field, fields_of, written_whole
+from airflow_provider_coordination.supervisor.spec_values import Field, fields_of, to_json_with_defaults
 from airflow_provider_coordination.supervisor.tuning import SparkSettings, TuningSettings
 from tests.test_docs import REPOSITORY, blocks, code, page, rows
 
 
 def default_of(field: Field) -> str:
-    default = written_whole(field.default)
+    default = to_json_with_defaults(field.default)
     if field.is_required:
         return "required"
     if default is None or isinstance(default, dict):
@@ -48,7 +48,7 @@ def test_every_key_of_a_section_is_documented_with_its_default(heading: str, cls
 
 
 def test_every_key_of_a_spec_is_documented() -> None:
-    assert [code(key) for key, *_ in rows(page("specs.md"), "key", below="\n## The keys\n")] == list(TOP)
+    assert [code(key) for key, *_ in rows(page("specs.md"), "key", below="\n## The keys\n")] == list(TOP_LEVEL_KEYS)
 
 
 def test_every_kind_of_source_is_documented_with_its_class() -> None:
@@ -119,7 +119,7 @@ def test_an_error_reads_as_documented(number: int, path: tuple[str, ...], value:
 )
 def test_every_field_of_druid_has_the_row_of_the_code(heading: str, known: tuple[DruidField, ...]) -> None:
     documented = [(code(n), v, code(p), note) for n, v, p, note in rows(page("druid.md"), "field", below=heading)]
-    assert documented == [(each.name, each.verdict.value, each.place or "-", each.note) for each in known]
+    assert documented == [(each.name, each.outcome.value, each.target or "-", each.note) for each in known]
 
 
 def test_every_filter_that_is_translated_is_documented() -> None:

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.supervisor.lag import LagReading
-from airflow_provider_coordination.supervisor.observer import PROBED_AT_ONCE, PROBING_SECONDS, Observer
+from airflow_provider_coordination.supervisor.observer import PROBE_BATCH_SIZE, PROBE_SECONDS, Observer
 from airflow_provider_coordination.supervisor.supervision import SupervisedJob, Supervision
 from tests.supervisor.world import Stream, World
 
@@ -41,7 +41,7 @@ class Watched(World):
         self.stream.lag_ms = dict.fromkeys(names, 7)
         self.another()
         self.submit(period=30)
-        self.stream.look_for_partitions()
+        self.stream.discover_partitions()
 
     def another(self) -> Observer:
         self.observer = Observer(self.view, self.store, self.jobs, self.stream, "supervisor/clicks")
@@ -49,15 +49,15 @@ class Watched(World):
 
     def observe(self, **memory: Any) -> Any:
         known = self.supervision()
-        return self.observer.observe(replace(known, **{"looked_at": self.looked_at, **memory}))
+        return self.observer.observe(replace(known, **{"polled_at": self.polled_at, **memory}))
 
-    looked_at: Any = None
+    polled_at: Any = None
 
     def run(self) -> Any:
         """Observe, and note it if it was a run."""
         seen = self.observe()
-        if seen.is_run:
-            self.looked_at = seen.at
+        if seen.is_full:
+            self.polled_at = seen.at
         return seen
 
     def latest(self) -> LagReading:
@@ -73,14 +73,14 @@ def watched() -> Watched:
 
 
 def test_between_two_periods_the_source_is_not_asked_and_partitions_are_not_read(watched: Watched) -> None:
-    assert watched.run().is_run
+    assert watched.run().is_full
     for _ in range(5):
         watched.clock.advance(5)
         seen = watched.observe()
-        assert (seen.is_run, seen.partitions.readable) == (False, 3)
+        assert (seen.is_full, seen.partitions.readable) == (False, 3)
     assert watched.stream.counts == 1
     watched.clock.advance(5)
-    assert watched.observe().is_run
+    assert watched.observe().is_full
     assert watched.stream.counts == 2
 
 
@@ -89,7 +89,7 @@ def test_what_somebody_else_did_since_is_looked_at(watched: Watched) -> None:
     watched.clock.advance(5)
     watched.complete("S000")
     assert watched.observe().partitions.readable == 3
-    watched.looked_at = watched.clock.now()  # a turn was made elsewhere
+    watched.polled_at = watched.clock.now()  # a turn was made elsewhere
     assert watched.observe().partitions.readable == 2
 
 
@@ -97,7 +97,7 @@ def test_another_version_of_the_spec_is_looked_at_at_once(watched: Watched) -> N
     watched.run()
     watched.submit(period=10)
     seen = watched.observe()
-    assert seen.is_run and seen.settings.period.total_seconds() == 10
+    assert seen.is_full and seen.settings.period.total_seconds() == 10
 
 
 def test_jobs_of_a_spec_that_does_something_else_are_outdated_and_those_of_a_cosmetic_change_are_not(
@@ -154,13 +154,13 @@ def test_a_report_that_is_old_says_nothing_of_the_lag(watched: Watched) -> None:
 
 def test_of_many_shards_that_nobody_reads_those_are_asked_for_that_were_not_for_longest() -> None:
     watched = Watched(100)
-    watched.stream.seconds_a_request = PROBING_SECONDS  # one request takes all the time there is
+    watched.stream.seconds_a_request = PROBE_SECONDS  # one request takes all the time there is
     for number in range(3):
         watched.run()
-        assert watched.latest().point.count == PROBED_AT_ONCE * (number + 1)
+        assert watched.latest().point.count == PROBE_BATCH_SIZE * (number + 1)
         watched.clock.advance(30)
     asked = [key for request in watched.stream.requests for key in request]
-    assert len(asked) == len(set(asked)) == 3 * PROBED_AT_ONCE
+    assert len(asked) == len(set(asked)) == 3 * PROBE_BATCH_SIZE
 
 
 def test_without_a_spec_the_source_is_not_asked(watched: Watched) -> None:

@@ -21,10 +21,10 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.supervisor.operations import (
-    NOT_TRIED,
-    PERHAPS_DONE,
+    NOT_ATTEMPTED,
+    UNCONFIRMED,
     SupervisorVerbs,
-    for_all,
+    apply_to_all,
     read_history,
     read_spec,
     supervised_sources,
@@ -104,8 +104,8 @@ def test_the_spec_that_rules_already_makes_no_version(world: World) -> None:
     ("spec", "message"),
     [
         (spec_with("supervise.task_count", 0), "field 'task_count' must be at least 1; .*suspend the supervisor"),
-        (spec_with("version", 2), "field 'version' is 2, which is newer than this package reads; upgrade"),
-        (spec_with("source", "orders"), "field 'source' is 'orders', and it was submitted for 'clicks'"),
+        (spec_with("version", 2), "field 'version' is 2, but this package reads versions up to 1; upgrade"),
+        (spec_with("source", "orders"), "field 'source' is 'orders', but the spec was submitted for 'clicks'"),
         (["no", "object"], "spec"),
     ],
 )
@@ -119,7 +119,7 @@ def test_a_wrong_spec_is_refused_and_the_former_one_rules_on(world: World, spec:
 def test_of_two_submits_of_the_same_version_the_later_one_is_refused_and_can_be_made_again(world: World) -> None:
     verbs(world).submit(SPEC)
     verbs(world, "bob").submit(spec_with("schema", "id STRING"), replacing=1)
-    with pytest.raises(SupervisionError, match=r"version 1 of the spec.* is replaced by bob: version 2 rules"):
+    with pytest.raises(SupervisionError, match=r"version 1 of the spec.* was replaced by bob: version 2 is current"):
         verbs(world).submit(spec_with("supervise.task_count", 3), replacing=1)
     assert verbs(world).submit(spec_with("supervise.task_count", 3), replacing=2).version.version == 3
 
@@ -167,9 +167,7 @@ def test_a_spec_that_was_read_with_hidden_secrets_is_submitted_with_those_that_a
 def test_a_suspended_one_is_refused_another_suspension_and_keeps_its_own(world: World) -> None:
     verbs(world).submit(SPEC)
     verbs(world, "ann", "the sink is full").suspend()
-    assert "is already suspended by ann since 2026-01-01T00:00:00Z: the sink is full; it stays so" in refused(
-        world, "suspend"
-    )
+    assert "is already suspended by ann since 2026-01-01T00:00:00Z: the sink is full" in refused(world, "suspend")
     assert verbs(world, "bob").resume().by == "ann"
 
 
@@ -184,7 +182,7 @@ def test_a_suspension_that_the_person_did_not_see_stays(world: World) -> None:
     verbs(world).resume()
     world.clock.advance(60)
     verbs(world, "bob").suspend()
-    with pytest.raises(PartitionUpdateError, match="suspended anew"):
+    with pytest.raises(PartitionUpdateError, match="suspended again"):
         verbs(world).resume(seen.since)
     assert status(world)["suspended"]["by"] == "bob"
 
@@ -245,15 +243,15 @@ def test_a_reset_with_one_wrong_position_resets_nothing(
 
 
 def test_a_source_without_partitions_has_nothing_to_reset(world: World) -> None:
-    with pytest.raises(SupervisionError, match="has no partitions yet, so there is nothing to reset"):
+    with pytest.raises(SupervisionError, match="has no partitions to reset yet"):
         several(world, "a")["a"].reset()
 
 
 def test_a_terminated_one_is_not_reset_and_says_what_to_do(world: World) -> None:
     verbs(world).submit(items_spec())
     verbs(world).terminate()
-    assert "cannot be reset: it is terminated since" in refused(world, "reset")
-    assert "submit a spec to begin anew" in refused(world, "reset")
+    assert "cannot be reset: it was terminated at" in refused(world, "reset")
+    assert "submit a spec to start it again" in refused(world, "reset")
 
 
 def test_a_suspended_one_can_be_reset(world: World) -> None:
@@ -280,16 +278,16 @@ def test_a_handover_replaces_every_job(world: World) -> None:
 def test_terminate_twice_is_refused_once_and_leaves_one_termination(world: World) -> None:
     verbs(world).submit(SPEC)
     verbs(world, "bob", "moved").terminate()
-    assert "is terminated already, since 2026-01-01T00:00:00" in refused(world, "terminate")
+    assert "was already terminated at 2026-01-01T00:00:00" in refused(world, "terminate")
     assert [version.is_termination for version in world.store.history()] == [True, False]
-    assert status(world)["terminated"]["because"] == "moved"
+    assert status(world)["terminated"]["reason"] == "moved"
 
 
 @pytest.mark.parametrize("verb", ["suspend", "resume", "reset", "hand_over"])
 def test_a_terminated_one_takes_a_new_spec_alone(world: World, verb: str) -> None:
     verbs(world).submit(SPEC)
     verbs(world).terminate()
-    assert "is terminated" in refused(world, verb)
+    assert "terminated" in refused(world, verb)
     assert verbs(world).submit(SPEC).version.version == 3
     assert status(world)["terminated"] is None
 
@@ -322,14 +320,14 @@ def test_a_spec_is_shown_with_every_default(world: World) -> None:
     found = read_spec(world.view)
     assert found["spec"] == SPEC and found["problem"] == ""
     assert found["effective"]["supervise"]["completion_timeout"]
-    with pytest.raises(SupervisorNotFoundError, match="has no version 7 of its spec; the latest is 1"):
+    with pytest.raises(SupervisorNotFoundError, match="has no version 7 of its spec; the latest version is 1"):
         read_spec(world.view, 7)
 
 
 def test_a_stored_spec_of_a_newer_version_is_shown_with_why_it_cannot_be_read(world: World) -> None:
     world.store.submit(spec_with("version", 2))
     found = read_spec(world.view)
-    assert found["effective"] is None and "newer than this package reads" in found["problem"]
+    assert found["effective"] is None and "this package reads versions up to 1" in found["problem"]
 
 
 # All of them
@@ -351,17 +349,17 @@ def test_the_same_is_asked_of_all_and_those_where_it_makes_no_sense_say_why(worl
     made = several(world, "a", "b", "c")
     made["b"].suspend()
     made["c"].terminate()
-    done = {each.source: each for each in for_all(list(made), made.__getitem__, SupervisorVerbs.suspend)}
+    done = {each.source: each for each in apply_to_all(list(made), made.__getitem__, SupervisorVerbs.suspend)}
     assert [done[source].is_done for source in "abc"] == [True, False, False]
-    assert "suspended by ann" in done["b"].detail and "is terminated" in done["c"].detail
-    again = list(for_all(list(made), made.__getitem__, SupervisorVerbs.suspend))
+    assert "suspended by ann" in done["b"].detail and "terminated" in done["c"].detail
+    again = list(apply_to_all(list(made), made.__getitem__, SupervisorVerbs.suspend))
     assert not any(each.is_done for each in again)
 
 
 @pytest.mark.parametrize(
     ("error", "detail"),
     [
-        (SourceError("no route to 10.0.0.7"), "source 'b' does not answer (SourceError); the log says more"),
+        (SourceError("no route to 10.0.0.7"), "source 'b' is unavailable (SourceError); see the log for details"),
         (ConfigurationError("field 'to' is wrong"), "field 'to' is wrong"),
         (PartitionUpdateError("2 of 3 partitions could not be reset"), "2 of 3 partitions could not be reset"),
     ],
@@ -375,7 +373,7 @@ def test_what_fails_for_one_is_asked_of_the_others_all_the_same(world: World, er
             raise error
         return of.hand_over()
 
-    done = list(for_all(list(made), made.__getitem__, verb))
+    done = list(apply_to_all(list(made), made.__getitem__, verb))
     assert [(each.is_done, each.has_failed, each.detail) for each in done] == [
         (True, False, ""),
         (False, True, detail),
@@ -398,8 +396,8 @@ def test_a_store_that_goes_away_midway_leaves_an_answer_for_each(world: World) -
             raise StoreUnavailableError("gone")
         return of.suspend()
 
-    done = list(for_all(list(made), made.__getitem__, verb))
-    assert [(each.is_done, each.detail) for each in done] == [(True, ""), (False, PERHAPS_DONE), (False, NOT_TRIED)]
+    done = list(apply_to_all(list(made), made.__getitem__, verb))
+    assert [(each.is_done, each.detail) for each in done] == [(True, ""), (False, UNCONFIRMED), (False, NOT_ATTEMPTED)]
     assert [each.has_failed for each in done] == [False, True, True]
     with pytest.raises(StoreUnavailableError):
-        list(for_all(["b"], made.__getitem__, verb))
+        list(apply_to_all(["b"], made.__getitem__, verb))

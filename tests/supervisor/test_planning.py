@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.capacity import Capacity
 from airflow_provider_coordination.supervisor.assumptions import Assumptions
-from airflow_provider_coordination.supervisor.planning import MB, MIB, Load, Plan, cores_given, plan
+from airflow_provider_coordination.supervisor.planning import MB, MIB, Load, Plan, cores_in_spec, plan
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.tuning import SparkSettings
 
@@ -68,53 +68,53 @@ def planned(
 
 
 def test_there_are_as_many_jobs_as_the_spec_says_and_twice_as_many_at_a_handover() -> None:
-    needs = planned(a_spec(task_count=3)).needs
-    assert (needs.jobs, needs.jobs_at_handover) == (3, 6)
-    assert planned(a_spec(task_count=3, stop_task_count=1)).needs.jobs_at_handover == 4
+    resources = planned(a_spec(task_count=3)).resources
+    assert (resources.jobs, resources.jobs_at_handover) == (3, 6)
+    assert planned(a_spec(task_count=3, stop_task_count=1)).resources.jobs_at_handover == 4
 
 
 def test_there_are_no_more_jobs_than_partitions() -> None:
     plan = planned(a_spec(task_count=9), a_load(8))
-    assert plan.needs.jobs == 8
-    assert plan.warnings == ("task_count is 9, and there are 8 partitions: as many jobs are started",)
+    assert plan.resources.jobs == 8
+    assert plan.warnings == ("task_count is 9, but the source has 8 partitions: only 8 jobs start",)
 
 
 def test_where_the_count_follows_the_lag_the_most_jobs_are_planned_for() -> None:
     spec = a_spec(auto_scale={"task_count_min": 1, "task_count_max": 4})
-    assert planned(spec).needs.jobs == 4
+    assert planned(spec).resources.jobs == 4
 
 
 def test_one_core_reads_all_partitions_of_a_job_at_the_same_time() -> None:
-    needs = planned(a_spec(task_count=2), a_load(34, 0.1)).needs
-    assert (needs.partitions_per_job, needs.cores_per_job, needs.slots_per_job) == (17, 1, 1)
-    assert (needs.cores, needs.cores_at_handover) == (2, 4)
+    resources = planned(a_spec(task_count=2), a_load(34, 0.1)).resources
+    assert (resources.partitions_per_job, resources.cores_per_job, resources.slots_per_job) == (17, 1, 1)
+    assert (resources.cores, resources.cores_at_handover) == (2, 4)
 
 
 def test_a_job_needs_the_cores_that_its_records_keep_busy_as_long_as_is_planned() -> None:
     load = a_load(4, 13, 1000)  # 13,000 records a second, 1.3 seconds of a core each second, at 0.7
-    assert planned(load=load, assumptions=COSTLY).needs.cores_per_job == 2
+    assert planned(load=load, assumptions=COSTLY).resources.cores_per_job == 2
     transformed = planned(a_spec(schema="id STRING"), load, assumptions=COSTLY)
-    assert transformed.needs.cores_per_job == 8
+    assert transformed.resources.cores_per_job == 8
 
 
 def test_memory_is_what_a_slot_reads_at_the_same_time_beside_the_machines() -> None:
     assumptions = Assumptions(
         python_mib=100, page_mib=5, memory_factor=2, executor_memory_mib=1000, driver_memory_mib=500, round_overhead_s=1
     )
-    needs = planned(a_spec(), a_load(8, 0.1), assumptions=assumptions).needs
-    assert needs.python_mib_per_core == 100 + 8 * (16 * 2 + 5), "a row group of eight"
-    assert needs.memory_mib_per_core == 396 + 1000
-    assert needs.memory_mib == 1396 + 500
-    assert needs.memory_mib_at_handover == 2 * needs.memory_mib
-    many = planned(a_spec(), a_load(100, 0.1), assumptions=assumptions).needs
+    resources = planned(a_spec(), a_load(8, 0.1), assumptions=assumptions).resources
+    assert resources.python_mib_per_core == 100 + 8 * (16 * 2 + 5), "a row group of eight"
+    assert resources.memory_mib_per_core == 396 + 1000
+    assert resources.memory_mib == 1396 + 500
+    assert resources.memory_mib_at_handover == 2 * resources.memory_mib
+    many = planned(a_spec(), a_load(100, 0.1), assumptions=assumptions).resources
     assert many.python_mib_per_core == 100 + 512, "and no more than a slot may hold"
 
 
 def test_memory_that_the_spec_gives_is_planned_for() -> None:
     spec = a_spec(tuning={"spark": {"executor_memory": "4g", "executor_cores": 4, "driver_memory": "512m"}})
-    needs = planned(spec, a_load(8, 0.1)).needs
-    assert needs.memory_mib_per_core - needs.python_mib_per_core == 1024
-    assert (needs.driver_mib, needs.cores_given) == (512, 4)
+    resources = planned(spec, a_load(8, 0.1)).resources
+    assert resources.memory_mib_per_core - resources.python_mib_per_core == 1024
+    assert (resources.driver_mib, resources.cores_in_spec) == (512, 4)
 
 
 @pytest.mark.parametrize(
@@ -129,67 +129,67 @@ def test_memory_that_the_spec_gives_is_planned_for() -> None:
     ],
 )
 def test_the_cores_that_a_spec_gives_a_job_are_found(spark: dict[str, Any], cores: int | None) -> None:
-    assert cores_given(SparkSettings(**spark)) == cores
+    assert cores_in_spec(SparkSettings(**spark)) == cores
 
 
 def test_fewer_cores_than_are_needed_are_a_warning_and_make_it_slower() -> None:
     load, spec = a_load(4, 13), a_spec(schema="id STRING", tuning={"spark": {"total_executor_cores": 1}})
     few = planned(spec, load, assumptions=COSTLY)
-    assert any("the spec gives a job 1 cores, and it needs 8" in warning for warning in few.warnings)
+    assert any("the spec gives a job 1 cores, but it needs 8" in warning for warning in few.warnings)
     enough = planned(a_spec(schema="id STRING"), load, assumptions=COSTLY)
-    assert few.speed.round_seconds > enough.speed.round_seconds
-    assert few.speed.busy > enough.speed.busy
+    assert few.throughput.round_seconds > enough.throughput.round_seconds
+    assert few.throughput.utilization > enough.throughput.utilization
 
 
 # How fast it is
 
 
 def test_a_partition_gives_what_its_limit_says_but_for_the_pause_of_every_round() -> None:
-    speed = planned(load=a_load(8, 4)).speed
-    assert speed.round_seconds == 11
-    assert speed.most_bytes_per_second == pytest.approx(8 * 2 * MIB * 10 / 11)
-    assert speed.bounded_by == "source"
+    throughput = planned(load=a_load(8, 4)).throughput
+    assert throughput.round_seconds == 11
+    assert throughput.max_bytes_per_second == pytest.approx(8 * 2 * MIB * 10 / 11)
+    assert throughput.bottleneck == "source"
 
 
 def test_others_that_read_the_same_partitions_take_their_part_unless_it_is_the_jobs_own() -> None:
     shared = Assumptions(other_readers=1)
-    alone, beside = planned().speed, planned(assumptions=shared).speed
-    assert beside.most_bytes_per_second == pytest.approx(alone.most_bytes_per_second / 2)
-    own = planned(capacity=replace(SHARDS, is_shared=False), assumptions=shared).speed
-    assert own.most_bytes_per_second == alone.most_bytes_per_second
+    alone, beside = planned().throughput, planned(assumptions=shared).throughput
+    assert beside.max_bytes_per_second == pytest.approx(alone.max_bytes_per_second / 2)
+    own = planned(capacity=replace(SHARDS, is_shared=False), assumptions=shared).throughput
+    assert own.max_bytes_per_second == alone.max_bytes_per_second
 
 
 def test_a_batch_that_is_full_ends_the_reading_before_its_time() -> None:
     spec = a_spec(tuning={"rounds": {"max_batch_bytes": 4 * MIB}})
-    assert planned(spec).speed.round_seconds == 3
+    assert planned(spec).throughput.round_seconds == 3
 
 
 def test_cores_bound_it_where_landing_takes_longer_than_reading() -> None:
     spec = a_spec(tuning={"spark": {"total_executor_cores": 1}})
-    speed = planned(spec, a_load(4, 1, 100), assumptions=COSTLY).speed
-    assert speed.most_bytes_per_second == pytest.approx(10_000 * 100)
-    assert speed.bounded_by == "landing"
+    throughput = planned(spec, a_load(4, 1, 100), assumptions=COSTLY).throughput
+    assert throughput.max_bytes_per_second == pytest.approx(10_000 * 100)
+    assert throughput.bottleneck == "landing"
 
 
 def test_transforming_comes_on_top_of_reading() -> None:
     spec = a_spec(schema="id STRING", tuning={"spark": {"total_executor_cores": 1}})
     assumptions = replace(COSTLY, landing_us_per_record=0)
-    speed = planned(spec, a_load(1, 0.1, 1000), assumptions=assumptions).speed
+    throughput = planned(spec, a_load(1, 0.1, 1000), assumptions=assumptions).throughput
     records = 20 * MIB / 1000
-    assert speed.round_seconds == pytest.approx(10 + records * 300e-6)
-    assert speed.bounded_by == "source"
+    assert throughput.round_seconds == pytest.approx(10 + records * 300e-6)
+    assert throughput.bottleneck == "source"
 
 
 def test_catching_up_takes_what_was_missed_by_the_speed_that_is_left() -> None:
     plan = planned(load=a_load(8, 4, outage=timedelta(hours=2)))
-    most = plan.speed.most_bytes_per_second / MB
-    assert plan.speed.catch_up_seconds == pytest.approx(7200 * 4 / (most - 4))
-    assert plan.speed.busy == pytest.approx(4 / most)
+    most = plan.throughput.max_bytes_per_second / MB
+    assert plan.throughput.catch_up_seconds == pytest.approx(7200 * 4 / (most - 4))
+    assert plan.throughput.utilization == pytest.approx(4 / most)
 
 
 def test_the_busiest_partition_is_the_last_to_catch_up() -> None:
-    even, skewed = planned().speed, planned(assumptions=Assumptions(skew=2)).speed
-    assert skewed.busy == pytest.approx(2 * even.busy)
+    even, skewed = planned().throughput, planned(assumptions=Assumptions(skew=2)).throughput
+    assert skewed.utilization == pytest.approx(2 * even.utilization)
     assert skewed.catch_up_seconds is not None and even.catch_up_seconds is not None
     assert skewed.catch_up_seconds > even.catch_up_seconds
 
@@ -198,23 +198,23 @@ def test_the_busiest_partition_is_the_last_to_catch_up() -> None:
 
 
 def test_data_expires_once_there_was_no_job_for_as_long_as_it_is_kept() -> None:
-    behind = planned(assumptions=Assumptions(job_start_s=60)).behind
-    assert behind.longest_outage_seconds == DAY.total_seconds() - 60
-    assert behind.expires_after_seconds is None
+    lag_limits = planned(assumptions=Assumptions(job_start_s=60)).lag_limits
+    assert lag_limits.longest_outage_seconds == DAY.total_seconds() - 60
+    assert lag_limits.expires_after_seconds is None
 
 
 def test_jobs_that_are_too_slow_lose_data_after_a_while_and_never_catch_up() -> None:
     plan = planned(load=a_load(8, 8), assumptions=Assumptions(other_readers=3))
-    assert plan.speed.busy > 1 and plan.speed.catch_up_seconds is None
-    falls_behind_by = 1 - 1 / plan.speed.busy  # seconds in a second
-    assert plan.behind.expires_after_seconds == pytest.approx(DAY.total_seconds() / falls_behind_by)
+    assert plan.throughput.utilization > 1 and plan.throughput.catch_up_seconds is None
+    falls_behind_by = 1 - 1 / plan.throughput.utilization  # seconds in a second
+    assert plan.lag_limits.expires_after_seconds == pytest.approx(DAY.total_seconds() / falls_behind_by)
     [warning] = plan.warnings
-    assert "jobs fall behind" in warning and "read as a consumer of your own" in warning
+    assert "jobs fall behind" in warning and "use enhanced fan-out" in warning
 
 
 def test_what_is_kept_for_ever_never_expires() -> None:
-    behind = planned(load=a_load(retention=None)).behind
-    assert (behind.longest_outage_seconds, behind.expires_after_seconds) == (None, None)
+    lag_limits = planned(load=a_load(retention=None)).lag_limits
+    assert (lag_limits.longest_outage_seconds, lag_limits.expires_after_seconds) == (None, None)
 
 
 def test_an_outage_as_long_as_the_retention_is_a_warning() -> None:
@@ -223,7 +223,7 @@ def test_an_outage_as_long_as_the_retention_is_a_warning() -> None:
 
 def test_more_than_the_partitions_take_is_a_warning() -> None:
     [warning, *_] = planned(load=a_load(2, 4)).warnings
-    assert "4 MB/s is more than 2 partitions take, 2.1 MB/s" in warning
+    assert "4 MB/s exceeds the 2.1 MB/s that 2 partitions accept" in warning
 
 
 # What it asks of others
@@ -233,7 +233,7 @@ def test_a_round_asks_each_partition_twice_and_the_store_for_each_batch() -> Non
     assumptions = Assumptions(round_overhead_s=1.5, store_reads_per_round=8, store_writes_per_batch=4)
     requests = planned(a_spec(task_count=2), a_load(10, 0.0), assumptions=assumptions).requests
     assert requests.source == pytest.approx(10 * 2 / 2), "a round of two seconds: half of one for two reads"
-    assert requests.source_at_most == 10 * 4
+    assert requests.source_while_catching_up == 10 * 4
     assert requests.store_reads == pytest.approx(2 * 8 / 2)
     assert requests.store_writes == pytest.approx(10 * 4 / 2)
 
@@ -241,13 +241,13 @@ def test_a_round_asks_each_partition_twice_and_the_store_for_each_batch() -> Non
 def test_what_is_sent_is_not_asked_for() -> None:
     sent = replace(SHARDS, reads_per_second=0.0)
     requests = planned(load=a_load(10, 0.0), capacity=sent).requests
-    assert requests.source == requests.source_at_most == pytest.approx(10), "one subscription in each round"
+    assert requests.source == requests.source_while_catching_up == pytest.approx(10), "one subscription in each round"
 
 
 def test_of_a_source_without_limits_nothing_is_known_of_its_calls() -> None:
     plan = planned(capacity=Capacity())
     assert plan.requests.source is None
-    assert plan.speed.bounded_by == "landing" or plan.speed.bounded_by == "rounds"
+    assert plan.throughput.bottleneck == "landing" or plan.throughput.bottleneck == "rounds"
 
 
 # What it is reckoned with
@@ -259,26 +259,26 @@ def test_every_assumption_says_its_unit_and_where_it_is_from() -> None:
 
 
 def test_another_value_is_shown_as_given() -> None:
-    assumptions = Assumptions().given({"job_start_s": 120})
+    assumptions = Assumptions().with_values({"job_start_s": 120})
     shown = {each.name: each for each in assumptions.all()}
-    assert (shown["job_start_s"].value, shown["job_start_s"].source) == (120, "given")
+    assert (shown["job_start_s"].value, shown["job_start_s"].source) == (120, "set by user")
     assert shown["landing_us_per_kib"].source == "measured by benchmarks.landing_cost"
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"landing": 1.0}, "there is no assumption 'landing'; those that there are: busy_fraction,"),
+        ({"landing": 1.0}, "assumption 'landing' is unknown; the assumptions are driver_memory_mib,"),
         ({"job_start_s": -1.0}, "assumption 'job_start_s' must be a positive number; got -1"),
-        ({"busy_fraction": 0.0}, "assumption 'busy_fraction' must be a positive number; got 0"),
-        ({"busy_fraction": 1.1}, "assumption 'busy_fraction' must be at most 1; got 1.1"),
+        ({"target_utilization": 0.0}, "assumption 'target_utilization' must be a positive number; got 0"),
+        ({"target_utilization": 1.1}, "assumption 'target_utilization' must be at most 1; got 1.1"),
         ({"skew": float("nan")}, "assumption 'skew' must be a positive number; got nan"),
     ],
     ids=str,
 )
 def test_an_assumption_that_is_none_is_refused(values: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        Assumptions().given(values)
+        Assumptions().with_values(values)
 
 
 @pytest.mark.parametrize(
@@ -302,11 +302,11 @@ def test_whatever_is_planned_for_holds_together(
 ) -> None:
     spec = a_spec(schema="id STRING" if transforms else None, task_count=task_count)
     plan = planned(spec, a_load(partitions, mb_per_second, record_bytes), capacity)
-    needs, speed = plan.needs, plan.speed
-    assert needs.jobs <= min(partitions, task_count) and needs.jobs * needs.partitions_per_job >= partitions
-    assert speed.round_seconds > 0 and speed.most_bytes_per_second > 0
-    assert (speed.busy < 1) == (speed.catch_up_seconds is not None) or speed.busy == 1
-    assert (plan.behind.expires_after_seconds is not None) == (speed.busy > 1)
+    resources, throughput = plan.resources, plan.throughput
+    assert resources.jobs <= min(partitions, task_count) and resources.jobs * resources.partitions_per_job >= partitions
+    assert throughput.round_seconds > 0 and throughput.max_bytes_per_second > 0
+    assert (throughput.utilization < 1) == (throughput.catch_up_seconds is not None) or throughput.utilization == 1
+    assert (plan.lag_limits.expires_after_seconds is not None) == (throughput.utilization > 1)
     assert plan.requests.store_writes > 0
     if capacity.read_bytes_per_second is not None:
-        assert speed.most_bytes_per_second <= partitions * capacity.read_bytes_per_second
+        assert throughput.max_bytes_per_second <= partitions * capacity.read_bytes_per_second

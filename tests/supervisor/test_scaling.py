@@ -9,9 +9,9 @@ import pytest
 
 from airflow_provider_coordination.supervisor.lag import LagPoint
 from airflow_provider_coordination.supervisor.scaling import (
-    Scaling,
+    ScalingDecision,
     configured_count,
-    first_judged_at,
+    first_decision_at,
     scale,
     window_of,
 )
@@ -46,7 +46,7 @@ def scaled(count: int, *lags: int | None, partitions: int = 100, **changes: Any)
 
 def test_the_window_of_the_defaults_has_21_points_and_the_first_decision_is_after_900_seconds() -> None:
     assert len(window_of(settings(), points(*[0] * 40), NOW)) == 21
-    assert first_judged_at(settings(), NOW) == NOW + timedelta(seconds=900)
+    assert first_decision_at(settings(), NOW) == NOW + timedelta(seconds=900)
 
 
 def test_what_is_older_than_the_window_is_not_judged() -> None:
@@ -67,7 +67,7 @@ def test_it_shrinks_by_one_once_nine_tenths_of_the_points_are_within(within: int
 
 
 def test_between_the_thresholds_nothing_changes() -> None:
-    assert scale(settings(), 3, points(*[BETWEEN] * 21), partitions=9, now=NOW) == Scaling(count=3)
+    assert scale(settings(), 3, points(*[BETWEEN] * 21), partitions=9, now=NOW) == ScalingDecision(count=3)
 
 
 def test_more_has_priority_over_fewer() -> None:
@@ -78,15 +78,15 @@ def test_more_has_priority_over_fewer() -> None:
 def test_a_window_that_is_not_filled_to_two_thirds_changes_nothing_and_says_so(known: int, count: int) -> None:
     found = scale(settings(), 3, points(*[OUT] * known), partitions=100, now=NOW)
     assert found.count == count
-    assert (f"not changed: window not filled: {known} of 21 points" in found.reason) is (count == 3)
+    assert (f"not changed: the window is incomplete: {known} of 21 points" in found.reason) is (count == 3)
 
 
 def test_a_window_that_is_not_filled_and_asks_for_nothing_is_no_refusal() -> None:
-    assert scale(settings(), 3, points(BETWEEN), partitions=100, now=NOW) == Scaling(count=3)
+    assert scale(settings(), 3, points(BETWEEN), partitions=100, now=NOW) == ScalingDecision(count=3)
 
 
 def test_an_empty_window_asks_for_nothing() -> None:
-    assert scale(settings(trigger_scale_out_fraction=0.0), 3, [], partitions=9, now=NOW) == Scaling(count=3)
+    assert scale(settings(trigger_scale_out_fraction=0.0), 3, [], partitions=9, now=NOW) == ScalingDecision(count=3)
 
 
 def test_points_whose_lag_is_unknown_ask_for_nothing_and_count() -> None:
@@ -106,7 +106,7 @@ def test_lags_are_aggregated_as_is_asked_for(aggregate: str, count: int) -> None
         (9, 100, OUT, 10, ""),
         (10, 100, OUT, 10, "10 jobs are the most that 'auto_scale' allows"),
         (3, 4, OUT, 4, ""),
-        (4, 4, OUT, 4, "there are only 4 partitions to read"),
+        (4, 4, OUT, 4, "only 4 partitions can be read"),
         (2, 100, IN, 1, ""),
         (1, 100, IN, 1, "1 jobs are the fewest that 'auto_scale' allows"),
     ],
@@ -130,7 +130,7 @@ def test_nothing_changes_for_ten_minutes_after_a_change(seconds: int, count: int
     changed_at = NOW - timedelta(seconds=seconds)
     found = scale(settings(), 3, points(*[OUT] * 21), partitions=9, now=NOW, changed_at=changed_at)
     assert found.count == count
-    assert ("not changed: it was changed recently, wait 1 s more" in found.reason) is (count == 3)
+    assert ("not changed: the last change was recent, wait 1 s more" in found.reason) is (count == 3)
 
 
 @pytest.mark.parametrize(("start", "task_count", "count"), [(None, 4, 4), (None, 99, 10), (None, 1, 2), (3, 4, 3)])

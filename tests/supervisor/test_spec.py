@@ -197,5 +197,5 @@ def test_a_backfill_is_a_source_of_its_own_that_ends() -> None:
 
 
 def test_what_has_no_end_is_not_waited_for() -> None:
-    with pytest.raises(ConfigurationError, match=r"is true, and 'reads\.kinesis' has no end: give it bounds"):
+    with pytest.raises(ConfigurationError, match=r"is true, but 'reads\.kinesis' has no end: give it bounds"):
         IngestionSpec.read(spec_with("supervise.terminate_when_done", True))

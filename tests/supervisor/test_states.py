@@ -22,15 +22,15 @@ def runs(health: Health, outcomes: str, *, of_stream: bool = False, steady: Deta
     """The health after these runs: `+` is a good one, `-` a failed one."""
     for outcome in outcomes:
         if outcome == "-":
-            health = health.noting(error(of_stream=of_stream))
-        health = health.run_ended(well=outcome == "+", steady=steady)
+            health = health.with_error(error(of_stream=of_stream))
+        health = health.run_ended(succeeded=outcome == "+", steady=steady)
     return health
 
 
 def jobs(health: Health, outcomes: str) -> Health:
     """The health after these jobs, and a good run after each."""
     for outcome in outcomes:
-        health = health.job_ended(well=outcome == "+").run_ended(well=True, steady=RUNNING)
+        health = health.job_ended(succeeded=outcome == "+").run_ended(succeeded=True, steady=RUNNING)
     return health
 
 
@@ -66,7 +66,7 @@ def test_jobs_that_once_failed_do_not_keep_it_unhealthy_after_trouble_with_the_s
     """In Druid they do, for as long as three tasks take: what was ever unhealthy is never forgotten there."""
     recovered = jobs(Health(), "---+++")
     assert recovered.state is RUNNING
-    away = runs(recovered.job_ended(well=False), "---", of_stream=True)
+    away = runs(recovered.job_ended(succeeded=False), "---", of_stream=True)
     assert away.state is DetailedState.LOST_CONTACT_WITH_STREAM
     assert runs(away, "+++").state is RUNNING
 
@@ -86,30 +86,30 @@ def test_a_suspended_supervisor_is_suspended_and_unhealthy_if_its_runs_fail() ->
 
 
 def test_what_it_does_at_first_shows_only_until_a_run_succeeds() -> None:
-    fresh = Health().proposing(DetailedState.CONNECTING_TO_STREAM)
+    fresh = Health().with_state(DetailedState.CONNECTING_TO_STREAM)
     assert fresh.state is DetailedState.CONNECTING_TO_STREAM
     assert fresh.state.basic is SupervisorState.RUNNING
-    assert fresh.proposing(RUNNING).state is DetailedState.CONNECTING_TO_STREAM  # no run has succeeded yet
-    assert runs(fresh, "+").proposing(DetailedState.CREATING_TASKS).state is RUNNING
+    assert fresh.with_state(RUNNING).state is DetailedState.CONNECTING_TO_STREAM  # no run has succeeded yet
+    assert runs(fresh, "+").with_state(DetailedState.CREATING_TASKS).state is RUNNING
 
 
 def test_what_is_stopping_stays_so_until_it_is_terminated() -> None:
-    stopping = runs(Health(), "+").proposing(DetailedState.STOPPING)
+    stopping = runs(Health(), "+").with_state(DetailedState.STOPPING)
     for proposed in (RUNNING, SUSPENDED, DetailedState.CREATING_TASKS):
-        assert stopping.proposing(proposed).state is DetailedState.STOPPING
+        assert stopping.with_state(proposed).state is DetailedState.STOPPING
     assert runs(stopping, "---").state is DetailedState.STOPPING
-    assert stopping.proposing(DetailedState.TERMINATED).state is DetailedState.TERMINATED
+    assert stopping.with_state(DetailedState.TERMINATED).state is DetailedState.TERMINATED
 
 
 def test_a_supervisor_that_begins_anew_is_pending_and_keeps_its_errors() -> None:
-    anew = runs(Health(), "---").proposing(DetailedState.TERMINATED).restarted()
-    assert anew == Health(errors=(error(),) * 3)
+    refresh = runs(Health(), "---").with_state(DetailedState.TERMINATED).restarted()
+    assert refresh == Health(errors=(error(),) * 3)
 
 
 def test_the_latest_errors_are_kept() -> None:
     health = Health()
     for number in range(EVENTS_KEPT + 5):
-        health = health.noting(error(number))
+        health = health.with_error(error(number))
     assert [event.message for event in health.errors] == [str(n) for n in range(5, EVENTS_KEPT + 5)]
 
 

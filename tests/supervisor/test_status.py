@@ -29,7 +29,7 @@ class Supervised(World):
         self.submitted(spec_with("supervise.start_delay", 0))
         self.turn()
         jobs = self.begin()
-        self.supervisor.look()
+        self.supervisor.poll()
         return jobs
 
     @property
@@ -101,7 +101,7 @@ def test_a_terminated_one_is_stopping_until_its_jobs_have_ended(world: Supervise
     world.store.terminate(by="ann", reason="moved elsewhere")
     status = world.status
     assert (status["state"], status["task_count"]["wanted"]) == ("STOPPING", 0)
-    assert status["terminated"]["because"] == "moved elsewhere"
+    assert status["terminated"]["reason"] == "moved elsewhere"
     world.turn()
     assert [job["state"] for job in world.status["jobs"]] == ["ENDING", "ENDING"]
     for job in world.running:

@@ -105,7 +105,7 @@ def test_the_first_two_submits_at_once_are_both_kept(kept: Kept) -> None:
 def test_a_submit_upon_a_version_that_was_replaced_is_refused_and_names_who_did(kept: Kept) -> None:
     kept.store.submit({"n": 0})
     kept.before_next_write(lambda: kept.another().submit({"n": 1}, by="bob"))
-    with pytest.raises(SupervisionError, match=r"version 1 .* is replaced by bob: version 2 rules"):
+    with pytest.raises(SupervisionError, match=r"version 1 .* was replaced by bob: version 2 is current"):
         kept.store.submit({"n": 2}, by="ann", replacing=1)
     assert len(kept.store.history()) == 2
 
@@ -126,14 +126,14 @@ def test_a_termination_is_a_version_without_a_spec(kept: Kept) -> None:
     assert kept.store.current() == version
     stored = kept.store.get()
     assert stored is not None
-    assert stored.supervision.terminated_because == "moved"
+    assert stored.supervision.termination_reason == "moved"
     assert stored.supervision.health.state is DetailedState.TERMINATED  # no job has anything to deliver
 
 
 def test_what_was_terminated_is_not_terminated_again(kept: Kept) -> None:
     kept.store.submit({"n": 1})
     kept.store.terminate()
-    with pytest.raises(SupervisionError, match=r"is terminated already, since 2026-01-01.*submit a spec"):
+    with pytest.raises(SupervisionError, match=r"was already terminated at 2026-01-01.*submit a spec"):
         kept.store.terminate()
     assert len(kept.store.history()) == 2
 
@@ -158,7 +158,7 @@ def test_a_spec_after_a_termination_begins_anew_and_keeps_the_history(kept: Kept
     assert [v.is_termination for v in kept.store.history()] == [False, True, False]
 
 
-@pytest.mark.parametrize("verb", ["request_handover", "note_reset"])
+@pytest.mark.parametrize("verb", ["request_handover", "record_reset"])
 def test_a_verb_needs_a_supervisor_that_is_not_terminated(kept: Kept, verb: str) -> None:
     with pytest.raises(SupervisionError, match="has no supervisor"):
         getattr(kept.store, verb)()
@@ -276,10 +276,10 @@ def test_a_submit_whose_answer_is_lost_is_either_there_whole_or_not_at_all(kept:
 
 def test_the_lag_is_kept_apart_from_the_supervision(kept: Kept) -> None:
     assert kept.store.lag() == LagSeries()
-    series = LagSeries().adding(LagReading(at=kept.clock.now(), partitions={"S0": 5, "S1": None}))
+    series = LagSeries().with_reading(LagReading(at=kept.clock.now(), partitions={"S0": 5, "S1": None}))
     kept.store.save_lag(series)
     assert kept.another().lag() == series
     kept.clock.advance(30)
-    kept.store.save_lag(series.adding(LagReading(at=kept.clock.now(), partitions={"S0": 7})))
+    kept.store.save_lag(series.with_reading(LagReading(at=kept.clock.now(), partitions={"S0": 7})))
     assert [point.oldest_ms for point in kept.store.lag().points] == [5, 7]
     assert kept.store.get() is None

@@ -34,7 +34,7 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.jobs import JobState
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, Supervision
-from airflow_provider_coordination.supervisor.turn import JobOrder
+from airflow_provider_coordination.supervisor.turn import JobRequest
 from tests.coordination.stepped_store import ProcessKilled, SteppedStore, killed
 from tests.supervisor.stores import STORES, opening
 from tests.supervisor.world import SparkJob, World, spec
@@ -55,7 +55,7 @@ class Dying:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster, name)
 
-    def start(self, order: JobOrder) -> None:
+    def start(self, order: JobRequest) -> None:
         if self._submits:
             self._cluster.start(order)
         raise ProcessKilled
@@ -98,7 +98,7 @@ class SupervisorMachine(RuleBasedStateMachine):
     @rule()
     def look(self) -> None:
         """The source is looked at, and if there is a need, a turn is made."""
-        if self.world.supervisor.look().needs_turn:
+        if self.world.supervisor.poll().needs_turn:
             self.world.turn()
 
     @rule(at=CALLS)
@@ -336,7 +336,7 @@ class SupervisorMachine(RuleBasedStateMachine):
                 if job.record is not None and job.stop is not None:
                     self.end(job)
             world.rounds()
-            if world.supervisor.look().needs_turn:
+            if world.supervisor.poll().needs_turn:
                 world.turn()
         memory = world.supervision()
         ruling = self.submitted[-1]

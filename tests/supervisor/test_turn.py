@@ -35,7 +35,7 @@ def begun(world: World, **supervise: object) -> World:
     )
     world.turn()
     world.begin()
-    world.supervisor.look()
+    world.supervisor.poll()
     return world
 
 
@@ -55,19 +55,19 @@ def failed(world: World, partition: str, error_class: str, *, is_stream_error: b
 def test_the_first_turn_finds_the_shards_and_starts_the_jobs(world: World) -> None:
     world.submit(task_count=2)
     turn = world.turn()
-    assert [type(action).__name__ for action in turn.actions] == ["LookForPartitions", "StartJob", "StartJob"]
+    assert [type(action).__name__ for action in turn.actions] == ["DiscoverPartitions", "StartJob", "StartJob"]
     assert world.state is DetailedState.RUNNING
     world.begin()
     assert world.read_by() == {"S0": "job-1", "S1": "job-2"}
-    assert not world.supervisor.look().needs_turn
+    assert not world.supervisor.poll().needs_turn
 
 
 def test_a_source_without_a_spec_is_only_looked_at(world: World) -> None:
-    assert not world.supervisor.look().needs_turn
+    assert not world.supervisor.poll().needs_turn
     assert world.turn().actions == ()
     assert world.state is DetailedState.PENDING
     world.submit()
-    assert world.supervisor.look().needs_turn
+    assert world.supervisor.poll().needs_turn
 
 
 def test_no_job_is_started_before_the_start_delay_is_over(world: World) -> None:
@@ -75,7 +75,7 @@ def test_no_job_is_started_before_the_start_delay_is_over(world: World) -> None:
     world.turn()
     assert world.running == []
     world.clock.advance(4.9)
-    assert not world.supervisor.look().needs_turn
+    assert not world.supervisor.poll().needs_turn
     world.clock.advance(0.1)
     world.turn()
     assert len(world.running) == 1
@@ -87,7 +87,7 @@ def test_there_are_no_more_jobs_than_partitions(world: World) -> None:
 
 
 def test_what_nobody_looks_for_but_the_supervisor_is_looked_for_once_a_period(world: World) -> None:
-    world.stream.looks_for_partitions = True
+    world.stream.must_discover_partitions = True
     begun(world, period=30)
     assert world.stream.looks == 1
     world.go_on(60, every=5)
@@ -96,7 +96,7 @@ def test_what_nobody_looks_for_but_the_supervisor_is_looked_for_once_a_period(wo
 
 def test_a_job_is_given_its_spec_its_longest_life_and_the_number_of_jobs(world: World) -> None:
     begun(world)
-    order = world.running[0].order
+    order = world.running[0].request
     assert order.spec.supervise.task_count == 2
     assert order.max_duration == timedelta(seconds=TASK_DURATION + COMPLETION_TIMEOUT)
     assert order.workers == 2
@@ -123,7 +123,7 @@ def test_a_job_that_ends_at_once_is_replaced_no_sooner_than_a_period_after_it_wa
     world.turn()
     assert world.running == []
     world.clock.advance(29)
-    assert not world.supervisor.look().needs_turn
+    assert not world.supervisor.poll().needs_turn
     world.clock.advance(1)
     world.turn()
     assert world.owners == ["job-2"]
@@ -283,7 +283,7 @@ def test_a_job_that_does_not_end_in_time_is_ended_and_counts_as_failed(world: Wo
         world.clock.advance(10)
         old.round(0)
         successor.round(0)
-        if world.supervisor.look().needs_turn:
+        if world.supervisor.poll().needs_turn:
             world.turn()
     assert world.cluster.killed == ["job-1"]
     assert world.health.failed_jobs == 1
@@ -384,7 +384,7 @@ def test_a_bounded_read_terminates_once_every_partition_is_read(world: World) ->
     world.complete("S0", "S1")
     world.go_on(200)
     assert world.state is DetailedState.TERMINATED
-    assert world.supervision().terminated_because == "every partition is read: 'terminate_when_done'"
+    assert world.supervision().termination_reason == "all partitions are read and 'terminate_when_done' is set"
     latest = world.store.current()
     assert latest is not None and latest.is_termination and latest.by == "supervise_clicks"
 
@@ -522,7 +522,7 @@ def test_a_later_run_takes_over_at_once_and_the_earlier_one_ends(world: World) -
     begun(world)
     world.clock.advance(5)
     later = world.another_supervisor(world.later_claimant())
-    assert not later.look().needs_turn
+    assert not later.poll().needs_turn
     with pytest.raises(SupervisedElsewhereError, match="a later run of DAG 'supervise_clicks'"):
         world.turn()
     assert len(world.running) == 2
@@ -540,7 +540,7 @@ def test_another_dag_is_refused_until_the_lease_has_run_out_and_both_are_named(w
 
 def test_of_two_turns_that_decide_at_once_one_acts(world: World) -> None:
     world.submit(task_count=2)
-    world.stream.look_for_partitions()
+    world.stream.discover_partitions()
     twin = world.another_supervisor(world.claimant)
     first = world.cluster.start
 
@@ -556,14 +556,14 @@ def test_of_two_turns_that_decide_at_once_one_acts(world: World) -> None:
 
 def test_a_job_that_was_planned_and_never_submitted_is_given_up_and_does_not_start_late(world: World) -> None:
     world.submit()
-    world.stream.look_for_partitions()
-    planned = world.supervisor.look().decision
+    world.stream.discover_partitions()
+    planned = world.supervisor.poll().decision
     stored = world.store.acquire(world.claimant)
     owner = "job-of-a-turn-that-stopped"
     job = replace(planned.supervision.jobs[0], owner=owner)
     world.store.save(stored, replace(planned.supervision, jobs=(job,)))
     world.clock.advance(60)
-    assert not world.supervisor.look().needs_turn
+    assert not world.supervisor.poll().needs_turn
     world.clock.advance(60)
     turn = world.turn()
     assert EndJob(owner=owner, kind=EndKind.GIVEN_UP, reason=_reason(turn.actions[0])) == turn.actions[0]
@@ -608,4 +608,4 @@ def test_a_released_supervision_can_be_taken_by_any_dag(world: World) -> None:
     begun(world)
     world.supervisor.release()
     other = world.another_supervisor(world.later_claimant(dag_id="my_clicks"))
-    assert not other.look().needs_turn
+    assert not other.poll().needs_turn

@@ -12,7 +12,7 @@ from airflow_provider_coordination.operators.moved_arguments import MOVED
 from airflow_provider_coordination.supervisor.druid.fields import FIELDS
 from airflow_provider_coordination.supervisor.druid.rows import DruidField
 from airflow_provider_coordination.supervisor.spec import MAX_BYTES, IngestionSpec
-from airflow_provider_coordination.supervisor.spec_values import Sort
+from airflow_provider_coordination.supervisor.spec_values import ValueType
 from tests.supervisor.specs import SPEC, spec_with, spec_without
 
 
@@ -32,10 +32,10 @@ def test_a_key_in_the_wrong_section_is_sent_to_the_right_one() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "remedy"),
     [
-        ("supervise.task_duration", "1h", f"must be {Sort.DURATION}; got '1h': write PT1H"),
+        ("supervise.task_duration", "1h", f"must be {ValueType.DURATION}; got '1h': write PT1H"),
         ("supervise.task_duration", "90 minutes", "got '90 minutes': write PT90M"),
         ("supervise.task_duration", "60000ms", "got '60000ms': write 60, in seconds"),
-        ("supervise.task_duration", "P1M", "years and months differ in length, write days, such as P30D"),
+        ("supervise.task_duration", "P1M", "years and months vary in length; write days, such as P30D"),
         (
             "supervise.task_duration",
             3_600_000,
@@ -58,9 +58,13 @@ def test_a_wrong_unit_is_answered_with_the_right_one(path: str, value: Any, reme
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("reads", {"kafka": {"topics": "clicks"}}, "field 'reads': kind 'kafka' is not known; known are 'dynamodb', "),
-        ("writes", [{"kafka": {"path": "/x"}}], "field 'writes': kind 'kafka' is not known; known are '"),
-        ("schema", "id TEXT", "field 'schema': column 'id': 'TEXT' is no type of Spark"),
+        (
+            "reads",
+            {"kafka": {"topics": "clicks"}},
+            "field 'reads': kind 'kafka' is unknown; the known kinds are 'dynamodb', ",
+        ),
+        ("writes", [{"kafka": {"path": "/x"}}], "field 'writes': kind 'kafka' is unknown; the known kinds are '"),
+        ("schema", "id TEXT", "field 'schema': column 'id': 'TEXT' is not a Spark type"),
     ],
 )
 def test_an_unknown_type_is_answered_with_those_that_are_known(path: str, value: Any, said: str) -> None:
@@ -74,14 +78,14 @@ def test_of_both_late_bounds_one_has_to_go() -> None:
         "late_message_rejection_start": "2026-01-01T00:00:00Z",
     }
     assert error_of(spec_with("supervise", late)) == (
-        "supervise: fields 'late_message_rejection_period' and 'late_message_rejection_start' are both given: remove "
+        "supervise: fields 'late_message_rejection_period' and 'late_message_rejection_start' exclude each other: remove "
         "one of them"
     )
 
 
 def test_no_job_at_all_is_a_suspension() -> None:
     assert error_of(spec_with("supervise.task_count", 0)) == (
-        "supervise: field 'task_count' must be at least 1; to let no job run, suspend the supervisor; got 0"
+        "supervise: field 'task_count' must be at least 1; to run no jobs, suspend the supervisor; got 0"
     )
 
 
@@ -149,13 +153,13 @@ def test_every_key_of_druid_is_answered_with_what_becomes_of_it(field: DruidFiel
 
 def test_a_key_of_druid_that_means_nothing_here_says_why() -> None:
     assert error_of(spec_with("supervise.replicas", 2)) == (
-        "spec: unknown field 'supervise.replicas'; Druid's key is without meaning here: Leases give each shard to one "
-        "job; if a job dies, the others take its shards over."
+        "spec: unknown field 'supervise.replicas'; this key of Druid is not applicable: Leases assign each shard to "
+        "one job. If a job dies, the others take over its shards."
     )
 
 
 def test_a_key_that_nothing_resembles_is_answered_with_those_that_are_known() -> None:
-    assert "unknown field 'xyz'; known are version, source, reads" in error_of(spec_with("xyz", 1))
+    assert "unknown field 'xyz'; the known keys are version, source, reads" in error_of(spec_with("xyz", 1))
 
 
 @pytest.mark.parametrize(
@@ -167,12 +171,12 @@ def test_a_key_that_nothing_resembles_is_answered_with_those_that_are_known() ->
     ],
 )
 def test_what_a_spec_does_not_give_says_why(path: str, value: Any, said: str) -> None:
-    assert f"field {path!r} is not given in a spec: " in error_of(spec_with(path, value))
+    assert f"field {path!r} is not allowed in a spec: " in error_of(spec_with(path, value))
     assert said in error_of(spec_with(path, value))
 
 
 def test_a_spec_of_druid_is_sent_to_its_translation() -> None:
-    assert "this is a spec of Druid" in error_of({"type": "kinesis", "spec": {"ioConfig": {}}})
+    assert "this is a Druid spec" in error_of({"type": "kinesis", "spec": {"ioConfig": {}}})
 
 
 # Values
@@ -181,14 +185,14 @@ def test_a_spec_of_druid_is_sent_to_its_translation() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("version", 2, "field 'version' is 2, which is newer than this package reads; upgrade the package"),
+        ("version", 2, "field 'version' is 2, but this package reads versions up to 1; upgrade the package"),
         ("version", "1", "field 'version' must be 1; got '1'"),
         ("version", True, "field 'version' must be 1; got True"),
-        ("source", "", "field 'source' must be text that is not empty"),
+        ("source", "", "field 'source' must be non-empty text"),
         ("source", "a|b", "source"),
-        ("reads", {}, "field 'reads' must be an object of one key"),
+        ("reads", {}, "field 'reads' must be an object with one key"),
         ("reads", {"s3": {"paths": "s3://a"}, "jdbc": {}}, "got ['s3', 'jdbc']"),
-        ("reads", ["kinesis"], "field 'reads' must be an object of one key"),
+        ("reads", ["kinesis"], "field 'reads' must be an object with one key"),
         ("reads", {"kinesis": {}}, "field 'reads.kinesis.streams' is missing"),
         ("reads", {"kinesis": "clicks"}, "field 'reads.kinesis' must be an object of the keys streams, "),
         ("reads.kinesis.streams", 5, "field 'reads.kinesis.streams' must be text or a list; got 5: write it in quotes"),
@@ -200,10 +204,10 @@ def test_a_spec_of_druid_is_sent_to_its_translation() -> None:
         ),
         ("reads.kinesis.filter_by_hash_range", "true", "must be true or false; got 'true': write it without quotes"),
         ("reads.kinesis.on_data_loss", "ignore", "'on_data_loss' must be 'fail' or 'reset'; got 'ignore'"),
-        ("reads.kinesis.streams", "clicks-{{ ds }}", "'reads.kinesis.streams' is a template, and a spec belongs to no"),
+        ("reads.kinesis.streams", "clicks-{{ ds }}", "'reads.kinesis.streams' is a template, but a spec belongs to no"),
         ("writes", [], "field 'writes' must be a list of sinks"),
         ("writes", "parquet", "field 'writes' must be a list of sinks"),
-        ("writes.0.parquet.path", None, "field 'writes[0].parquet.path' has no value; give text, or leave it out"),
+        ("writes.0.parquet.path", None, "field 'writes[0].parquet.path' has no value; give text, or omit it"),
         ("writes.0.parquet.path", " ", "field 'path' of ParquetDataset 'main' must not be empty"),
         ("transform", "clean", "'transform' must be of the form 'module:function'"),
         ("per_batch", "yes", "field 'per_batch' must be true or false; got 'yes'"),
@@ -217,7 +221,7 @@ def test_a_spec_of_druid_is_sent_to_its_translation() -> None:
         ("supervise.auto_scale", {}, "field 'supervise.auto_scale.task_count_min' is missing"),
         ("supervise", [], "field 'supervise' must be an object of the keys task_count, "),
         ("context", "mine", "field 'context' must be an object"),
-        ("schema", "id STRING, id DOUBLE", "column 'id' is there twice"),
+        ("schema", "id STRING, id DOUBLE", "column 'id' is defined twice"),
         ("schema", "id STRING,", "'' is not a name and a type"),
         ("schema", "id ARRAY<STRING", "a bracket or a quote is not closed"),
         ("context.notes", "x" * MAX_BYTES, f"and may have {MAX_BYTES}"),

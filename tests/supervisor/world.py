@@ -19,7 +19,7 @@ from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.states import DetailedState, Health
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, SpecVersion, Supervision
-from airflow_provider_coordination.supervisor.turn import JobOrder, Supervisor, Turn
+from airflow_provider_coordination.supervisor.turn import JobRequest, Supervisor, TurnResult
 from tests.support.clock import ManualClock
 
 SOURCE = "clicks"
@@ -44,7 +44,7 @@ def spec(**supervise: Any) -> dict[str, Any]:
 class SparkJob:
     """A job on the cluster: it begins, reads, reports, ends well or not, stands still, or dies."""
 
-    order: JobOrder
+    request: JobRequest
     coordinator: SourceCoordinator
     record: JobRecord | None = None
     stop: str | None = None
@@ -53,7 +53,7 @@ class SparkJob:
 
     @property
     def owner(self) -> str:
-        return self.order.job.owner
+        return self.request.job.owner
 
     def begin(self, *, reads: bool = True) -> None:
         """Begin; read at once, or later."""
@@ -64,7 +64,7 @@ class SparkJob:
 
     def reads(self) -> None:
         assert self.record is not None
-        self.record.reads()
+        self.record.note_reading()
         self.is_reading = True
 
     def _note_stop(self, why: str) -> None:
@@ -112,13 +112,13 @@ class Cluster:
     def new_owner(self) -> str:
         return f"job-{next(self._numbers)}"
 
-    def start(self, order: JobOrder) -> None:
+    def start(self, request: JobRequest) -> None:
         start_by = self._world.clock.now() + START_TIMEOUT
-        if not self._world.jobs.submit(order.job.owner, task=order.task, digest="", start_by=start_by):
+        if not self._world.jobs.submit(request.job.owner, task=request.task, digest="", start_by=start_by):
             return
         if self.refuses is not None:
             raise self.refuses
-        self.submitted.append(SparkJob(order, self._world.coordinator(order.job.owner)))
+        self.submitted.append(SparkJob(request, self._world.coordinator(request.job.owner)))
 
     def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
         self.killed.append(job.owner)
@@ -137,14 +137,14 @@ class Stream:
         self.shards = list(shards)
         self.lag_ms: dict[str, int] = {}
         self.error: Exception | None = None
-        self.looks_for_partitions = False
+        self.must_discover_partitions = False
         self.looks = 0
         self.counts = 0
 
     def follow(self, spec: IngestionSpec) -> None:
         self.spec = spec
 
-    def look_for_partitions(self) -> None:
+    def discover_partitions(self) -> None:
         self._answer()
         self.looks += 1
         self._world.coordinator("sync").create_partitions({shard: {} for shard in self.shards})
@@ -205,7 +205,7 @@ class World:
     def submit(self, **supervise: Any) -> SpecVersion:
         return self.store.submit(spec(**{"start_delay": 0, **supervise}), by="ann")
 
-    def turn(self) -> Turn:
+    def turn(self) -> TurnResult:
         return self.supervisor.turn(self.cluster)
 
     def supervision(self) -> Supervision:
@@ -264,7 +264,7 @@ class World:
                 self.begin()
             else:
                 self.rounds()
-            if self.supervisor.look().needs_turn:
+            if self.supervisor.poll().needs_turn:
                 self.turn()
 
     def complete(self, *keys: str) -> None:

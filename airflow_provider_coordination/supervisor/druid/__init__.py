@@ -1,7 +1,7 @@
-"""Specs of Druid's Kinesis supervisor, as they stand, as specs of this package.
+"""Translation of specs of Druid's Kinesis supervisor into specs of this package.
 
-Each field is taken over, translated, said elsewhere by hand, or without meaning here; one that asks for what this
-package does not do is an error. Nothing is passed over in silence.
+Each field is copied, translated, left for the user to configure manually, or not applicable. A field that this package
+does not support or does not know is an error. No field is ignored silently.
 """
 
 from __future__ import annotations
@@ -18,43 +18,49 @@ from airflow_provider_coordination.supervisor.druid.columns import (
     add_dimensions,
     add_metrics,
     add_time,
-    note_format,
+    read_format,
 )
 from airflow_provider_coordination.supervisor.druid.filters import FUNCTION, Filters, columns_in
-from airflow_provider_coordination.supervisor.druid.rows import DruidField, RefusedError, Row, Verdict, by_name
+from airflow_provider_coordination.supervisor.druid.rows import (
+    DruidField,
+    FieldOutcome,
+    Row,
+    UnsupportedFieldError,
+    by_name,
+)
 from airflow_provider_coordination.supervisor.spec import VERSION, IngestionSpec
-from airflow_provider_coordination.supervisor.spec_keys import TOP
+from airflow_provider_coordination.supervisor.spec_keys import TOP_LEVEL_KEYS
 
 PARTS = ("ioConfig", "dataSchema", "tuningConfig")
-"""The parts of a spec, in the order in which they are translated: columns follow from how payloads are written."""
+"""The parts of a spec, in the order of translation: the columns depend on the format of the payloads."""
 KNOWN = by_name(fields.FIELDS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DruidTranslation:
-    """A spec of Druid, translated.
+    """The translation of a Druid spec.
 
-    :param spec: the spec, a JSON object for `IngestionSpec.read`.
-    :param rows: what became of each field.
+    :param spec: the translated spec, a JSON object for `IngestionSpec.read`.
+    :param rows: the translation of each field.
     """
 
     spec: Mapping[str, Any]
     rows: tuple[Row, ...]
 
     @property
-    def by_hand(self) -> tuple[Row, ...]:
-        """What a person has to say elsewhere."""
-        return tuple(row for row in self.rows if row.verdict is Verdict.BY_HAND)
+    def manual(self) -> tuple[Row, ...]:
+        """The fields that the user must configure manually."""
+        return tuple(row for row in self.rows if row.outcome is FieldOutcome.MANUAL)
 
 
 def from_druid(given: Mapping[str, Any], *, lake: str, transform: str | None = None) -> DruidTranslation:
     """Translate a spec of Druid's Kinesis supervisor.
 
-    :param given: the spec, as it is submitted to Druid.
-    :param lake: the folder, a path or URI, below which the dataset gets a folder of its name; bad records go to
-        `_bad/<name>` below it.
+    :param given: the spec in Druid's format.
+    :param lake: the folder, a path or URI, in which the dataset gets a folder of its name; bad records go to
+        `_bad/<name>` in it.
     :param transform: `module:function` of a transform that does what a schema and a predicate cannot.
-    :raises ConfigurationError: naming every field that this package cannot do or does not know, and the remedy.
+    :raises ConfigurationError: naming every field that this package does not support or know, with the remedy.
     """
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"spec of Druid: expected an object; got {type(given).__name__}")
@@ -64,7 +70,7 @@ def from_druid(given: Mapping[str, Any], *, lake: str, transform: str | None = N
 
 
 class _Translation:
-    """A translation on its way.
+    """A translation in progress.
 
     :param lake: see `from_druid`.
     :param transform: see `from_druid`.
@@ -92,27 +98,27 @@ class _Translation:
     def result(self) -> DruidTranslation:
         """Return the translation.
 
-        :raises ConfigurationError: if a field is refused, or what came out is no spec.
+        :raises ConfigurationError: if a field is rejected, or the result is not a valid spec.
         """
-        if refused := [row for row in self._rows if row.verdict is Verdict.REFUSED]:
+        if rejected := [row for row in self._rows if row.outcome is FieldOutcome.REJECTED]:
             raise ConfigurationError(
-                "spec of Druid: " + "; ".join(f"field {row.field!r}: {row.note}" for row in refused)
+                "spec of Druid: " + "; ".join(f"field {row.field!r}: {row.note}" for row in rejected)
             )
         IngestionSpec.read(self.spec)
-        spec = {name: self.spec[name] for name in TOP if name in self.spec}
+        spec = {name: self.spec[name] for name in TOP_LEVEL_KEYS if name in self.spec}
         return DruidTranslation(spec=spec, rows=tuple(self._rows))
 
     def _field(self, name: str, value: Any) -> None:
         known = KNOWN.get(name)
         if known is None:
-            self._refuse(name, "it is not known; remove it, or see docs/druid.md for those that are")
+            self._reject(name, "it is unknown; remove it, or see docs/druid.md for the known fields")
             return
         if value is None and name != "ioConfig.stream":
             return
         try:
             row = self._translators[name](known, value) if name in self._translators else self._plain(known, value)
-        except RefusedError as error:
-            self._refuse(name, str(error))
+        except UnsupportedFieldError as error:
+            self._reject(name, str(error))
         else:
             if row is not None:
                 self._rows.append(row)
@@ -120,8 +126,8 @@ class _Translation:
     def _plain(self, field: DruidField, value: Any) -> Row:
         if field.value is not None:
             made = field.value(value)
-            if made is not None and field.place not in ("", fields.READS, fields.OF_AUTO_SCALE):
-                self._put(field.place, made)
+            if made is not None and field.target not in ("", fields.READS, fields.OF_AUTO_SCALE):
+                self._put(field.target, made)
         return field.row
 
     @property
@@ -141,7 +147,7 @@ class _Translation:
 
     def _data_source(self, field: DruidField, value: Any) -> Row:
         if not isinstance(value, str) or not value:
-            raise RefusedError(f"it must be the name of a data source; got {value!r}")
+            raise UnsupportedFieldError(f"it must be the name of a data source; got {value!r}")
         self._put("source", value)
         return field.row
 
@@ -158,22 +164,27 @@ class _Translation:
         return field.row
 
     def _input_format(self, field: DruidField, value: Any) -> Row:
-        if note_format(self._columns, value, has_transform=self._transform is not None):
+        if read_format(self._columns, value, has_transform=self._transform is not None):
             return field.row
         self._is_parsed = False
         return Row(
-            field=field.name, verdict=Verdict.TRANSLATED, place="transform", note="Your function splits payloads."
+            field=field.name,
+            outcome=FieldOutcome.TRANSLATED,
+            target="transform",
+            note="Your transform splits the payloads.",
         )
 
     def _transforms(self, field: DruidField, value: Any) -> Row:
         if not isinstance(value, Mapping) or not set(value) <= {"filter", "transforms"}:
-            raise RefusedError(f"it must be an object of 'filter' and 'transforms'; got {value!r}")
+            raise UnsupportedFieldError(f"it must be an object of 'filter' and 'transforms'; got {value!r}")
         transforms = value.get("transforms")
         if not isinstance(transforms, list | None):
-            raise RefusedError(f"'transforms' must be a list; got {transforms!r}")
+            raise UnsupportedFieldError(f"'transforms' must be a list; got {transforms!r}")
         if transforms and self._transform is None:
             names = [str(each.get("name")) if isinstance(each, Mapping) else repr(each) for each in transforms]
-            raise RefusedError(f"'transforms' makes the columns {', '.join(names)} by expressions; {FUNCTION}")
+            raise UnsupportedFieldError(
+                f"'transforms' computes the columns {', '.join(names)} with expressions; {FUNCTION}"
+            )
         if value.get("filter") is not None:
             for name in columns_in(value["filter"]):
                 self._columns.add(name, "STRING")
@@ -183,14 +194,14 @@ class _Translation:
     def _endpoint(self, field: DruidField, value: Any) -> Row:
         if (found := fields.AWS_ENDPOINT.fullmatch(str(value))) is not None:
             if self._given.get("ioConfig.region") is None:
-                self._put(field.place, found["region"])
+                self._put(field.target, found["region"])
             return field.row
         note = f"`endpoint_url`: {value}."
-        return Row(field=field.name, verdict=Verdict.BY_HAND, place=fields.AWS_CONNECTION, note=note)
+        return Row(field=field.name, outcome=FieldOutcome.MANUAL, target=fields.AWS_CONNECTION, note=note)
 
     def _bounds(self, field: DruidField, value: Any) -> Row:
         assert field.value is not None
-        self._put(field.place, field.value(value))
+        self._put(field.target, field.value(value))
         self._put("supervise.terminate_when_done", value.get("terminateOnCompletion") is not False)
         if value.get("taskCount") is not None:
             self._put("supervise.task_count", value["taskCount"])
@@ -200,7 +211,7 @@ class _Translation:
         return field.row if self._given.get("tuningConfig.reportParseExceptions") is True else self._plain(field, value)
 
     def _put_defaults(self) -> None:
-        """Put what follows from the whole, and where Druid's defaults are other than this package's."""
+        """Set the fields that depend on several others, and defaults of Druid that differ from this package's."""
         if (
             self._given.get("ioConfig.useEarliestSequenceNumber") is None
             and "bounds" not in self.spec["reads"]["kinesis"]
@@ -220,23 +231,23 @@ class _Translation:
             if value is not None:
                 self.spec[name] = value
         if not source:
-            self._refuse("dataSchema.dataSource", "it is missing; name the data source")
+            self._reject("dataSchema.dataSource", "it is missing; give the name of the data source")
         if not self.spec["reads"]["kinesis"]["streams"]:
-            self._refuse("ioConfig.stream", "it is missing; name the stream")
+            self._reject("ioConfig.stream", "it is missing; give the name of the stream")
 
-    def _put(self, place: str, value: Any) -> None:
-        *above, name = place.split(".")
+    def _put(self, target: str, value: Any) -> None:
+        *above, name = target.split(".")
         where = self.spec
         for each in above:
             where = where.setdefault(each, {})
         where[name] = value
 
-    def _refuse(self, field: str, note: str) -> None:
-        self._rows.append(Row(field=field, verdict=Verdict.REFUSED, note=note))
+    def _reject(self, field: str, note: str) -> None:
+        self._rows.append(Row(field=field, outcome=FieldOutcome.REJECTED, note=note))
 
 
 def _flattened(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a spec by their places, in the order in which they are translated."""
+    """Yield the fields of a spec by path, in the order of translation."""
     inner = given.get("spec")
     whole = {**{name: value for name, value in given.items() if name != "spec"}, **_object("spec", inner or {})}
     parts = {part: dict(_object(part, whole.get(part) or {})) for part in PARTS}
@@ -245,19 +256,19 @@ def _flattened(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     parts["dataSchema"].setdefault("timestampSpec", {})
     scaler = _object("ioConfig.autoScalerConfig", parts["ioConfig"].get("autoScalerConfig") or {})
     for part, fields_of_part in parts.items():
-        for name in sorted(fields_of_part, key=_turn):
+        for name in sorted(fields_of_part, key=_order):
             yield f"{part}.{name}", fields_of_part[name]
     if scaler.get("enableTaskAutoScaler"):
         yield from ((f"{fields.AUTO_SCALE}.{name}", value) for name, value in scaler.items())
 
 
-def _turn(name: str) -> int:
-    """Return when a field has its turn: the time is the first column, and a filter looks at those that are there."""
+def _order(name: str) -> int:
+    """Return the rank of a field: the time is the first column, and filters use the columns added before."""
     return {"timestampSpec": 0, "dimensionsSpec": 1, "transformSpec": 3}.get(name, 2)
 
 
 def _of_parser(parts: dict[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield an earlier form of a data schema, and put what it holds to where it is now."""
+    """Yield `parser`, the earlier form of a data schema, and move its fields to their current paths."""
     parser = parts["dataSchema"].pop("parser", None)
     if parser is None:
         return

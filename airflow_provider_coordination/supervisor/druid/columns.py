@@ -1,4 +1,4 @@
-"""The columns of a Druid data schema, as the schema of a payload."""
+"""Translation of a Druid data schema into the schema of a payload."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_provider_coordination.sources.kinesis.columns import RECORD_COLUMNS
 from airflow_provider_coordination.supervisor.druid.filters import FUNCTION, TIME, identifier
-from airflow_provider_coordination.supervisor.druid.rows import RefusedError
+from airflow_provider_coordination.supervisor.druid.rows import UnsupportedFieldError
 
 DIMENSION_TYPES = {
     "string": "STRING",
@@ -18,22 +18,22 @@ DIMENSION_TYPES = {
     "float": "FLOAT",
     "double": "DOUBLE",
 }
-"""What a dimension is, by its type in Druid, in small letters."""
+"""The Spark type of a dimension, by its type in Druid in lower case."""
 TIME_TYPES = {"auto": "TIMESTAMP", "iso": "TIMESTAMP", "posix": "TIMESTAMP", "millis": "BIGINT"}
-"""What the column of the time is, by its format in Druid."""
+"""The Spark type of the time column, by its format in Druid."""
 METRIC_TYPES = {"long": "BIGINT", "double": "DOUBLE", "float": "FLOAT", "string": "STRING", "quantiles": "DOUBLE"}
-"""What a metric is made of, by how the name of its type begins; anything else is made of texts."""
+"""The Spark type of a metric's input, by the prefix of the metric's type; other inputs are strings."""
 RESERVED = frozenset((*RECORD_COLUMNS, "_error"))
-"""The columns that records have already."""
+"""The columns that every record has."""
 
 
 @dataclass
 class Columns:
-    """The columns of a schema that is being made.
+    """The columns of a schema under construction.
 
-    :param types: the type of each, by name.
-    :param required: those that must not be null.
-    :param nested: where the value of a column is that has another place in the payload, by its name.
+    :param types: the type of each column, by name.
+    :param required: the columns that must not be null.
+    :param nested: the path in the payload of each column whose value is nested, by name.
     """
 
     types: dict[str, str] = field(default_factory=dict)
@@ -41,26 +41,26 @@ class Columns:
     nested: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, kind: str) -> None:
-        """Add a column, unless it is there.
+        """Add a column, unless it exists.
 
-        :raises RefusedError: if records cannot have it.
+        :raises UnsupportedFieldError: if records cannot have it.
         """
         if name in self.types or name in self.nested or name == TIME:
             return
         if name.lower() in RESERVED:
-            raise RefusedError(
+            raise UnsupportedFieldError(
                 f"{name!r} is a column that every record has; {FUNCTION}, which parses the column 'data'"
             )
         for other in self.types:
             if other.lower() == name.lower():
-                raise RefusedError(
+                raise UnsupportedFieldError(
                     f"{name!r} and {other!r} are one column for Spark; {FUNCTION}, and rename one of them"
                 )
         self.types[name] = kind
 
     @property
     def ddl(self) -> str | None:
-        """The schema; None without a column."""
+        """The schema as DDL; None if it has no columns."""
         parts = (
             f"{identifier(name)} {kind}{' NOT NULL' * (name in self.required)}" for name, kind in self.types.items()
         )
@@ -68,24 +68,24 @@ class Columns:
 
 
 def add_time(columns: Columns, spec: Any, *, has_transform: bool) -> str:
-    """Add the column of the time.
+    """Add the time column.
 
     :param spec: Druid's `timestampSpec`.
-    :param has_transform: whether a transform of the user's does what a schema cannot.
-    :returns: its name.
-    :raises RefusedError: if a schema cannot say it.
+    :param has_transform: whether the user gives a transform for what a schema cannot express.
+    :returns: the name of the column.
+    :raises UnsupportedFieldError: if a schema cannot express it.
     """
     given = _object("timestampSpec", spec)
     _check_keys("timestampSpec", given, ("column", "format", "missingValue"))
     name, time_format = given.get("column", "timestamp"), str(given.get("format") or "auto")
     if not isinstance(name, str) or not name:
-        raise RefusedError(f"'column' must be the name of a column; got {name!r}")
+        raise UnsupportedFieldError(f"'column' must be the name of a column; got {name!r}")
     kind = TIME_TYPES.get(time_format)
     missing = given.get("missingValue")
     if not has_transform and kind is None:
-        raise RefusedError(f"format {time_format!r} is not parsed by a schema; {FUNCTION}")
+        raise UnsupportedFieldError(f"a schema cannot parse the format {time_format!r}; {FUNCTION}")
     if not has_transform and missing is not None:
-        raise RefusedError(f"'missingValue' is {missing!r}, and a schema puts in no values; {FUNCTION}")
+        raise UnsupportedFieldError(f"'missingValue' is {missing!r}, but a schema cannot fill in values; {FUNCTION}")
     columns.add(name, kind or "STRING")
     if missing is None:
         columns.required.add(name)
@@ -96,7 +96,7 @@ def add_dimensions(columns: Columns, spec: Any) -> None:
     """Add a column for each dimension.
 
     :param spec: Druid's `dimensionsSpec`.
-    :raises RefusedError: if a schema cannot say it.
+    :raises UnsupportedFieldError: if a schema cannot express it.
     """
     given = _object("dimensionsSpec", spec)
     _check_keys(
@@ -105,40 +105,40 @@ def add_dimensions(columns: Columns, spec: Any) -> None:
         ("dimensions", "dimensionExclusions", "spatialDimensions", "includeAllDimensions", "useSchemaDiscovery"),
     )
     if given.get("spatialDimensions"):
-        raise RefusedError(
-            "'spatialDimensions' are of Druid's indexes: list their columns as dimensions of type double"
+        raise UnsupportedFieldError(
+            "'spatialDimensions' belong to Druid's indexes: list their columns as dimensions of type double"
         )
     for each in _list("dimensions", given.get("dimensions")):
         if isinstance(each, str):
             columns.add(each, "STRING")
             continue
         if not isinstance(each, Mapping) or not isinstance(each.get("name"), str):
-            raise RefusedError(f"a dimension must be a name, or an object with a 'name'; got {each!r}")
+            raise UnsupportedFieldError(f"a dimension must be a name, or an object with a 'name'; got {each!r}")
         kind = str(each.get("type", "string")).lower()
         if kind not in DIMENSION_TYPES:
-            raise RefusedError(
+            raise UnsupportedFieldError(
                 f"dimension {each['name']!r} is of type {each['type']!r}; known are {', '.join(DIMENSION_TYPES)}"
             )
         columns.add(each["name"], DIMENSION_TYPES[kind])
 
 
 def add_metrics(columns: Columns, specs: Any, *, has_transform: bool) -> None:
-    """Add the columns that metrics are made of.
+    """Add the input columns of metrics.
 
     :param specs: Druid's `metricsSpec`.
-    :param has_transform: whether a transform of the user's does what a schema cannot.
-    :raises RefusedError: if a schema cannot say it.
+    :param has_transform: whether the user gives a transform for what a schema cannot express.
+    :raises UnsupportedFieldError: if a schema cannot express it.
     """
     if not isinstance(specs, list):
-        raise RefusedError(f"it must be a list; got {specs!r}")
+        raise UnsupportedFieldError(f"it must be a list; got {specs!r}")
     for each in specs:
         metric = each
         while isinstance(metric, Mapping) and metric.get("type") == "filtered":
             metric = metric.get("aggregator")
         if not isinstance(metric, Mapping) or not isinstance(metric.get("type"), str):
-            raise RefusedError(f"a metric must be an object with a 'type'; got {each!r}")
+            raise UnsupportedFieldError(f"a metric must be an object with a 'type'; got {each!r}")
         if metric.get("expression") is not None and not has_transform:
-            raise RefusedError(f"metric {metric.get('name')!r} is made of an expression; {FUNCTION}")
+            raise UnsupportedFieldError(f"metric {metric.get('name')!r} is computed by an expression; {FUNCTION}")
         name = metric.get("fieldName")
         names = metric.get("fieldNames", metric.get("fields"))
         for column in [name] if isinstance(name, str) else _list("fieldNames", names):
@@ -147,23 +147,23 @@ def add_metrics(columns: Columns, specs: Any, *, has_transform: bool) -> None:
                 columns.add(column, next((t for p, t in METRIC_TYPES.items() if kind.startswith(p)), "STRING"))
 
 
-def note_format(columns: Columns, given: Any, *, has_transform: bool) -> bool:
-    """Look at how payloads are written.
+def read_format(columns: Columns, given: Any, *, has_transform: bool) -> bool:
+    """Read the format of payloads.
 
     :param given: Druid's `inputFormat`.
-    :returns: whether a schema can parse them.
-    :raises RefusedError: if it cannot, and there is no transform.
+    :returns: whether a schema can parse the payloads.
+    :raises UnsupportedFieldError: if it cannot, and the user gives no transform.
     """
     given = _object("inputFormat", given)
     kind = given.get("type")
     if kind == "kinesis":
-        return note_format(columns, given.get("valueFormat"), has_transform=has_transform)
+        return read_format(columns, given.get("valueFormat"), has_transform=has_transform)
     if kind != "json":
         if has_transform:
             return False
-        raise RefusedError(
-            f"payloads are {kind!r}, and a schema parses JSON alone; write a function that splits the column 'data', "
-            "and name it by 'transform'"
+        raise UnsupportedFieldError(
+            f"payloads are {kind!r}, but a schema only parses JSON; write a function that splits the column 'data' "
+            "and name it in 'transform'"
         )
     flatten = _object("flattenSpec", given.get("flattenSpec") or {})
     for each in _list("fields", flatten.get("fields")):
@@ -173,25 +173,25 @@ def note_format(columns: Columns, given: Any, *, has_transform: bool) -> bool:
         if expression in (f"$.{name}", f".{name}", f"$['{name}']"):
             continue
         if not has_transform:
-            raise RefusedError(f"field {name!r} is taken from {expression!r}; {FUNCTION}")
+            raise UnsupportedFieldError(f"field {name!r} is taken from {expression!r}; {FUNCTION}")
         columns.nested[name] = expression
     return True
 
 
 def _object(what: str, given: Any) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise RefusedError(f"{what} must be an object; got {given!r}")
+        raise UnsupportedFieldError(f"{what} must be an object; got {given!r}")
     return given
 
 
 def _list(what: str, given: Any) -> list[Any]:
-    """Return a list; an empty one where none is given."""
+    """Return a list; an empty one if none is given."""
     if not isinstance(given, list | None):
-        raise RefusedError(f"{what} must be a list; got {given!r}")
+        raise UnsupportedFieldError(f"{what} must be a list; got {given!r}")
     return given or []
 
 
 def _check_keys(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for name in given:
         if name not in known:
-            raise RefusedError(f"{what} has the unknown field {name!r}; known are {', '.join(known)}")
+            raise UnsupportedFieldError(f"{what} has the unknown field {name!r}; known are {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""The fields of Druid's Kinesis supervisor spec, and what becomes of each here; the manual has the same table."""
+"""The fields of Druid's Kinesis supervisor spec and their translations. The manual has the same table."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM
 from airflow_provider_coordination.spark.job_settings import MAX_SAVED_PARSE_EXCEPTIONS
 from airflow_provider_coordination.supervisor.druid.rows import (
     DruidField,
-    RefusedError,
-    by_hand,
+    UnsupportedFieldError,
+    copied,
+    manual,
     milliseconds,
-    taken_over,
+    not_applicable,
     translated,
-    without_meaning,
 )
 
 READS = "reads.kinesis"
 ANY_NUMBER = 2_147_483_647
-"""What Druid writes for any number."""
+"""Druid's value for no limit."""
 AWS_ENDPOINT = re.compile(r"(?:https?://)?kinesis\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/?")
 AWS_CONNECTION = "the extra of the AWS connection"
 
 
 def _kinesis(value: Any) -> None:
     if value != "kinesis":
-        raise RefusedError(f"it is {value!r}; only supervisors of type 'kinesis' are translated")
+        raise UnsupportedFieldError(f"it is {value!r}; only supervisors of type 'kinesis' can be translated")
 
 
 def _initial_position(value: Any) -> str:
@@ -38,16 +38,16 @@ def _initial_position(value: Any) -> str:
 
 def _yes_or_no(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise RefusedError(f"it must be true or false; got {value!r}")
+        raise UnsupportedFieldError(f"it must be true or false; got {value!r}")
     return value
 
 
 def _instant(value: Any) -> str:
-    """Return an instant; Druid's are in UTC where they name no zone."""
+    """Return an instant. In Druid, an instant without a time zone is in UTC."""
     try:
         instant = datetime.fromisoformat(str(value))
     except ValueError:
-        raise RefusedError(f"it must be an ISO 8601 date and time; got {value!r}") from None
+        raise UnsupportedFieldError(f"it must be an ISO 8601 date and time; got {value!r}") from None
     return format_instant(instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC))
 
 
@@ -55,19 +55,21 @@ def _bounds(value: Any) -> dict[str, Any]:
     given = value if isinstance(value, Mapping) else {}
     start, end = given.get("startSequenceNumbers"), given.get("endSequenceNumbers")
     if not isinstance(start, Mapping) or not isinstance(end, Mapping) or not start or set(start) != set(end):
-        raise RefusedError("'startSequenceNumbers' and 'endSequenceNumbers' must name the same shards, at least one")
+        raise UnsupportedFieldError(
+            "'startSequenceNumbers' and 'endSequenceNumbers' must name the same shards, at least one"
+        )
     return {"start": dict(start), "end": dict(end)}
 
 
 def _number_of_exceptions(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise RefusedError(f"it must be a whole number; got {value!r}")
+        raise UnsupportedFieldError(f"it must be a whole number; got {value!r}")
     return None if value >= ANY_NUMBER else value
 
 
 def _saved_exceptions(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise RefusedError(f"it must be a whole number; got {value!r}")
+        raise UnsupportedFieldError(f"it must be a whole number; got {value!r}")
     return min(value, MAX_SAVED_PARSE_EXCEPTIONS)
 
 
@@ -82,120 +84,127 @@ def _on_data_loss(value: Any) -> str:
 def _aggregate(value: Any) -> str:
     lowered = str(value).lower()
     if lowered not in ("max", "sum", "average"):
-        raise RefusedError(f"it must be MAX, SUM or AVERAGE; got {value!r}")
+        raise UnsupportedFieldError(f"it must be MAX, SUM or AVERAGE; got {value!r}")
     return lowered
 
 
 def _lag_based(value: Any) -> None:
     if value != "lagBased":
-        raise RefusedError(f"it is {value!r}; scaling here goes by lag: write 'lagBased', and its thresholds")
+        raise UnsupportedFieldError(
+            f"it is {value!r}; only scaling by lag is supported: use 'lagBased' with its thresholds"
+        )
 
 
 TOP = (
-    translated("type", READS, "The kind of source; only `kinesis` is translated.", _kinesis),
-    without_meaning("id", "A source has one supervisor: its name is `source`."),
-    without_meaning("context", "It holds settings of Druid's tasks, such as locks and priorities."),
-    by_hand(
+    translated("type", READS, "The kind of source. Only `kinesis` can be translated.", _kinesis),
+    not_applicable("id", "A source has one supervisor, named by `source`."),
+    not_applicable("context", "It holds settings of Druid's tasks, such as locks and priorities."),
+    manual(
         "suspended",
-        "the verb suspend",
-        "A source is suspended beside its spec: suspend it before you submit the spec.",
+        "the command supervisor suspend",
+        "Suspension is not part of a spec: suspend the source before you submit the spec.",
     ),
 )
-"""What is beside `dataSchema`, `ioConfig` and `tuningConfig`."""
+"""The top-level fields except `dataSchema`, `ioConfig` and `tuningConfig`."""
 
 DATA_SCHEMA = (
-    taken_over("dataSchema.dataSource", "source", "Also the folder below `lake`."),
+    copied("dataSchema.dataSource", "source", "Also names the folder in `lake`."),
     translated(
         "dataSchema.timestampSpec",
         "schema",
-        "A column, `NOT NULL` as records without a time are bad in Druid, and `supervise.event_time`. `iso` and "
-        "`posix` are a TIMESTAMP, `millis` a BIGINT. `auto` counts as `iso`: write `millis` if producers send numbers. "
-        "Other formats, and `missingValue`, need a transform.",
+        "A column and `supervise.event_time`. It is `NOT NULL`, because Druid rejects records without a time. `iso` "
+        "and `posix` become TIMESTAMP, `millis` becomes BIGINT. `auto` is treated as `iso`: write `millis` if "
+        "producers send numbers. Other formats and `missingValue` need a transform.",
     ),
     translated(
         "dataSchema.dimensionsSpec",
         "schema",
-        "A column each; `string`, `json` and `auto` are a STRING, `long` a BIGINT. Whatever no column names stays in "
-        "the payload, the column `data`.",
+        "One column each. `string`, `json` and `auto` become STRING, `long` becomes BIGINT. Other fields stay in the "
+        "payload, the column `data`.",
     ),
     translated(
         "dataSchema.metricsSpec",
         "schema",
-        "The columns that metrics are made of. Records are not rolled up: aggregate when you query, or in a transform.",
+        "The input columns of the metrics. Records are not rolled up: aggregate in queries or in a transform.",
     ),
-    without_meaning(
+    not_applicable(
         "dataSchema.granularitySpec",
-        "There are no segments: each batch is a file. Times are kept as they are, and nothing is rolled up.",
+        "There are no segments: each batch is a file. Times are kept unchanged, and nothing is rolled up.",
     ),
     translated(
         "dataSchema.transformSpec",
         "writes[0].parquet.where",
-        "`filter` becomes a predicate. `transforms` need a function of your own, which `transform` names.",
+        "`filter` becomes a predicate. `transforms` need your own function, named in `transform`.",
     ),
     translated(
         "dataSchema.parser", "schema", "An earlier form of `inputFormat`, `timestampSpec` and `dimensionsSpec`."
     ),
-    without_meaning(
-        "dataSchema.projections", "They are pre-aggregations of segments: make such tables from the dataset."
+    not_applicable(
+        "dataSchema.projections", "Projections pre-aggregate segments: create such tables from the dataset."
     ),
 )
 
 IO_CONFIG = (
-    translated("ioConfig.type", READS, "The kind of source; only `kinesis` is translated.", _kinesis),
-    taken_over("ioConfig.stream", f"{READS}.streams"),
+    translated("ioConfig.type", READS, "The kind of source. Only `kinesis` can be translated.", _kinesis),
+    copied("ioConfig.stream", f"{READS}.streams"),
     translated(
         "ioConfig.inputFormat",
         "schema",
-        "`json`: payloads are parsed by the schema. `kinesis` around it: its `valueFormat`; partition key and arrival "
-        "are columns anyway. `csv`, `tsv` and other formats need a transform that splits the column `data`.",
+        "`json`: the schema parses payloads. `kinesis`: its `valueFormat` is used; partition key and arrival "
+        "are always columns. `csv`, `tsv` and other formats need a transform that splits the column `data`.",
     ),
     translated(
         "ioConfig.endpoint",
         f"{READS}.region_name",
-        "The region of an endpoint of AWS. Any other: by hand, as `endpoint_url` in the extra of the AWS connection.",
+        "The region of an AWS endpoint. Set another endpoint manually: `endpoint_url` in the AWS connection's extra.",
     ),
-    taken_over("ioConfig.region", f"{READS}.region_name"),
-    without_meaning(
-        "ioConfig.replicas", "Leases give each shard to one job; if a job dies, the others take its shards over."
+    copied("ioConfig.region", f"{READS}.region_name"),
+    not_applicable(
+        "ioConfig.replicas", "Leases assign each shard to one job. If a job dies, the others take over its shards."
     ),
-    without_meaning("ioConfig.serverPriorityToReplicas", "As `replicas`."),
-    taken_over("ioConfig.taskCount", "supervise.task_count"),
-    translated("ioConfig.autoScalerConfig", "supervise.auto_scale", "Field by field, if it is enabled; see below."),
-    taken_over("ioConfig.stopTaskCount", "supervise.stop_task_count"),
-    taken_over("ioConfig.taskDuration", "supervise.task_duration"),
-    taken_over("ioConfig.startDelay", "supervise.start_delay"),
-    taken_over("ioConfig.period", "supervise.period"),
+    not_applicable("ioConfig.serverPriorityToReplicas", "As `replicas`."),
+    copied("ioConfig.taskCount", "supervise.task_count"),
+    translated("ioConfig.autoScalerConfig", "supervise.auto_scale", "Field by field, if it is enabled. See below."),
+    copied("ioConfig.stopTaskCount", "supervise.stop_task_count"),
+    copied("ioConfig.taskDuration", "supervise.task_duration"),
+    copied("ioConfig.startDelay", "supervise.start_delay"),
+    copied("ioConfig.period", "supervise.period"),
     translated(
         "ioConfig.useEarliestSequenceNumber",
         f"{READS}.initial_position",
-        "`TRIM_HORIZON` if true; `LATEST` if false or left out, which is Druid's default and not this package's.",
+        "`TRIM_HORIZON` if true, `LATEST` if false or omitted. `LATEST` is Druid's default but not this package's.",
         _initial_position,
     ),
-    taken_over(
-        "ioConfig.completionTimeout", "supervise.completion_timeout", "The same; PT30M by default, as in Druid's code."
+    copied(
+        "ioConfig.completionTimeout",
+        "supervise.completion_timeout",
+        "The same. The default is PT30M, as in Druid's code.",
     ),
-    taken_over("ioConfig.lateMessageRejectionPeriod", "supervise.late_message_rejection_period"),
+    copied("ioConfig.lateMessageRejectionPeriod", "supervise.late_message_rejection_period"),
     translated(
         "ioConfig.lateMessageRejectionStartDateTime",
         "supervise.late_message_rejection_start",
-        "The same instant, in UTC where it names no zone.",
+        "The same instant, in UTC if it has no time zone.",
         _instant,
     ),
-    taken_over("ioConfig.earlyMessageRejectionPeriod", "supervise.early_message_rejection_period"),
-    without_meaning("ioConfig.recordsPerFetch", "A read asks for as much as Kinesis gives, within the shard's limits."),
-    without_meaning("ioConfig.fetchDelayMillis", "Reading paces itself by the shard's limits of five calls a second."),
-    by_hand("ioConfig.awsAssumedRoleArn", AWS_CONNECTION, "`role_arn`."),
-    by_hand("ioConfig.awsExternalId", AWS_CONNECTION, "`ExternalId` in `assume_role_kwargs`."),
-    without_meaning("ioConfig.deaggregate", "Aggregates of the Kinesis Producer Library are always expanded."),
-    without_meaning(
+    copied("ioConfig.earlyMessageRejectionPeriod", "supervise.early_message_rejection_period"),
+    not_applicable(
+        "ioConfig.recordsPerFetch",
+        "A read requests as many records as Kinesis returns, within the limits of the shard.",
+    ),
+    not_applicable("ioConfig.fetchDelayMillis", "Reads are paced by the shard's limit of five calls per second."),
+    manual("ioConfig.awsAssumedRoleArn", AWS_CONNECTION, "`role_arn`."),
+    manual("ioConfig.awsExternalId", AWS_CONNECTION, "`ExternalId` in `assume_role_kwargs`."),
+    not_applicable("ioConfig.deaggregate", "Aggregated records of the Kinesis Producer Library are always expanded."),
+    not_applicable(
         "ioConfig.idleConfig",
-        "Waiting costs no worker slot, and jobs of a quiet stream cost no reads beyond one a shard.",
+        "Waiting needs no worker slot, and an idle stream needs only one read per shard at a time.",
     ),
     translated(
         "ioConfig.boundedStreamConfig",
         f"{READS}.bounds",
-        "Start and end of each shard, both included; `terminateOnCompletion` is `supervise.terminate_when_done`, its "
-        "`taskCount` `supervise.task_count`.",
+        "Start and end of each shard, both inclusive. `terminateOnCompletion` becomes `supervise.terminate_when_done`, "
+        "`taskCount` becomes `supervise.task_count`.",
         _bounds,
     ),
 )
@@ -203,11 +212,11 @@ IO_CONFIG = (
 AUTO_SCALE = "ioConfig.autoScalerConfig"
 OF_AUTO_SCALE = "supervise.auto_scale"
 AUTO_SCALER_CONFIG = (
-    without_meaning(f"{AUTO_SCALE}.enableTaskAutoScaler", "Without it, or if it is false, there is no `auto_scale`."),
-    translated(f"{AUTO_SCALE}.autoScalerStrategy", OF_AUTO_SCALE, "`lagBased` only.", _lag_based),
-    taken_over(f"{AUTO_SCALE}.taskCountMin", f"{OF_AUTO_SCALE}.task_count_min"),
-    taken_over(f"{AUTO_SCALE}.taskCountMax", f"{OF_AUTO_SCALE}.task_count_max"),
-    taken_over(f"{AUTO_SCALE}.taskCountStart", f"{OF_AUTO_SCALE}.task_count_start"),
+    not_applicable(f"{AUTO_SCALE}.enableTaskAutoScaler", "If it is false or omitted, the spec has no `auto_scale`."),
+    translated(f"{AUTO_SCALE}.autoScalerStrategy", OF_AUTO_SCALE, "Only `lagBased`.", _lag_based),
+    copied(f"{AUTO_SCALE}.taskCountMin", f"{OF_AUTO_SCALE}.task_count_min"),
+    copied(f"{AUTO_SCALE}.taskCountMax", f"{OF_AUTO_SCALE}.task_count_max"),
+    copied(f"{AUTO_SCALE}.taskCountStart", f"{OF_AUTO_SCALE}.task_count_start"),
     *(
         translated(f"{AUTO_SCALE}.{druid}", f"{OF_AUTO_SCALE}.{ours}", "Milliseconds as a duration.", milliseconds)
         for druid, ours in (
@@ -220,46 +229,44 @@ AUTO_SCALER_CONFIG = (
             ("scaleInThreshold", "scale_in_threshold"),
         )
     ),
-    taken_over(f"{AUTO_SCALE}.triggerScaleOutFractionThreshold", f"{OF_AUTO_SCALE}.trigger_scale_out_fraction"),
-    taken_over(f"{AUTO_SCALE}.triggerScaleInFractionThreshold", f"{OF_AUTO_SCALE}.trigger_scale_in_fraction"),
-    taken_over(f"{AUTO_SCALE}.scaleOutStep", f"{OF_AUTO_SCALE}.scale_out_step"),
-    taken_over(f"{AUTO_SCALE}.scaleInStep", f"{OF_AUTO_SCALE}.scale_in_step"),
+    copied(f"{AUTO_SCALE}.triggerScaleOutFractionThreshold", f"{OF_AUTO_SCALE}.trigger_scale_out_fraction"),
+    copied(f"{AUTO_SCALE}.triggerScaleInFractionThreshold", f"{OF_AUTO_SCALE}.trigger_scale_in_fraction"),
+    copied(f"{AUTO_SCALE}.scaleOutStep", f"{OF_AUTO_SCALE}.scale_out_step"),
+    copied(f"{AUTO_SCALE}.scaleInStep", f"{OF_AUTO_SCALE}.scale_in_step"),
     translated(
         f"{AUTO_SCALE}.lagAggregate",
         f"{OF_AUTO_SCALE}.lag_aggregate",
-        "In small letters; `sum` if left out, which is Druid's default, and not this package's.",
+        "In lower case. `sum` if omitted, which is Druid's default but not this package's.",
         _aggregate,
     ),
-    without_meaning(f"{AUTO_SCALE}.stopTaskCountRatio", "Jobs hand over one by one, each as its successor runs."),
-    without_meaning(
-        f"{AUTO_SCALE}.useNearestFactorScaling", "Leases share shards out evenly whatever the number of jobs."
-    ),
+    not_applicable(f"{AUTO_SCALE}.stopTaskCountRatio", "Jobs hand over one by one, each once its successor runs."),
+    not_applicable(f"{AUTO_SCALE}.useNearestFactorScaling", "Leases distribute shards evenly for any number of jobs."),
 )
 
 TUNING_CONFIG = (
-    without_meaning("tuningConfig.type", "It says `kinesis` again."),
+    not_applicable("tuningConfig.type", "It repeats `kinesis`."),
     *(
-        without_meaning(f"tuningConfig.{name}", note)
+        not_applicable(f"tuningConfig.{name}", note)
         for names, note in (
             (
                 ("maxRowsInMemory", "maxBytesInMemory", "skipBytesInMemoryOverheadCheck"),
-                "Records go to files as they come; a slot holds `tuning.rounds.slot_memory_bytes` at most.",
+                "Records are written to files as they arrive. A slot holds at most `tuning.rounds.slot_memory_bytes`.",
             ),
             (
                 ("maxRowsPerSegment", "maxTotalRows"),
-                "There are no segments: each batch is a file, as large as `tuning.rounds.max_batch_bytes` lets it be.",
+                "There are no segments: each batch is a file of at most `tuning.rounds.max_batch_bytes`.",
             ),
             (
                 ("intermediateHandoffPeriod",),
-                "Every round commits what it has read, a few seconds after it was read.",
+                "Every round commits its records a few seconds after they were read.",
             ),
             (
                 ("intermediatePersistPeriod", "maxPendingPersists", "numPersistThreads"),
-                "Nothing is persisted on the way: landed files are whole.",
+                "There are no intermediate files: landed files are complete.",
             ),
             (
                 ("indexSpec", "indexSpecForIntermediatePersists"),
-                "Files are Parquet; give settings of Spark in `tuning.spark.conf`.",
+                "Files are Parquet. Set Spark properties in `tuning.spark.conf`.",
             ),
             (
                 (
@@ -268,7 +275,7 @@ TUNING_CONFIG = (
                     "maxColumnsToMerge",
                     "messageGapStatsEnabled",
                 ),
-                "It is about the inside of Druid's segments.",
+                "It concerns the internals of Druid's segments.",
             ),
         )
         for name in names
@@ -276,72 +283,71 @@ TUNING_CONFIG = (
     translated(
         "tuningConfig.reportParseExceptions",
         "on_bad_records.max_parse_exceptions",
-        "0 if true, whatever `maxParseExceptions` says.",
+        "0 if true, regardless of `maxParseExceptions`.",
         _no_exceptions,
     ),
-    without_meaning(
-        "tuningConfig.logParseExceptions", "Bad records go to the dead letters; payloads are never logged."
+    not_applicable(
+        "tuningConfig.logParseExceptions", "Bad records are written to the dead letters. Payloads are never logged."
     ),
     translated(
         "tuningConfig.maxParseExceptions",
         "on_bad_records.max_parse_exceptions",
-        "The same; 2147483647 is any number.",
+        "The same. 2147483647 means no limit.",
         _number_of_exceptions,
     ),
     translated(
         "tuningConfig.maxSavedParseExceptions",
         "on_bad_records.max_saved_parse_exceptions",
-        f"The same, {MAX_SAVED_PARSE_EXCEPTIONS} at most: the dead letters have all of them.",
+        f"The same, at most {MAX_SAVED_PARSE_EXCEPTIONS}: the dead letters have all bad records.",
         _saved_exceptions,
     ),
-    without_meaning("tuningConfig.handoffConditionTimeout", "What is committed is visible at once."),
+    not_applicable("tuningConfig.handoffConditionTimeout", "Committed records are visible at once."),
     translated(
         "tuningConfig.resetOffsetAutomatically",
         f"{READS}.on_data_loss",
-        "`reset` if true, which also records what is lost; `fail` parks the shard.",
+        "`reset` if true, which also records the lost range. `fail` if false, which parks the shard.",
         _on_data_loss,
     ),
-    without_meaning(
-        "tuningConfig.skipSequenceNumberAvailabilityCheck", "Reading itself finds what is gone; see `on_data_loss`."
+    not_applicable(
+        "tuningConfig.skipSequenceNumberAvailabilityCheck", "Reads detect lost records; see `on_data_loss`."
     ),
     *(
-        without_meaning(
-            f"tuningConfig.{name}", "A look at the source is one thread of the triggerer, shared by all sources."
-        )
+        not_applicable(f"tuningConfig.{name}", "One thread of the triggerer polls all sources.")
         for name in ("workerThreads", "chatThreads")
     ),
     *(
-        without_meaning(f"tuningConfig.{name}", "Jobs report to the store by themselves; nobody calls them.")
+        not_applicable(f"tuningConfig.{name}", "Jobs report to the store; the supervisor does not call them.")
         for name in ("chatRetries", "httpTimeout")
     ),
-    without_meaning("tuningConfig.shutdownTimeout", "Jobs outlive the supervisor, and the next one finds them."),
-    without_meaning("tuningConfig.offsetFetchPeriod", "Jobs report their lag as they read; there is nothing to fetch."),
+    not_applicable(
+        "tuningConfig.shutdownTimeout", "Jobs continue without the supervisor, and the next one finds them."
+    ),
+    not_applicable("tuningConfig.offsetFetchPeriod", "Jobs report their lag while they read; nothing is fetched."),
     translated(
         "tuningConfig.repartitionTransitionDuration",
         f"{READS}.repartition_transition_duration",
-        "How long after a shard's end its children are first read; jobs are not stopped for it.",
+        "How long after the end of a shard its children are first read. Jobs are not stopped for it.",
         lambda value: value,
     ),
     *(
-        without_meaning(
+        not_applicable(
             f"tuningConfig.{name}",
             "All shards of a slot share one buffer, `tuning.rounds.slot_memory_bytes`.",
         )
         for name in ("recordBufferSize", "recordBufferSizeBytes", "recordBufferOfferTimeout", "recordBufferFullWait")
     ),
-    without_meaning(
-        "tuningConfig.fetchThreads", "A slot reads all its shards at once, within `tuning.rounds.slot_memory_bytes`."
+    not_applicable(
+        "tuningConfig.fetchThreads",
+        "A slot reads all its shards at the same time, within `tuning.rounds.slot_memory_bytes`.",
     ),
-    without_meaning("tuningConfig.fetchSequenceNumberTimeout", "`LATEST` is resolved once, to an instant."),
+    not_applicable("tuningConfig.fetchSequenceNumberTimeout", "`LATEST` is resolved once to an instant."),
     *(
-        without_meaning(f"tuningConfig.{name}", "A read takes all that Kinesis gives.")
+        not_applicable(f"tuningConfig.{name}", "A read takes everything that Kinesis returns.")
         for name in ("maxRecordsPerPoll", "maxBytesPerPoll")
     ),
-    without_meaning("tuningConfig.useListShards", "It is the only mode."),
-    without_meaning(
-        "tuningConfig.skipIgnorableShards", "An empty closed shard is read to its end, at the cost of one call."
-    ),
+    not_applicable("tuningConfig.useListShards", "It is the only mode."),
+    not_applicable("tuningConfig.skipIgnorableShards", "An empty closed shard is read to its end with one call."),
 )
 
 FIELDS: tuple[DruidField, ...] = (*TOP, *DATA_SCHEMA, *IO_CONFIG, *AUTO_SCALER_CONFIG, *TUNING_CONFIG)
-"""Every field that is known."""
+"""All known fields."""

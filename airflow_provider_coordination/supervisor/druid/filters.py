@@ -1,4 +1,4 @@
-"""Filters of Druid as predicates of Spark SQL."""
+"""Translation of Druid's filters into predicates of Spark SQL."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_coordination.coordination.partition import format_instant
-from airflow_provider_coordination.supervisor.druid.rows import RefusedError
+from airflow_provider_coordination.supervisor.druid.rows import UnsupportedFieldError
 
 TIME = "__time"
 NUMERIC = frozenset({"BIGINT", "DOUBLE", "FLOAT"})
 MAX_DEPTH = 20
-FUNCTION = "write it as a function, and name that by 'transform'"
+FUNCTION = "write it as a function and name it in 'transform'"
 
 
 class Filters:
-    """Writes filters as predicates over the columns of a schema.
+    """Translates filters into predicates over the columns of a schema.
 
     :param columns: the type of each column, by name.
-    :param time_column: what Druid calls `__time`.
+    :param time_column: the column that Druid calls `__time`.
     """
 
     def __init__(self, columns: Mapping[str, str], time_column: str) -> None:
@@ -31,15 +31,15 @@ class Filters:
     def predicate(self, given: Any, depth: int = 0) -> str:
         """Return a filter as a predicate.
 
-        :raises RefusedError: if there is no such predicate.
+        :raises UnsupportedFieldError: if the filter cannot be translated.
         """
         if not isinstance(given, Mapping) or not isinstance(given.get("type"), str):
-            raise RefusedError(f"a filter must be an object with a 'type'; got {given!r}")
+            raise UnsupportedFieldError(f"a filter must be an object with a 'type'; got {given!r}")
         if depth > MAX_DEPTH:
-            raise RefusedError(f"filters are nested more than {MAX_DEPTH} deep; {FUNCTION}")
+            raise UnsupportedFieldError(f"filters are nested more than {MAX_DEPTH} levels deep; {FUNCTION}")
         kind: str = given["type"]
         if given.get("extractionFn") is not None:
-            raise RefusedError(f"filter {kind!r} has an 'extractionFn'; {FUNCTION}")
+            raise UnsupportedFieldError(f"filter {kind!r} has an 'extractionFn'; {FUNCTION}")
         writers = self._writers
         if kind in ("and", "or"):
             return self._joined(kind.upper(), given, depth)
@@ -48,7 +48,7 @@ class Filters:
         if kind in ("true", "false"):
             return kind.upper()
         if kind not in writers:
-            raise RefusedError(f"filter of type {kind!r} is not translated; {FUNCTION}")
+            raise UnsupportedFieldError(f"filters of type {kind!r} cannot be translated; {FUNCTION}")
         return writers[kind](given)
 
     @property
@@ -73,18 +73,18 @@ class Filters:
     def _joined(self, word: str, given: Mapping[str, Any], depth: int) -> str:
         fields = given.get("fields")
         if not isinstance(fields, list) or not fields:
-            raise RefusedError(f"filter {word.lower()!r} must have 'fields'; got {fields!r}")
+            raise UnsupportedFieldError(f"filter {word.lower()!r} must have 'fields'; got {fields!r}")
         return "(" + f" {word} ".join(self.predicate(each, depth + 1) for each in fields) + ")"
 
     def _equals(self, name: str, value: Any) -> str:
-        # In Druid an empty text and null were once the same; since version 28 they are not, as in SQL.
+        # Before version 28, Druid treated an empty string as null. Now it distinguishes them, as SQL does.
         return (
             f"{self._column(name)} IS NULL" if value is None else f"{self._column(name)} = {self._literal(name, value)}"
         )
 
     def _among(self, name: str, values: Any) -> str:
         if not isinstance(values, list) or not values:
-            raise RefusedError(f"filter on {name!r} must have a list of values; got {values!r}")
+            raise UnsupportedFieldError(f"filter on {name!r} must have a list of values; got {values!r}")
         given = [self._literal(name, value) for value in values if value is not None]
         parts = [f"{self._column(name)} IN ({', '.join(given)})"] if given else []
         if None in values:
@@ -103,7 +103,7 @@ class Filters:
             case "strlen":
                 left, write = f"length({self._as_text(name)})", lambda value: f"length({quoted(str(value))})"
             case _:
-                raise RefusedError(f"filter 'bound' on {name!r} has the ordering {ordering!r}; {FUNCTION}")
+                raise UnsupportedFieldError(f"filter 'bound' on {name!r} has the ordering {ordering!r}; {FUNCTION}")
         return _between(left, given, write, is_open=("lowerStrict", "upperStrict"))
 
     def _range(self, given: Mapping[str, Any]) -> str:
@@ -115,7 +115,7 @@ class Filters:
     def _interval(self, given: Mapping[str, Any]) -> str:
         name, intervals = _text(given, "dimension"), given.get("intervals")
         if not isinstance(intervals, list) or not intervals:
-            raise RefusedError(f"filter 'interval' on {name!r} must have 'intervals'; got {intervals!r}")
+            raise UnsupportedFieldError(f"filter 'interval' on {name!r} must have 'intervals'; got {intervals!r}")
         parts = []
         for interval in intervals:
             start, _, end = str(interval).partition("/")
@@ -128,8 +128,8 @@ class Filters:
     def _like(self, given: Mapping[str, Any]) -> str:
         name, pattern, escape = _text(given, "dimension"), _text(given, "pattern"), given.get("escape")
         if escape is not None and (not isinstance(escape, str) or len(escape) != 1):
-            raise RefusedError(f"filter 'like' on {name!r}: 'escape' must be one character; got {escape!r}")
-        if escape is None:  # Spark has one of its own
+            raise UnsupportedFieldError(f"filter 'like' on {name!r}: 'escape' must be one character; got {escape!r}")
+        if escape is None:  # Spark has a default escape character
             return f"{self._as_text(name)} LIKE {quoted(pattern.replace(chr(92), chr(92) * 2))}"
         return f"{self._as_text(name)} LIKE {quoted(pattern)} ESCAPE {quoted(escape)}"
 
@@ -148,10 +148,10 @@ class Filters:
             case "fragment":
                 wanted, is_sensitive = query.get("values"), query.get("caseSensitive", False)
             case other:
-                raise RefusedError(f"filter 'search' on {name!r} has a query of type {other!r}; {FUNCTION}")
+                raise UnsupportedFieldError(f"filter 'search' on {name!r} has a query of type {other!r}; {FUNCTION}")
         texts = [each for each in wanted if isinstance(each, str)] if isinstance(wanted, list) else []
         if not texts or texts != wanted:
-            raise RefusedError(f"filter 'search' on {name!r} must have texts to search for; got {wanted!r}")
+            raise UnsupportedFieldError(f"filter 'search' on {name!r} must have strings to search for; got {wanted!r}")
         column = self._as_text(name)
         parts = [
             f"contains({column}, {quoted(each)})"
@@ -164,7 +164,7 @@ class Filters:
     def _same(self, given: Mapping[str, Any]) -> str:
         names = given.get("dimensions")
         if not isinstance(names, list) or len(names) < 2 or not all(isinstance(name, str) for name in names):
-            raise RefusedError(f"filter 'columnComparison' must name columns in 'dimensions'; got {names!r}")
+            raise UnsupportedFieldError(f"filter 'columnComparison' must name columns in 'dimensions'; got {names!r}")
         first, *others = map(self._as_text, names)
         return "(" + " AND ".join(f"{first} <=> {other}" for other in others) + ")"
 
@@ -183,7 +183,7 @@ class Filters:
         return self._column(name) if self._type(name) == "STRING" else f"CAST({self._column(name)} AS STRING)"
 
     def _literal(self, name: str, value: Any) -> str:
-        """Return a value as a literal that a column can be compared with."""
+        """Return a value as a literal to compare a column with."""
         if name == TIME or self._type(name) == "TIMESTAMP":
             return self._instant(name, value)
         if self._type(name) in NUMERIC:
@@ -191,7 +191,7 @@ class Filters:
         if isinstance(value, bool):
             return quoted(str(value).lower())
         if not isinstance(value, str | int | float):
-            raise RefusedError(f"filter on {name!r} compares with {value!r}; {FUNCTION}")
+            raise UnsupportedFieldError(f"filter on {name!r} compares with {value!r}; {FUNCTION}")
         return quoted(str(value))
 
     def _instant(self, name: str, value: Any) -> str:
@@ -201,17 +201,19 @@ class Filters:
             else:
                 instant = datetime.fromisoformat(str(value))
         except (ValueError, OverflowError, OSError):
-            raise RefusedError(f"filter on {name!r} compares with {value!r}, which is no instant") from None
+            raise UnsupportedFieldError(
+                f"filter on {name!r} compares with {value!r}, which is not an instant"
+            ) from None
         instant = instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
         if self._type(name) == "BIGINT":
             return str(int(instant.timestamp() * 1000))
         if self._type(name) != "TIMESTAMP":
-            raise RefusedError(f"filter on {name!r} compares a text with an instant; {FUNCTION}")
+            raise UnsupportedFieldError(f"filter on {name!r} compares a string with an instant; {FUNCTION}")
         return f"TIMESTAMP '{format_instant(instant)}'"
 
 
 def columns_in(given: Any) -> Iterator[str]:
-    """Yield the columns that a filter looks at, as Druid names them."""
+    """Yield the columns that a filter uses, by their names in Druid."""
     if isinstance(given, list):
         for each in given:
             yield from columns_in(each)
@@ -226,12 +228,12 @@ def columns_in(given: Any) -> Iterator[str]:
 
 
 def identifier(name: str) -> str:
-    """Return the name of a column as SQL has it."""
+    """Return a column name quoted for Spark SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
 def quoted(text: str) -> str:
-    """Return a text as a literal of Spark SQL, which resolves escapes."""
+    """Return a string literal of Spark SQL, with special characters escaped."""
     for plain, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\0", "\\0")):
         text = text.replace(plain, escaped)
     return f"'{text}'"
@@ -243,7 +245,7 @@ def _between(left: str, given: Mapping[str, Any], write: Callable[[Any], str], *
         if (value := given.get(bound)) is not None:
             parts.append(f"{left} {sign}{'' if given.get(name) else '='} {write(value)}")
     if not parts:
-        raise RefusedError(f"filter {given['type']!r} must have 'lower' or 'upper'")
+        raise UnsupportedFieldError(f"filter {given['type']!r} must have 'lower' or 'upper'")
     return parts[0] if len(parts) == 1 else f"({' AND '.join(parts)})"
 
 
@@ -253,7 +255,7 @@ def _number(value: Any) -> str:
     except (TypeError, ValueError):
         number = float("nan")
     if isinstance(value, bool) or not math.isfinite(number):
-        raise RefusedError(f"a filter compares a number with {value!r}; give a number")
+        raise UnsupportedFieldError(f"a filter compares a number with {value!r}; give a number")
     is_whole = isinstance(value, int) or str(value).lstrip("+-").isdigit()
     return str(int(value)) if is_whole else f"{json.dumps(number)}D"
 
@@ -261,5 +263,5 @@ def _number(value: Any) -> str:
 def _text(given: Mapping[str, Any], name: str) -> str:
     value = given.get(name)
     if not isinstance(value, str) or not value:
-        raise RefusedError(f"filter {given['type']!r}: {name!r} must be text; got {value!r}")
+        raise UnsupportedFieldError(f"filter {given['type']!r}: {name!r} must be text; got {value!r}")
     return value

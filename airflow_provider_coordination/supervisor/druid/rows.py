@@ -1,4 +1,4 @@
-"""What becomes of a field of a Druid spec: the rows of a translation."""
+"""The outcome of each field of a Druid spec: the rows of a translation."""
 
 from __future__ import annotations
 
@@ -11,97 +11,99 @@ from typing import Any
 from airflow_provider_coordination.supervisor.spec_values import format_duration
 
 
-class Verdict(StrEnum):
-    """What becomes of a field."""
+class FieldOutcome(StrEnum):
+    """The outcome of a field."""
 
-    TAKEN_OVER = "taken over"
+    COPIED = "copied"
     TRANSLATED = "translated"
-    BY_HAND = "by hand"
-    WITHOUT_MEANING = "without meaning here"
-    REFUSED = "refused"
+    MANUAL = "manual"
+    NOT_APPLICABLE = "not applicable"
+    REJECTED = "rejected"
 
 
-class RefusedError(Exception):
-    """A field that this package cannot do: the text says why, and what to do instead."""
+class UnsupportedFieldError(Exception):
+    """A field cannot be translated. The text gives the reason and the remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What became of one field of a spec.
+    """The translation of one field of a spec.
 
-    :param field: its place in Druid's spec, such as `ioConfig.taskCount`.
-    :param verdict: what became of it.
-    :param place: where it is now: a place in the spec, or in a connection; empty if it is nowhere.
-    :param note: how, or why.
+    :param field: its path in Druid's spec, such as `ioConfig.taskCount`.
+    :param outcome: the outcome.
+    :param target: its new location, a path in the spec or a connection; empty if it has none.
+    :param note: an explanation.
     """
 
     field: str
-    verdict: Verdict
-    place: str = ""
+    outcome: FieldOutcome
+    target: str = ""
     note: str = ""
 
     def to_mapping(self) -> dict[str, str]:
         """Return it as a JSON object."""
-        return {"field": self.field, "verdict": self.verdict.value, "place": self.place, "note": self.note}
+        return {"field": self.field, "outcome": self.outcome.value, "target": self.target, "note": self.note}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DruidField:
-    """A field of Druid that this package knows.
+    """A known field of Druid's spec.
 
-    :param name: its place, such as `ioConfig.taskCount`.
-    :param verdict: what becomes of it.
-    :param place: where it is in a spec of this package; empty if it is nowhere.
-    :param note: how, or why.
-    :param value: makes the value for that place; raises `RefusedError`. None for a field that needs more than its
-        own value.
+    :param name: its path, such as `ioConfig.taskCount`.
+    :param outcome: the outcome.
+    :param target: its path in a spec of this package; empty if it has none.
+    :param note: an explanation.
+    :param value: translates the value, or raises `UnsupportedFieldError`; None for a field whose translation needs more
+        than its own value.
     """
 
     name: str
-    verdict: Verdict
-    place: str = ""
+    outcome: FieldOutcome
+    target: str = ""
     note: str = ""
     value: Callable[[Any], Any] | None = None
 
     @property
     def row(self) -> Row:
-        """What became of it, as a row."""
-        return Row(field=self.name, verdict=self.verdict, place=self.place, note=self.note)
+        """The row of this field in a translation."""
+        return Row(field=self.name, outcome=self.outcome, target=self.target, note=self.note)
 
 
-def taken_over(name: str, place: str, note: str = "The same.") -> DruidField:
-    """Return a field that is taken over as it is."""
-    return DruidField(name=name, verdict=Verdict.TAKEN_OVER, place=place, note=note, value=lambda value: value)
+def copied(name: str, target: str, note: str = "The same.") -> DruidField:
+    """Return a field whose value is copied unchanged."""
+    return DruidField(name=name, outcome=FieldOutcome.COPIED, target=target, note=note, value=lambda value: value)
 
 
-def translated(name: str, place: str, note: str, value: Callable[[Any], Any] | None = None) -> DruidField:
-    """Return a field that is said otherwise."""
-    return DruidField(name=name, verdict=Verdict.TRANSLATED, place=place, note=note, value=value)
+def translated(name: str, target: str, note: str, value: Callable[[Any], Any] | None = None) -> DruidField:
+    """Return a field whose value is expressed differently."""
+    return DruidField(name=name, outcome=FieldOutcome.TRANSLATED, target=target, note=note, value=value)
 
 
-def by_hand(name: str, place: str, note: str) -> DruidField:
-    """Return a field that a person says elsewhere than in a spec."""
-    return DruidField(name=name, verdict=Verdict.BY_HAND, place=place, note=note)
+def manual(name: str, target: str, note: str) -> DruidField:
+    """Return a field that the user must configure outside of the spec."""
+    return DruidField(name=name, outcome=FieldOutcome.MANUAL, target=target, note=note)
 
 
-def without_meaning(name: str, note: str) -> DruidField:
-    """Return a field that says nothing here."""
-    return DruidField(name=name, verdict=Verdict.WITHOUT_MEANING, note=note)
+def not_applicable(name: str, note: str) -> DruidField:
+    """Return a field that has no meaning in this package."""
+    return DruidField(name=name, outcome=FieldOutcome.NOT_APPLICABLE, note=note)
 
 
 def by_name(fields: tuple[DruidField, ...]) -> Mapping[str, DruidField]:
-    """Return fields by their names."""
+    """Return fields by name."""
     return {field.name: field for field in fields}
 
 
 def milliseconds(value: Any) -> str:
     """Return a number of milliseconds as a duration.
 
-    :raises RefusedError: if it is no number.
+    :raises UnsupportedFieldError: if it is no number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RefusedError(f"it must be a number of milliseconds; got {value!r}")
+        raise UnsupportedFieldError(f"it must be a number of milliseconds; got {value!r}")
     try:
         return format_duration(timedelta(milliseconds=value))
     except OverflowError:
-        raise RefusedError(f"{value!r} milliseconds are too long; give what fits a duration") from None
+        raise UnsupportedFieldError(
+            f"{value!r} milliseconds are too long for a duration; give a smaller number"
+        ) from None
