@@ -17,7 +17,7 @@ FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
 
 
 def with_a_gap(folder: Path, on_data_loss: str) -> History:
-    """Return a stream whose first shard lost records that nobody had read; the second one's are all there."""
+    """Return a stream whose first shard lost unread records; the second shard has all of its records."""
     history = History(folder, on_data_loss=on_data_loss)
     history.sync()
     put(history, FIRST, "read")

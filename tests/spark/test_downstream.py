@@ -55,7 +55,7 @@ def test_a_delivered_batch_waits_for_others_and_nobody_else_takes_its_partition(
     assert pending.references == {"main": 0, "check": 1}
     waiting = the_partition(fleet)
     assert waiting.is_awaiting and waiting.priority >= pending.expires_at
-    assert fleet.progress("shard-0").checkpoint == "TRIM_HORIZON", "what nobody confirmed is not checkpointed"
+    assert fleet.progress("shard-0").checkpoint == "TRIM_HORIZON", "an unacknowledged batch is not checkpointed"
     fleet.stream.send(4)
     assert run(fleet).records_landed == 0
     assert fleet.delivered() == Counter(fleet.stream.sent[:4])
@@ -292,7 +292,7 @@ def test_every_event_is_delivered_once_whoever_acknowledges_rejects_or_dies(stor
         for action, value in story:
             act(fleet, action, value)
             assert set(fleet.delivered().values()) <= {1}, "nothing is ever there twice"
-        for _ in range(60):  # everything heals: what rests reopens, everybody acknowledges, nobody dies
+        for _ in range(60):  # everything recovers: waiting partitions reopen, every handle is released, no job dies
             fleet.clock.ahead += timedelta(hours=2)
             outside(fleet).expire_overdue()
             summary = run(fleet, by="job")

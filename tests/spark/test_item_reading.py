@@ -66,7 +66,7 @@ def test_what_cannot_be_read_becomes_a_partition_of_its_own_and_is_delivered_onc
     worker = rounds(history)
     assert summary_of(worker).completed == ["p0"] and summary_of(worker).set_aside == 1
     assert visible(history) == ["1", "2"]
-    assert history.source.delivered_items == ["p0.a"], "nobody deletes what was not read"
+    assert history.source.delivered_items == ["p0.a"], "an unread item is not deleted"
     rounds(history)
     [split] = [p for p in history.look.view.partitions() if p.partition_key.startswith("p0#1.")]
     assert split.last_error == "memory:p0.b: it is damaged"

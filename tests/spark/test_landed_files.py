@@ -1,4 +1,4 @@
-"""Landed files belong to one lease at a time, and nobody deletes what was landed under a later one."""
+"""Landed files belong to one lease at a time, and no job deletes files that were landed under a later one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def follow(former: Owner, store: InMemoryStore, tmp_path: Path) -> Owner:
     return Owner(store, tmp_path, "next")
 
 
-def there(tmp_path: Path) -> list[str]:
+def landed_names(tmp_path: Path) -> list[str]:
     return sorted(files_below(str(tmp_path)))
 
 
@@ -74,7 +74,7 @@ def test_what_nobody_recorded_is_deleted_and_what_was_recorded_goes_under_the_pr
     recorded, _ = former.land(), former.land()
     owner = follow(former, store, tmp_path)
     assert take_over(owner.files, recorded) == 1
-    assert there(tmp_path) == [owner.files.location(KEY, recorded)]
+    assert landed_names(tmp_path) == [owner.files.location(KEY, recorded)]
     assert token_of(owner.files.location(KEY, recorded)) == owner.coordinator.leases.fencing_token(KEY)
 
 
@@ -85,7 +85,7 @@ def test_a_recorded_file_is_found_however_its_root_is_spelled(
     owner = follow(former, store, tmp_path)
     owner.files = LandedFiles(f"file://{tmp_path}//", owner.coordinator)
     assert take_over(owner.files, recorded) == 0
-    assert there(tmp_path) == [owner.files.location(KEY, recorded)]
+    assert landed_names(tmp_path) == [owner.files.location(KEY, recorded)]
 
 
 def test_of_two_copies_of_a_recorded_file_the_whole_one_is_kept(
@@ -96,7 +96,7 @@ def test_of_two_copies_of_a_recorded_file_the_whole_one_is_kept(
     other.write_bytes(Path(recorded.file).read_bytes()[:20])
     owner = follow(former, store, tmp_path)
     take_over(owner.files, recorded)
-    [kept] = there(tmp_path)
+    [kept] = landed_names(tmp_path)
     assert Path(kept).stat().st_size == recorded.file_bytes
 
 
@@ -105,7 +105,7 @@ def test_a_damaged_file_is_kept_for_a_person_to_restore(former: Owner, store: In
     Path(recorded.file).write_bytes(b"half")
     owner = follow(former, store, tmp_path)
     take_over(owner.files, recorded)
-    assert there(tmp_path) == [owner.files.location(KEY, recorded)]
+    assert landed_names(tmp_path) == [owner.files.location(KEY, recorded)]
 
 
 def test_a_former_owner_cannot_bring_a_file_back_under_its_lease(
@@ -117,7 +117,7 @@ def test_a_former_owner_cannot_bring_a_file_back_under_its_lease(
     zombie = LandedFiles(former.root, _as_if_it_held(former.coordinator, recorded))
     with pytest.raises(PartitionNotOwnedError, match="is used under a later lease"):
         take_over(zombie, recorded)
-    assert there(tmp_path) == [owner.files.location(KEY, recorded)]
+    assert landed_names(tmp_path) == [owner.files.location(KEY, recorded)]
 
 
 def test_a_late_deletion_leaves_what_was_landed_since(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_late_deletion_leaves_what_was_landed_since(former: Owner, store: InMe
     again = owner.land()
     former.files.delete(KEY)
     former.files.clear()
-    assert there(tmp_path) == [again.file]
+    assert landed_names(tmp_path) == [again.file]
 
 
 def test_a_sweep_of_finished_partitions_leaves_what_was_landed_since_it_looked(
@@ -148,7 +148,7 @@ def test_a_sweep_of_finished_partitions_leaves_what_was_landed_since_it_looked(
 
     former.coordinator.view.get = reset_right_after  # type: ignore[method-assign]
     former.files.sweep_finished()
-    assert there(tmp_path) == landed_since
+    assert landed_names(tmp_path) == landed_since
 
 
 def _as_if_it_held(coordinator: SourceCoordinator, recorded: LandedBatch) -> SourceCoordinator:

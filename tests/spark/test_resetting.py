@@ -105,7 +105,7 @@ class Person:
         ]
 
 
-@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
+@pytest.mark.parametrize("dies", [False, True], ids=["continues", "dies"])
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_reset_in_whatever_phase_of_a_job_is_what_counts(tmp_path: Path, phase: str, dies: bool) -> None:
     stream = FakeStream(1)
@@ -184,7 +184,7 @@ def test_children_of_a_shard_that_was_set_to_an_instant_give_nothing_older(tmp_p
     stream.send(4)
     instant = datetime.now(UTC)
     stream.send(4)
-    fleet.run(person.noting())  # nobody knows when the parent ended, but that it was before it was read
+    fleet.run(person.noting())  # when the parent ended is not known, only that it was before it was read
 
     person.reset_stream(instant)
     assert fleet.progress("shard-0").checkpoint.startswith("AT_TIMESTAMP")

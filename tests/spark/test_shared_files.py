@@ -1,4 +1,4 @@
-"""Files that hold several batches: who may still make one visible, whoever takes over which of its batches."""
+"""Shared files: which owner may still make one visible, whichever of its batches another owner takes over."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_a_request_that_comes_late_finds_its_name_taken(tmp_path: Path) -> None:
 def test_a_delivery_whose_answer_was_lost_is_in(sink: ParquetSink) -> None:
     former = first_owner()
     sink.prepare(former, BatchRows(VALUES))
-    sink.commit(former)  # and nobody heard of it
+    sink.commit(former)  # and the response was lost
     sink.discard(former)
     own = [replace(a, batch=replace(a.batch, shared_file=a.shared_file), shared_file=None) for a in former]
     assert sink.committed(own) == set(VALUES)

@@ -1,4 +1,4 @@
-"""The memory of a slot: never more than there is, first come first served, and nobody waits for ever."""
+"""The memory of a slot: never more than its limit, first come first served, and no thread waits for ever."""
 
 from __future__ import annotations
 
@@ -92,4 +92,4 @@ def test_many_threads_never_hold_more_than_there_is(memory: SlotMemory) -> None:
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(work, [5, 15, 25, 45] * 5))
     assert 45 < most <= memory.largest <= 100
-    assert memory.hold_now(100), "somebody kept something"
+    assert memory.hold_now(100), "a thread did not release its bytes"

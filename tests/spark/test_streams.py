@@ -1,4 +1,4 @@
-"""What a job knows of its streams, and how it goes on when they are not what they were."""
+"""What a job knows about its streams, and how it continues when they have changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that gives landed files to a table as they are is struck at each of its calls; another one goes on."""
+"""A job that publishes landed files unchanged to a table is struck at each of its calls; another job continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source that is suspended while jobs run: they deliver what they have read and end, and the next one goes on.
+"""A source that is suspended while jobs run: they deliver what they have read and end, and the next job continues.
 
 And a partition that is parked under a job's hands.
 """
@@ -87,7 +87,7 @@ def test_a_job_delivers_what_it_has_read_gives_its_leases_back_and_ends(fleet: F
 
 
 class SuspendedAtALook(MortalStore):
-    """The shared store, in which the source is suspended just before somebody looks for the n-th time."""
+    """The shared store, in which the source is suspended just before the n-th read of its suspension."""
 
     def __init__(self, fleet: Fleet, look: int, *, away: bool = False) -> None:
         super().__init__(fleet.store)  # type: ignore[arg-type]
