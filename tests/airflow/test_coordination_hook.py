@@ -201,7 +201,7 @@ def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbLoca
         ),
         (
             {"extra": {"store": "dynamodb", "aws_conn_id": "a"}},
-            "connection 'c': AWS connection 'a': it is not defined, and no region is known; give",
+            "connection 'c': AWS connection 'a': it is not defined, and no region is known; set region_name",
         ),
         (
             {"extra": {"store": "dynamodb", "ttl": 0.5}},
