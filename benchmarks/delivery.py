@@ -52,7 +52,7 @@ from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, LandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
@@ -223,7 +223,7 @@ class Job:
         self._ingestion.give_back()
         assert self.delivery.records == self._sent, f"{self.delivery.records} of {self._sent} records are delivered"
 
-    def _land(self, spark: object, plans: Sequence[ReadPlan], options: LandingOptions, *_: object) -> list[Landed]:
+    def _land(self, spark: object, plans: Sequence[ShardReadPlan], options: LandingOptions, *_: object) -> list[LandedShardRow]:
         rows = [
             landing.land_shard(None, options, plan, clock=self._clock, sleep=self._clock.sleep)  # type: ignore[arg-type]
             for plan in plans

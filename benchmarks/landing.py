@@ -34,7 +34,7 @@ from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, K
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
 from airflow_provider_coordination.spark.job_spark import SPARK_CONF
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ReadPlan
+from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.worker_environment import set_worker_environment
 
 SLOTS = 2
@@ -67,7 +67,7 @@ def land(make: MakePages, root: str, batches: Iterable[pa.RecordBatch]) -> Itera
     options = LandingOptions(kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=2**60, slot_memory_bytes=2**29)
     for batch in batches:
         for slot in batch.column(0).to_pylist():
-            plan = ReadPlan(
+            plan = ShardReadPlan(
                 source_identifier="b|PARTITION",
                 partition_key=f"b:1:shard-{slot}",
                 fencing_token=1,

@@ -34,12 +34,12 @@ from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, KinesisRecords, ShardPage
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, LandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed, routed
+from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
 from benchmarks.landing import session
 from tests.support.history import History
 
@@ -82,13 +82,13 @@ def pages(count: int, size: int, *, aggregated: bool) -> list[ShardPage]:
     ]
 
 
-def land(given: Sequence[ShardPage], root: str, shard: str = "shard-0", max_bytes: int = 2**60) -> Landed:
+def land(given: Sequence[ShardPage], root: str, shard: str = "shard-0", max_bytes: int = 2**60) -> LandedShardRow:
     """Land pages as the job does."""
-    landing.read_shard = lambda *arguments, **options: _given(given)  # type: ignore[assignment]
+    landing.read_shard = lambda *arguments, **options: _as_table(given)  # type: ignore[assignment]
     options = LandingOptions(
         kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=max_bytes, slot_memory_bytes=2**29
     )
-    plan = ReadPlan(
+    plan = ShardReadPlan(
         source_identifier="b|PARTITION",
         partition_key=f"b:1:{shard}",
         fencing_token=1,
@@ -101,7 +101,7 @@ def land(given: Sequence[ShardPage], root: str, shard: str = "shard-0", max_byte
     return landed
 
 
-def _given(pages: Sequence[ShardPage]) -> Iterator[ShardPage]:
+def _as_table(pages: Sequence[ShardPage]) -> Iterator[ShardPage]:
     yield from pages
 
 
@@ -161,7 +161,7 @@ def store_calls(shards: int, rounds: int = 20) -> dict[str, float]:
         history.send(50 * shards, keys=50)
         history.round(worker)
         before = len(history.sink.batches)
-        for name in ("get", "get_each", "query", "transact"):
+        for name in ("get", "get_many", "query", "transact"):
             setattr(worker.store, name, counted(name, getattr(worker.store, name)))
         for _ in range(rounds):
             history.clock.advance(ROUND_SECONDS)
@@ -179,9 +179,9 @@ def transforming_microseconds(count: int, size: int, repetitions: int) -> float:
         landed = land(pages(count, size, aggregated=False), folder)
         for repetition in range(repetitions + 1):
             sinks = [ParquetSink(name="main", path=f"{folder}/main-{repetition}", where=None)]
-            delivery = DeliverTransformed(
+            delivery = TransformedDelivery(
                 SparkTransformation(
-                    spark, routed(sinks), layout=SHARD_RECORDS, payload=JsonPayload(SCHEMA, SHARD_RECORDS)
+                    spark, routed_sinks(sinks), layout=SHARD_RECORDS, payload=JsonPayload(SCHEMA, SHARD_RECORDS)
                 ),
                 sinks,
                 source="b",

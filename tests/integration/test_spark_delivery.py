@@ -557,7 +557,7 @@ def test_only_payloads_that_are_one_object_of_the_schema_fit(place: Place) -> No
         ("INT", "names no columns; give columns and types"),
         ("data STRING", "column 'data' exists in every record already"),
         ("_error STRING", "column '_error' exists in every record already, or is reserved"),
-        ("id STRING, ID INT", "column 'id' is there twice"),
+        ("id STRING, ID INT", "column 'id' is defined twice"),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_named(spark: SparkSession, schema: str, message: str) -> None:
