@@ -279,7 +279,7 @@ def test_a_key_that_the_rows_do_not_have_is_named(place: SqlPlace) -> None:
         deliver(place.sink(merge_on=("key",)), k=[1])
 
 
-def test_a_table_that_cannot_tell_keys_apart_is_refused(place: SqlPlace) -> None:
+def test_a_table_that_cannot_distinguish_keys_is_refused(place: SqlPlace) -> None:
     deliver(place.sink(), k=[1])
     with pytest.raises(
         DeliveryError, match=r"has no unique key of the columns of 'merge_on': ALTER TABLE .* ADD UNIQUE"
