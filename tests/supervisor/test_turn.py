@@ -156,7 +156,7 @@ def test_a_job_that_vanished_gives_its_leases_back_and_counts_as_failed(world: W
     assert world.read_by() == {"S0": None, "S1": None}
     assert world.health.failed_jobs == 1
     assert world.cluster.killed == ["job-1"]
-    assert "gave no sign of life" in world.health.errors[-1].message
+    assert "has not responded since" in world.health.errors[-1].message
     world.go_on(30)
     assert world.read_by() == {"S0": "job-2", "S1": "job-2"}
 
@@ -166,7 +166,7 @@ def test_a_job_that_does_not_begin_in_time_is_given_up(world: World) -> None:
     world.turn()
     world.go_on(START_TIMEOUT.total_seconds(), begin=False)
     assert world.health.failed_jobs == 1
-    assert "did not begin by" in world.health.errors[-1].message
+    assert "did not start by" in world.health.errors[-1].message
 
 
 def test_a_job_that_cannot_be_submitted_counts_as_failed_and_the_turn_ends_well(world: World) -> None:
@@ -269,7 +269,7 @@ def test_a_job_whose_spark_session_never_comes_up_is_given_up_although_it_lives(
     [job] = world.running
     job.begin(reads=False)
     world.go_on(START_TIMEOUT.total_seconds(), begin=False)
-    assert "did not begin to read by" in world.health.errors[-1].message
+    assert "did not start to read by" in world.health.errors[-1].message
     assert world.cluster.killed == [job.owner]
 
 
@@ -287,7 +287,7 @@ def test_a_job_that_does_not_end_in_time_is_ended_and_counts_as_failed(world: Wo
             world.turn()
     assert world.cluster.killed == ["job-1"]
     assert world.health.failed_jobs == 1
-    assert "did not in time" in world.health.errors[-1].message
+    assert "did not end in time" in world.health.errors[-1].message
     world.rounds()
     assert world.read_by() == {"S0": "job-2", "S1": "job-2"}
 

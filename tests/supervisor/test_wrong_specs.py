@@ -224,7 +224,7 @@ def test_a_spec_of_druid_is_sent_to_its_translation() -> None:
         ("schema", "id STRING, id DOUBLE", "column 'id' is defined twice"),
         ("schema", "id STRING,", "'' is not a name and a type"),
         ("schema", "id ARRAY<STRING", "a bracket or a quote is not closed"),
-        ("context.notes", "x" * MAX_BYTES, f"and may have {MAX_BYTES}"),
+        ("context.notes", "x" * MAX_BYTES, f"and the limit is {MAX_BYTES}"),
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_it(path: str, value: Any, said: str) -> None:
