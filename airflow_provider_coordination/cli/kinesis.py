@@ -57,7 +57,7 @@ def import_kcl(
             show_default=False,
         ),
     ] = None,
-    unstart_trim_horizon: Annotated[
+    unread_from_trim_horizon: Annotated[
         bool,
         typer.Option(
             "--unread-from-trim-horizon",
@@ -113,7 +113,7 @@ def import_kcl(
         stream,
         now=now,
         account=account,
-        unstart_trim_horizon=unstart_trim_horizon,
+        unread_from_trim_horizon=unread_from_trim_horizon,
         unread_since=since,
         settle_seconds=settle_seconds,
         sleep=session.context.sleep,
@@ -159,7 +159,7 @@ def _show_plan(output: Output, states: Mapping[ShardPlan, TransferState | None],
             _outcome_text(shard, state, parks=parks),
             printable(_note(shard)),
         ]
-        for shard, transfer_state in states.items()
+        for shard, state in states.items()
     ]
     output.results.print(table(output.results, columns, rows))
 
