@@ -139,8 +139,8 @@ class CreatePartitionsOperator(KillableSupplierMixin, BaseOperator):
         if self.partitions not in NOTHING:
             found = given_partitions(self.partitions)
             return lambda state: pages_of(found, kind)
+        if self.reads is None or kind is None:
             raise ConfigurationError("field 'partitions' is missing: give it, or give 'reads', which has a supplier")
-            raise ConfigurationError("field 'partitions' is missing; without 'reads' there is no supplier")
         other = other_source(self.deduplicate_against, interval, coordinator, connection, kind)
         reads = remaining_reads(other, self.reads, interval, coordinator)
         if reads is None:

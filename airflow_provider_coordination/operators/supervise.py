@@ -255,7 +255,7 @@ def _record_error(store: SupervisionStore, claimant: Claimant, error: Coordinati
     is_of_stream = isinstance(error, SourceError)
     event = ErrorEvent(at=now, error_class=type(error).__name__, message=message, is_stream_error=is_of_stream)
     with suppress(PartitionUpdateError):  # the next turn records it
-        store.save(stored, replace(memory, health=memory.health.noting(event)))
+        store.save(stored, replace(memory, health=memory.health.with_error(event)))
 
 
 def _end_of_run(claimant: Claimant, supervisor: Supervisor, view: SourceView) -> datetime | None:

@@ -129,7 +129,7 @@ class Files:
 
     def new_file(self, path: str) -> pa.NativeFile:
         """Create a file and its folder; return the stream to write to."""
-        return self._in_folder(path, lambda: self._filesystem.open_output_stream(path))
+        return self._in_folder(path, lambda: self.filesystem.open_output_stream(path))
 
     def _in_folder(self, path: str, create: Callable[[], T]) -> T:
         """Create a file's folder, then the file.
