@@ -37,14 +37,14 @@ class Mutation:
 MUTATIONS = {
     "what is staged is listed, and nothing found taken for no rows": Mutation(
         "spark/sinks/parquet.py",
-        "            for staged in self._staged(attempt):\n",
-        "            self._staged(attempt)\n"
-        "            from airflow_provider_coordination.spark.storage import delete_file, files_below\n"
-        "            found = [file for file in files_below(staging) if file.endswith('.parquet')]\n"
-        "            if not found:\n"
-        "                delete_file(self.file(attempt.batch_id))\n"
-        "            names = [file.rsplit('/', 1)[-1] for file in found]\n"
-        "            for staged in [StagedFile(name=n, bytes=file_size(join(staging, n)), rows=1) for n in names]:\n",
+        "        for staged in self._staged(attempt):\n",
+        "        self._staged(attempt)\n"
+        "        from airflow_provider_coordination.spark.storage import delete_file, files_below\n"
+        "        found = [file for file in files_below(self.staging(attempt)) if file.endswith('.parquet')]\n"
+        "        if not found:\n"
+        "            delete_file(self.file(attempt.batch_id))\n"
+        "        names = [file.rsplit('/', 1)[-1] for file in found]\n"
+        "        for staged in [StagedFile(name=n, bytes=file_size(join(self.staging(attempt), n)), rows=1) for n in names]:\n",
         ("transformed-shards", "rejected-then-fixed-shards"),
     ),
     "nobody asks the store before a batch becomes visible": Mutation(
@@ -54,18 +54,18 @@ MUTATIONS = {
         ("rejected-then-fixed-shards",),
     ),
     "what former owners staged stays": Mutation(
-        "spark/sinks/parquet.py",
-        "int(name) < fencing_token",
-        "int(name) < 0",
+        "spark/staging.py",
+        "int(name) < token]",
+        "int(name) < 0]",
         ("rejected-then-fixed-shards",),
     ),
     "an empty result deletes what it replaces": Mutation(
         "spark/sinks/parquet.py",
-        "            for staged in self._staged(attempt):\n",
-        "            if not self._staged(attempt):\n"
-        "                from airflow_provider_coordination.spark.storage import delete_file\n"
-        "                delete_file(self.file(attempt.batch_id))\n"
-        "            for staged in self._staged(attempt):\n",
+        "        for staged in self._staged(attempt):\n",
+        "        if not self._staged(attempt):\n"
+        "            from airflow_provider_coordination.spark.storage import delete_file\n"
+        "            delete_file(self.file(attempt.batch_id))\n"
+        "        for staged in self._staged(attempt):\n",
         ("copy-fixed-items", "copy-fixed-shards"),
     ),
     "what was published is not as good as what was landed": Mutation(
