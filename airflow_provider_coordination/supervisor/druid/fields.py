@@ -112,9 +112,8 @@ DATA_SCHEMA = (
     translated(
         "dataSchema.timestampSpec",
         "schema",
-        "A column and `supervise.event_time`. It is `NOT NULL`, because Druid rejects records without a time. `iso` "
-        "and `posix` become TIMESTAMP, `millis` becomes BIGINT. `auto` is treated as `iso`: write `millis` if "
-        "producers send numbers. Other formats and `missingValue` need a transform.",
+        "A `NOT NULL` column, `supervise.event_time`. `iso`, `auto`, `posix` become TIMESTAMP, `millis` BIGINT. Write "
+        "`millis` instead of `auto` for numbers. Other formats and `missingValue` need a transform.",
     ),
     translated(
         "dataSchema.dimensionsSpec",
@@ -150,8 +149,8 @@ IO_CONFIG = (
     translated(
         "ioConfig.inputFormat",
         "schema",
-        "`json`: the schema parses payloads. `kinesis`: its `valueFormat` is used; partition key and arrival "
-        "are always columns. `csv`, `tsv` and other formats need a transform that splits the column `data`.",
+        "`json`: the schema parses payloads. `kinesis`: its `valueFormat` is used. Other formats, such as `csv` and "
+        "`tsv`, need a transform that splits the column `data`.",
     ),
     translated(
         "ioConfig.endpoint",
