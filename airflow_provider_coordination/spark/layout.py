@@ -39,7 +39,7 @@ class RecordLayout:
     :param position: the two columns, a string and a 64-bit number, that together identify a record within its batch.
     :param names: the columns that every record has.
     :param ddl: the columns as Spark reads them; None if each file has its own.
-    :param dead_letter: the columns of the dead-letter sink; `docs/sinks.md` describes them.
+    :param dead_letter: the columns of the dead-letter sink; `docs/bad_records.md` describes them.
     :param sample_fields: the columns that a job's summary shows of a bad record, by their names in the summary.
     :param location_format: describes where a record is, for messages: a format string over columns.
     """

@@ -12,10 +12,10 @@ MANUAL = {
     "lag": "operations#capacity",
     "failing": "troubleshooting#the-spark-job",
     "supervisor": "supervisor_verbs#states",
-    "sink": "sinks#a-sink-that-is-down",
+    "sink": "sink_outage",
     # Warnings that the pages show themselves
     "access": "ui#who-sees-and-does-what",
-    "bad-records": "sinks#bad-records",
+    "bad-records": "bad_records",
     "connection": "troubleshooting#the-connection",
     "data-loss": "data_loss#data-loss",
     "failed-request": "troubleshooting#where-to-look",
