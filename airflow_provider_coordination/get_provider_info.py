@@ -232,7 +232,7 @@ CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
         "60",
         "120",
         "How long a lease runs without renewal, in seconds, unless the connection sets it. At least four times "
-        "safety_margin. If the death of a worker is not noticed, its partitions stay leased for this long.",
+        "safety_margin.",
     ),
     "safety_margin": _option(
         "float",
@@ -245,7 +245,7 @@ CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
         "3",
         "5",
         "The number of failures in a row after which a partition waits before its next retry, unless the connection "
-        "sets it. The wait is a minute at first, and doubles each time, up to an hour.",
+        "sets it.",
     ),
     "max_closed_count": _option(
         "integer",
@@ -258,8 +258,7 @@ CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
         "float",
         "4",
         "30",
-        "The maximum time, in seconds, between two polls of a source that tasks wait for in the triggerer. A longer "
-        "interval makes fewer requests to the store, and notices changes later.",
+        "The maximum time, in seconds, between two polls of a source that tasks wait for in the triggerer.",
     ),
     "http_api": _option(
         "boolean",
@@ -277,7 +276,6 @@ CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
         "boolean",
         "False",
         "True",
-        "Whether users who may read the logs of all tasks, as Airflow's viewers may, see leases and supervisors. "
-        "Actions on them need the permission to edit the connection.",
+        "Whether users who may read the logs of all tasks, as Airflow's viewers may, see leases and supervisors.",
     ),
 }
