@@ -214,7 +214,7 @@ def test_every_route_is_in_the_manual() -> None:
     [
         ("of a source", sources.SourceCard),
         ("of a partition", partitions.PartitionRow),
-        ("of one partition whole", partitions.PartitionDetail),
+        ("of the details of a partition", partitions.PartitionDetail),
         ("of a shard", kinesis.ShardNode),
         ("of a holding", timeline.HoldingFacts),
         ("of a worker", workers.WorkerRow),
