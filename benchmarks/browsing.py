@@ -1,17 +1,17 @@
-"""How long a page takes that a person looks at, with a million partitions.
+"""How long it takes to read a page of partitions for the UI, with a million partitions.
 
-One store of each kind is filled as `acquire_scale.py` fills it: half of the partitions completed, an eighth leased, an
-eighth closed, a quarter available; none failed, so that who looks for failures finds none. Then pages of a hundred are
-read, each kind of page in turn, so that whatever else the machine does hits all alike:
+One store of each kind is filled as in `acquire_scale.py`: half of the partitions completed, an eighth leased, an eighth
+closed, a quarter available. None has failed, so a filter for failures finds nothing. Pages of a hundred are read, each
+kind of page in turn, so that other load on the machine affects all alike:
 
 - *first*: by key, without a filter; and of one status, oldest first.
-- *deep*: the page behind nine tenths of all, forwards and backwards.
+- *deep*: the page after nine tenths of all partitions, forwards and backwards.
 - *filtered*: of one status by key; of one owner.
-- *prefix*: whose keys begin with something.
-- *nothing found*: a search that finds nothing, by key and in one status; failures, of which there are none. Such a
-  page looks at 20,000 partitions and says where to go on.
+- *prefix*: keys with a prefix.
+- *nothing found*: a search without a result, by key and in one status; failures, of which there are none. Such a page
+  reads 20,000 partitions and returns the position to continue from.
 
-One partition is read by its key beside them: what that takes is the machine's and the driver's, and no page is faster.
+For comparison, one partition is read by its key: the minimum for this machine and driver.
 
 Everything runs on this machine, in temporary directories, as in `acquire_scale.py`.
 
@@ -28,7 +28,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from airflow_provider_coordination.coordination.browsing import Browsed, Filter, Order, Place, place_of
+from airflow_provider_coordination.coordination.browsing import (
+    BrowsePage,
+    BrowsePosition,
+    Filter,
+    SortOrder,
+    position_of,
+)
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from benchmarks.acquire_scale import FAMILY, FILL_CHUNK, SERVERS, Server, new
@@ -38,8 +44,8 @@ AIM_MS = 300
 SIZES = {"sqlite": 1_000_000, "postgresql": 1_000_000, "mariadb": 1_000_000, "dynamodb": 50_000}
 QUICK = {"sqlite": 50_000, "postgresql": 50_000, "mariadb": 20_000, "dynamodb": 5_000}
 WAITING, COMPLETED = (Filter(statuses=(status,)) for status in (PartitionStatus.UNASSIGNED, PartitionStatus.COMPLETED))
-BY_KEY, BY_AGE = Order.KEY, Order.PRIORITY
-Look = Callable[[], Browsed]
+BY_KEY, BY_AGE = SortOrder.KEY, SortOrder.PRIORITY
+ReadPage = Callable[[], BrowsePage]
 COMPARED = "one partition by its key"
 
 
@@ -52,40 +58,42 @@ def fill(store: CoordinationStore, size: int) -> None:
         assert len(store.create(chunk)) == len(chunk)
 
 
-def pages(store: CoordinationStore, size: int) -> dict[str, Look]:
-    """Return what is timed, by name."""
+def pages(store: CoordinationStore, size: int) -> dict[str, ReadPage]:
+    """Return the reads that are timed, by name."""
 
-    def look(wanted: Filter, order: Order = BY_KEY, *, after: Place | None = None, descending: bool = False) -> Look:
+    def read(
+        wanted: Filter, order: SortOrder = BY_KEY, *, after: BrowsePosition | None = None, descending: bool = False
+    ) -> ReadPage:
         return lambda: store.browse(FAMILY, wanted, order=order, after=after, descending=descending, limit=PAGE)
 
     now = datetime.now(UTC)
     number = size * 9 // 10
     key = new(number, now).partition_key
-    deep = Place("", key)
+    deep = BrowsePosition("", key)
     waiting = store.get(FAMILY, new(number - number % 8 + 6, now).partition_key)
     assert waiting is not None
     assert waiting.status is PartitionStatus.UNASSIGNED
-    by_age = place_of(waiting, BY_AGE)
+    by_age = position_of(waiting, BY_AGE)
 
-    def one() -> Browsed:
+    def one() -> BrowsePage:
         partition = store.get(FAMILY, key)
         assert partition is not None
-        return Browsed(partitions=[partition], next=None)
+        return BrowsePage(partitions=[partition], next=None)
 
     return {
         COMPARED: one,
-        "first": look(Filter()),
-        "first of a status, by age": look(WAITING, BY_AGE),
-        "deep": look(Filter(), after=deep),
-        "deep, backwards": look(Filter(), after=deep, descending=True),
-        "deep of a status, by age": look(WAITING, BY_AGE, after=by_age),
-        "filtered by status": look(WAITING),
-        "filtered by owner": look(Filter(owner="another")),
-        "prefix": look(Filter(prefix=key[:-12])),
-        "nothing found: search": look(Filter(search="no such key")),
-        "nothing found: search, deep": look(Filter(search="no such key"), after=deep),
-        "nothing found: search of a status, by age": look(Filter(search="none", statuses=COMPLETED.statuses), BY_AGE),
-        "nothing found: failures": look(Filter(failing=True)),
+        "first": read(Filter()),
+        "first of a status, by age": read(WAITING, BY_AGE),
+        "deep": read(Filter(), after=deep),
+        "deep, backwards": read(Filter(), after=deep, descending=True),
+        "deep of a status, by age": read(WAITING, BY_AGE, after=by_age),
+        "filtered by status": read(WAITING),
+        "filtered by owner": read(Filter(owner="another")),
+        "prefix": read(Filter(prefix=key[:-12])),
+        "nothing found: search": read(Filter(search="no such key")),
+        "nothing found: search, deep": read(Filter(search="no such key"), after=deep),
+        "nothing found: search of a status, by age": read(Filter(search="none", statuses=COMPLETED.statuses), BY_AGE),
+        "nothing found: failures": read(Filter(failing=True)),
     }
 
 
@@ -94,12 +102,12 @@ def measure(server: Server, size: int, rounds: int) -> dict[str, list[float]]:
     store = server.open("browsing")
     fill(store, size)
     server.settle()
-    looks = pages(store, size)
-    seconds: dict[str, list[float]] = {name: [] for name in looks}
+    reads = pages(store, size)
+    seconds: dict[str, list[float]] = {name: [] for name in reads}
     for number in range(-1, rounds):  # the first round warms up
-        for name, look in looks.items():
+        for name, read in reads.items():
             start = time.perf_counter()
-            found = look()
+            found = read()
             took = time.perf_counter() - start
             assert bool(found.partitions) != name.startswith("nothing")
             if number >= 0:
@@ -124,12 +132,12 @@ def table(measured: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer partitions, fewer rounds")
-    parser.add_argument("--stores", default=",".join(SERVERS), help="which; default all")
-    parser.add_argument("--rounds", type=int, help="looks at each kind of page; default 40, 10 with --quick")
-    parser.add_argument("--largest", type=int, help="no store has more partitions")
+    parser.add_argument("--stores", default=",".join(SERVERS), help="the stores; default all")
+    parser.add_argument("--rounds", type=int, help="reads of each kind of page; default 40, 10 with --quick")
+    parser.add_argument("--largest", type=int, help="the maximum number of partitions of a store")
     options = parser.parse_args(arguments)
     rounds = options.rounds or (10 if options.quick else 40)
     sizes = QUICK if options.quick else SIZES
@@ -139,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with SERVERS[name]() as server:
             measured[name] = measure(server, filled[name], rounds)
     held = ", ".join(f"{name} {size:,}" for name, size in filled.items())
-    print(f"Partitions: {held}. Medians of {rounds} looks, in brackets the 95th percentile:\n")
+    print(f"Partitions: {held}. Medians of {rounds} reads, with the 95th percentile in brackets:\n")
     print(table(measured))
     print()
     figures = {

@@ -1,9 +1,9 @@
-"""What a round costs that lands and delivers in a bucket: requests a batch, and time where each request takes long.
+"""The cost of a round that lands and delivers in a bucket: requests a batch, and the time with slow requests.
 
-A job over shards with ten small records each lands them all in one round and finds nothing in the next, into a Parquet
-dataset in a bucket of SeaweedFS on the same machine: as it is landed, and with a predicate, for which Spark reads and
-writes. Whatever goes to the bucket, from the driver and from its workers, passes a proxy that counts it and holds it
-for some milliseconds.
+A job over shards with ten small records each lands all of them in one round and finds nothing in the next one. Its sink
+is a Parquet dataset in a bucket of SeaweedFS on the same machine. The files are delivered as landed, or with a
+predicate, which Spark evaluates. All requests of the driver and its workers go through a proxy, which counts them and
+delays them by some milliseconds.
 
 Usage: python -m benchmarks.bucket_rounds [--quick]
 """
@@ -44,26 +44,26 @@ def measured(spark: SparkSession, network: FaultyS3, shards: int, where: str | N
         store = SqlStore(f"sqlite:///{folder}/leases.db", table="leases")
         seconds = rounds(spark, shards, store, sink, f"s3://{bucket}/_landing")
         store.close()
-    asked = Counter(map(kind_of, network.requests[before:]))
+    requests = Counter(map(kind_of, network.requests[before:]))
     return {
-        "requests a batch": round(asked.total() / shards, 2),
-        "requests": {kind: round(count / shards, 2) for kind, count in asked.most_common()},
+        "requests a batch": round(requests.total() / shards, 2),
+        "requests": {kind: round(count / shards, 2) for kind, count in requests.most_common()},
         "seconds": round(sum(seconds[step] for step in STEPS), 2),
         **{step: round(seconds[step], 2) for step in STEPS},
     }
 
 
 def kind_of(request: str) -> str:
-    """Return what a request is: its method, and what it is about."""
+    """Return the kind of a request: its method and folder."""
     method, _, path = request.partition(" ")
     if method == "GET" and ("list-type" in path or "prefix=" in path):
         return "LIST"
-    about = re.search(r"/(_landing|_staging|_probe|clicks)/", path)
-    return f"{method} {about[1] if about else 'bucket'}"
+    folder = re.search(r"/(_landing|_staging|_probe|clicks)/", path)
+    return f"{method} {folder[1] if folder else 'bucket'}"
 
 
 def main() -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="8 shards instead of 64")
     shards = 8 if parser.parse_args().quick else 64

@@ -1,8 +1,9 @@
-"""What it costs to remember objects of S3: the bytes of a claim in each store, with its indexes.
+"""The size of a claim of an S3 object in each store, in bytes, including its indexes.
 
-Claims of objects with names of 120 characters are created with their partitions, a thousand to each, as a scan does it.
-Of a SQL database it is what its table and indexes take on disk; of DynamoDB the size of an item by AWS' rules, in the
-table and in its index, which holds whole items, with the hundred bytes for each that AWS adds to what it bills.
+Claims of objects with names of 120 characters are created with their partitions, a thousand for each partition, as a
+scan does it. For a SQL database, the size is the space of the table and its indexes on disk. For DynamoDB, it is the
+size of an item by AWS's rules, in the table and in its index, which holds whole items. AWS bills a hundred bytes more
+for each.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from benchmarks.metered_dynamodb import item_bytes
 from tests.support.mariadb import MariaDb
 
 OF_PARTITION = 1000
-BILLED_BESIDE = 100
+BILLED_OVERHEAD = 100
 """Bytes that AWS adds to each item of a table or index when it bills storage."""
 SIZES = {  # by SQLAlchemy's names
     "postgresql": "SELECT pg_total_relation_size('leases')",
@@ -36,12 +37,12 @@ SETTLING = {"postgresql": "ANALYZE leases", "mysql": "ANALYZE TABLE leases", "sq
 
 
 def name(number: int) -> str:
-    """Return what a scan claims of an object: its URI and its ETag."""
+    """Return the name of a claim of a scan: the URI and the ETag of an object."""
     return f's3://events/clicks/dt=2026-01-01/hour=12/part-{number:012}-{uuid.uuid4().hex[:16]}.json.gz@"{uuid.uuid4().hex}"'
 
 
 def fill(store: CoordinationStore, claims: int) -> None:
-    """Create partitions with so many claims in all."""
+    """Create partitions with this number of claims in total."""
     owner = SourceCoordinator(store, "objects", "scan")
     owner.initialize()
 
@@ -54,7 +55,7 @@ def fill(store: CoordinationStore, claims: int) -> None:
 
 
 def sql_bytes(url: str, claims: int) -> float:
-    """Return how many bytes a claim takes in a SQL database."""
+    """Return the bytes of a claim in a SQL database."""
     store = SqlStore(url, table="leases")
     store.initialize()
     engine = store._database.engine
@@ -73,19 +74,19 @@ def sql_bytes(url: str, claims: int) -> float:
 
 
 def dynamodb_bytes() -> float:
-    """Return how many bytes AWS bills for a claim, in the table and in its index."""
+    """Return the bytes that AWS bills for a claim, in the table and in its index."""
     from airflow_provider_coordination.stores.in_memory import InMemoryStore
 
     store = InMemoryStore()
     owner = SourceCoordinator(store, "objects", "scan")
     owner.initialize()
     [claim] = owner.claims.of(name(0), [name(1)])
-    return 2.0 * (item_bytes(new_item(claim, None)) + BILLED_BESIDE)
+    return 2.0 * (item_bytes(new_item(claim, None)) + BILLED_OVERHEAD)
 
 
 @contextmanager
 def urls() -> Iterator[dict[str, str]]:
-    """Yield a database of each kind."""
+    """Yield the URL of a database of each kind."""
     with (
         tempfile.TemporaryDirectory(prefix="claim-size-") as folder,
         postgresql() as server,
@@ -94,18 +95,18 @@ def urls() -> Iterator[dict[str, str]]:
     ):
         store = server.open("unused")
         assert isinstance(store, SqlStore)
-        given = store._database.engine.url.render_as_string(hide_password=False)
+        url = store._database.engine.url.render_as_string(hide_password=False)
         store.close()
-        yield {"sqlite": f"sqlite:///{Path(folder)}/leases.db", "postgresql": given, "mariadb": mariadb.url(database)}
+        yield {"sqlite": f"sqlite:///{Path(folder)}/leases.db", "postgresql": url, "mariadb": mariadb.url(database)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer claims")
     claims = 5_000 if parser.parse_args(arguments).quick else 100_000
-    with urls() as given:
-        figures = {kind: round(sql_bytes(url, claims)) for kind, url in given.items()}
+    with urls() as databases:
+        figures = {kind: round(sql_bytes(url, claims)) for kind, url in databases.items()}
     figures["dynamodb"] = round(dynamodb_bytes())
     print("| store | bytes a claim | GB of 100 million |\n|---|--:|--:|")
     for kind, size in figures.items():

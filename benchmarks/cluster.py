@@ -1,8 +1,8 @@
-"""What a second worker of a Spark cluster brings: rounds over a slow source on one worker of two cores, and on two.
+"""The speed-up from a second worker of a Spark cluster: rounds over a slow source on one worker, and on two.
 
-A real standalone cluster, on one machine: so that its cores bound nothing, the source is slow, and reading it is mostly
-waiting. A slot reads 32 partitions at the same time, each to the end of its page; those that a round has no time for
-are read in the next one. What a round landed is delivered while the next one lands, as in every job.
+The benchmark runs a real standalone cluster on one machine. The source is slow and reading it is mostly waiting, so the
+machine's cores are not the limit. A slot reads 32 partitions at the same time, each one to the end of its page. The
+remaining partitions are read in the next round. A round is delivered while the next one lands, as in every job.
 
 Usage: python -m benchmarks.cluster [--quick]
 """
@@ -51,7 +51,7 @@ class Size:
     """How much is measured.
 
     :param partitions: of the source.
-    :param seconds: how late each page comes.
+    :param seconds: the delay of each page.
     :param rounds: with each number of workers, after one that warms up.
     """
 
@@ -65,9 +65,9 @@ QUICK = Size(partitions=64, seconds=0.2, rounds=1)
 
 @dataclass(frozen=True)
 class Slow:
-    """A source that answers late; an `ItemReader`.
+    """A source that responds late; an `ItemReader`.
 
-    :param seconds: how late each page comes.
+    :param seconds: the delay of each page.
     """
 
     seconds: float
@@ -85,7 +85,7 @@ class Slow:
 
 
 def rate(workers: int, size: Size, folder: Path) -> float:
-    """Return how many megabytes a second a job delivers with this number of workers."""
+    """Return the rate of a job with this number of workers, in megabytes a second."""
     SparkContext.setSystemProperty("spark.cores.max", str(CORES * workers))
     pages = size.rounds + 1
     settings = ingest(
@@ -125,7 +125,7 @@ def rate(workers: int, size: Size, folder: Path) -> float:
         job.finish()
         seconds = time.perf_counter() - began
         delivered = job._summary.records_delivered - before
-        assert delivered == (job._summary.batches_delivered * RECORDS) - before, f"{delivered} records are delivered"
+        assert delivered == (job._summary.batches_delivered * RECORDS) - before, f"{delivered} records were delivered"
         job.give_back()
         return delivered * RECORD_BYTES / 1e6 / seconds
     finally:
@@ -133,9 +133,9 @@ def rate(workers: int, size: Size, folder: Path) -> float:
 
 
 def main() -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small size, to see that it works")
+    parser.add_argument("--quick", action="store_true", help="a small size, to check that it works")
     size = QUICK if parser.parse_args().quick else Size()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     rates: dict[int, float] = {}
@@ -148,8 +148,8 @@ def main() -> None:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
         }
-        given = (f"--conf {name}={value}" for name, value in conf.items())
-        os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*given, "pyspark-shell"])
+        options = (f"--conf {name}={value}" for name, value in conf.items())
+        os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*options, "pyspark-shell"])
         for workers in (1, 2):
             rates[workers] = rate(workers, size, Path(folder, str(workers)))
             print(f"{workers} x {CORES} cores: {rates[workers]:6.1f} MB/s")

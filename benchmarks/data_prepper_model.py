@@ -1,12 +1,12 @@
-"""A model of how Data Prepper's two coordinators use their DynamoDB table: which requests they make, in which order.
+"""A model of the requests that Data Prepper's two coordinators make to their DynamoDB table, and of their order.
 
 `LeaseBasedModel` serves the S3 scan and the OpenSearch source: it reads a row before each write. `EnhancedModel` serves
-the sources of DynamoDB streams, RDS and MongoDB: it writes the row that it has in hand, so it is the cheaper one.
+the sources of DynamoDB streams, RDS and MongoDB: it writes the row that it already has, so it is the cheaper one.
 
-Written from a description of their behaviour, to be counted beside ours on the same table format. Each makes the
-requests that Data Prepper makes when nothing fails: reads before writes, whole-row writes, queries page by page. What
-does not change the number or the size of requests is left out: time to live, metrics, retries, JSON mapping, forced
-runs of the supplier. Where a version of Data Prepper differs from another the cheaper one is modelled.
+The model was written from a description of their behaviour, for a comparison with ours on the same table format. Each
+one makes the requests that Data Prepper makes when nothing fails: reads before writes, whole-row writes, queries page
+by page. Features that do not change the number or size of requests are left out: time to live, metrics, retries, JSON
+mapping, forced runs of the supplier. If versions of Data Prepper differ, the cheaper one is modelled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GLOBAL_LEASE_RENEWAL = timedelta(minutes=3)
 GLOBAL_STATE_KEY = "GLOBAL_STATE_SOURCE_PARTITION_KEY_FOR_CREATING_PARTITIONS"
 
 PAGE_SIZES = {"ASSIGNED": 1, "UNASSIGNED": 5, "CLOSED": 1}
-"""The order in which it asks, and how many rows it asks for at a time; it goes on through all pages."""
+"""The order of the queries, and the rows of a page; a query reads all pages."""
 
 Supplier = Callable[[], Sequence[str]]
 
@@ -46,7 +46,7 @@ class Row:
     reopen_at: str | None = None
 
     def item(self) -> dict[str, Any]:
-        """Return it as the table holds it."""
+        """Return the row as an item of the table."""
         texts = {
             "sourceIdentifier": self.source_identifier,
             "sourcePartitionKey": self.partition_key,
@@ -85,11 +85,11 @@ class Row:
 
 
 class ModelStore:
-    """Its DynamoDB store: the requests of one operation each.
+    """Data Prepper's DynamoDB store: the requests of each operation.
 
     :param client: a boto3 DynamoDB client.
     :param table: the table's name.
-    :param clock: where the time comes from.
+    :param clock: the clock.
     """
 
     def __init__(self, client: Any, table: str, clock: Clock) -> None:
@@ -104,7 +104,7 @@ class ModelStore:
         return Row.of(item) if item else None
 
     def try_create(self, source_identifier: str, partition_key: str) -> bool:
-        """One PutItem on the condition that there is none."""
+        """One PutItem on the condition that the item does not exist."""
         row = Row(
             source_identifier=source_identifier,
             partition_key=partition_key,
@@ -114,7 +114,7 @@ class ModelStore:
         return self._put(row, ConditionExpression="attribute_not_exists(sourcePartitionKey)")
 
     def try_update(self, row: Row) -> Row | None:
-        """One PutItem of the whole row on the condition that its version is as read; None if it is not."""
+        """One PutItem of the whole row on the condition that its version is unchanged; None if it has changed."""
         written = replace(row, version=row.version + 1)
         accepted = self._put(
             written,
@@ -124,7 +124,7 @@ class ModelStore:
         return written if accepted else None
 
     def try_acquire(self, source_identifier: str, owner: str) -> Row | None:
-        """Walk the index status by status, and try row after row until a write is accepted."""
+        """Read the index status by status, and try each row until a write is accepted."""
         for status in PAGE_SIZES:
             for row in self._available(source_identifier, status):
                 timeout = format_instant(self._clock.now() + LEASE)
@@ -171,7 +171,7 @@ class LeaseBasedModel:
     :param store: where the partitions are.
     :param pipeline: the pipeline's name.
     :param host: the node's name.
-    :param clock: where the time comes from.
+    :param clock: the clock.
     """
 
     def __init__(self, store: ModelStore, pipeline: str, host: str, clock: Clock) -> None:
@@ -262,7 +262,7 @@ class EnhancedModel:
     :param store: where the partitions are.
     :param pipeline: the pipeline's name.
     :param host: the node's name, which is the owner.
-    :param clock: where the time comes from.
+    :param clock: the clock.
     """
 
     def __init__(self, store: ModelStore, pipeline: str, host: str, clock: Clock) -> None:

@@ -1,11 +1,11 @@
-"""How fast Spark reads a stream by the data source, beside a plain job: a boto3 loop that hands rows to Spark.
+"""How fast Spark reads a stream with the data source, compared with a boto3 loop that passes rows to Spark.
 
-Both read the same pages, rendered beforehand by a server on the same machine, and give their records to a sink that
-drops them. The data source keeps to what Kinesis allows a shard, 2 MiB a second, and reads all shards at once; the
-plain job asks as fast as it can, one shard after another in each task, as no Kinesis would let it. So the ratio of
-times depends on the number of shards; that of processor seconds does not, once there is enough to read.
+Both read the same pages, which a server on the same machine renders in advance, and pass their records to a sink that
+drops them. The data source respects Kinesis' limit of 2 MiB a second for each shard and reads all shards at once. The
+plain job reads as fast as it can, one shard after another in each task; real Kinesis would refuse this. So the ratio of
+the times depends on the number of shards. The ratio of processor seconds does not, once there is enough to read.
 
-- `idle`: how long a read up to now takes that finds nothing: it waits until all that had arrived can be read.
+- `idle`: the duration of a read up to now that finds nothing. It waits until all records that had arrived are readable.
 
 Usage: python -m benchmarks.data_source [--quick]
 """
@@ -53,7 +53,7 @@ QUICK = Size(shards=2, pages=1, repetitions=1)
 
 
 def by_the_source(spark: SparkSession, aws: AwsSettings, end: str) -> DataFrame:
-    """Return what arrived before an instant."""
+    """Return the records that arrived before an instant."""
     options = {
         "streamName": "b",
         "region": str(aws.region),
@@ -66,7 +66,7 @@ def by_the_source(spark: SparkSession, aws: AwsSettings, end: str) -> DataFrame:
 
 
 def by_rows(spark: SparkSession, aws: AwsSettings, shards: int) -> DataFrame:
-    """Return the same as rows of a plain boto3 loop."""
+    """Return the same records as rows of a plain boto3 loop."""
     rdd = spark.sparkContext.parallelize(range(shards), SLOTS).mapPartitions(partial(plain_loop, aws))
     return spark.createDataFrame(rdd, ROWS, verifySchema=False)
 
@@ -84,20 +84,20 @@ def plain_loop(aws: AwsSettings, shards: Iterable[int]) -> Iterator[tuple[Any, .
 
 
 def processor_seconds() -> float:
-    """Return what Spark has used: its JVM, and the Python processes below that."""
+    """Return the processor seconds of Spark: its JVM and the JVM's Python processes."""
     jvm = psutil.Process(SparkContext._gateway.proc.pid)  # type: ignore[union-attr]
     return sum(sum(process.cpu_times()[:4]) for process in (jvm, *jvm.children(recursive=True)))
 
 
 def measured(read: Callable[[], DataFrame]) -> tuple[float, float]:
-    """Return the seconds that a read takes, and those of processors."""
+    """Return the seconds of a read, and its processor seconds."""
     used, start = processor_seconds(), time.perf_counter()
     read().write.format("noop").mode("overwrite").save()
     return time.perf_counter() - start, processor_seconds() - used
 
 
 def backlog(spark: SparkSession, bytes_each: int, size: Size) -> dict[str, float]:
-    """Return the figures of both ways for records of one size."""
+    """Return the results of both ways for records of one size."""
     records, pages = PAGE_RECORDS[bytes_each], size.pages
     megabytes = size.shards * pages * records * bytes_each / 1e6
     found: dict[str, list[tuple[float, float]]] = {"source": [], "rows": []}
@@ -137,9 +137,9 @@ def idle(spark: SparkSession, repetitions: int) -> float:
 
 
 def main() -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a page of two shards, once")
+    parser.add_argument("--quick", action="store_true", help="two shards with one page each, once")
     size = QUICK if parser.parse_args().quick else Size()
     spark = session()
     figures: dict[str, Any] = {f"{bytes_each} B": backlog(spark, bytes_each, size) for bytes_each in PAGE_RECORDS}

@@ -1,13 +1,13 @@
-"""What it costs to get user records out of Kinesis, beside the ways that others have.
+"""The cost of extracting user records from Kinesis records, compared with other libraries.
 
-Three things are measured, in processor time of one thread, in turn, as medians:
+Three things are measured in turn, as medians of the processor time of one thread:
 
-- taking aggregated records apart, beside `aws_kinesis_agg` of AWS Labs: as it is, and with its records put into the
-  columns that landing needs, as ours are. User records of 50 and 200 bytes and 1 KiB, a fifth more or less, 500 to an
-  aggregate and 50 partition keys; all kept, and half of them filtered out by their hash key. The digest alone, which
-  both have to compute, is the least that anything can cost;
-- parsing pages of records that are not aggregated: boto3 as it is, and with our handler;
-- damaged aggregates: how many user records of how many each way lets through.
+- deaggregation, compared with `aws_kinesis_agg` of AWS Labs: the unchanged library, and with its records in the columns
+  that landing needs. User records have 50 bytes, 200 bytes and 1 KiB, plus or minus a fifth, with 500 records to an
+  aggregate and 50 partition keys. All are kept, or half of them are filtered out by their hash key. The digest alone,
+  which both must compute, is the minimum;
+- parsing pages of records that are not aggregated: with boto3 alone, and with our handler;
+- damaged aggregates: how many of the user records each library returns.
 
 Usage: python -m benchmarks.deaggregation [--quick]
 """
@@ -55,7 +55,7 @@ SETTINGS = AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:1", ac
 
 def page_of(size: int, aggregates: int) -> KinesisRecords:
     """Return a page of aggregates."""
-    chance = random.Random(size)
+    randomness = random.Random(size)
     return KinesisRecords.of(
         KinesisRecord(
             str(10**55 + number),
@@ -63,7 +63,7 @@ def page_of(size: int, aggregates: int) -> KinesisRecords:
             ARRIVAL,
             aggregate(
                 [
-                    (f"key-{chance.randrange(KEYS)}", os.urandom(round(size * chance.uniform(0.8, 1.2))))
+                    (f"key-{randomness.randrange(KEYS)}", os.urandom(round(size * randomness.uniform(0.8, 1.2))))
                     for _ in range(USERS)
                 ]
             ),
@@ -72,7 +72,7 @@ def page_of(size: int, aggregates: int) -> KinesisRecords:
     )
 
 
-def as_boto3_gives_them(page: KinesisRecords) -> list[dict[str, Any]]:
+def boto3_records(page: KinesisRecords) -> list[dict[str, Any]]:
     """Return the records of a page as dictionaries."""
     return [
         {
@@ -85,8 +85,8 @@ def as_boto3_gives_them(page: KinesisRecords) -> list[dict[str, Any]]:
     ]
 
 
-def columns_of_the_peer(records: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Return what `aws_kinesis_agg` yields as the columns of landing."""
+def columns_of_peer(records: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Return the user records of `aws_kinesis_agg` in the columns of landing."""
     users = [record["kinesis"] for record in iter_deaggregate_records(records, data_format="Boto3")]
     names = ("sequenceNumber", "subSequenceNumber", "partitionKey", "approximateArrivalTimestamp", "data")
     arrays = [
@@ -109,9 +109,9 @@ def medians(ways: Mapping[str, Callable[[], object]], repetitions: int) -> dict[
 
 
 def deaggregation(size: int, aggregates: int, repetitions: int) -> dict[str, float]:
-    """Return microseconds for each user record of each way."""
+    """Return the microseconds for each user record, by way."""
     page = page_of(size, aggregates)
-    records, aggregated = as_boto3_gives_them(page), page.data.to_pylist()
+    records, aggregated = boto3_records(page), page.data.to_pylist()
 
     def peer() -> None:
         for _ in iter_deaggregate_records(records, data_format="Boto3"):
@@ -119,7 +119,7 @@ def deaggregation(size: int, aggregates: int, repetitions: int) -> dict[str, flo
 
     ways: dict[str, Callable[[], object]] = {
         "aws_kinesis_agg": peer,
-        "aws_kinesis_agg into columns": lambda: columns_of_the_peer(records),
+        "aws_kinesis_agg into columns": lambda: columns_of_peer(records),
         "ours, records": lambda: [expand(data, "outer") for data in aggregated],
         "ours, columns": lambda: user_records(page),
         "ours, columns, half filtered": lambda: user_records(page, HALF),
@@ -130,7 +130,7 @@ def deaggregation(size: int, aggregates: int, repetitions: int) -> dict[str, flo
 
 
 def parsing(size: int, records: int, repetitions: int) -> dict[str, float]:
-    """Return microseconds for each record of a page, from the answer's bytes to columns."""
+    """Return the microseconds for each record of a page, from the response's bytes to columns."""
     body = {
         "Records": [
             {
@@ -161,7 +161,7 @@ def parsing(size: int, records: int, repetitions: int) -> dict[str, float]:
 
 
 def damaged() -> dict[str, int]:
-    """Return how many payloads of damaged aggregates each way lets through, of how many."""
+    """Return the number of payloads in a damaged aggregate, and how many each library returns."""
     good = aggregate([(f"key-{number}", b"event %d" % number) for number in range(10)])
     message = good[len(MAGIC) : -DIGEST_BYTES]
     # The fourth record points beyond the table of keys.
@@ -171,8 +171,7 @@ def damaged() -> dict[str, int]:
     page = KinesisRecords.of([KinesisRecord("1", "outer", ARRIVAL, data)])
     with contextlib.redirect_stderr(io.StringIO()):
         theirs = [
-            record["kinesis"]["data"]
-            for record in iter_deaggregate_records(as_boto3_gives_them(page), data_format="Boto3")
+            record["kinesis"]["data"] for record in iter_deaggregate_records(boto3_records(page), data_format="Boto3")
         ]
     ours = user_records(page).columns["data"].to_pylist()
     return {
@@ -183,7 +182,7 @@ def damaged() -> dict[str, int]:
 
 
 def _plain(data: bytes) -> bytes:
-    # The peer encodes what it takes out of an aggregate, and not what it leaves whole.
+    # The peer encodes the user records of an aggregate, but not a record that it leaves whole.
     with contextlib.suppress(ValueError):
         return base64.b64decode(data, validate=True)
     return data
@@ -196,13 +195,13 @@ def _digest(message: bytes) -> bytes:
 
 
 def main() -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a quarter of the data, three repetitions")
     quick = parser.parse_args().quick
     aggregates, records, repetitions = (5, 2500, 3) if quick else (20, 10_000, 15)
     figures: dict[str, Any] = {"times_faster": {}, "parsing_times_faster": {}}
-    print("Taking aggregates apart, microseconds of processor time for each user record:")
+    print("Deaggregation, microseconds of processor time for each user record:")
     for size in SIZES:
         cost = deaggregation(size, aggregates, repetitions)
         peer, same = cost["aws_kinesis_agg"], cost["aws_kinesis_agg into columns"]

@@ -1,16 +1,16 @@
-"""What a delivery costs: rounds of a job, everything real but Kinesis, beside the plain way to the same files.
+"""The cost of a delivery: rounds of a job with everything real except Kinesis, compared with a plain way.
 
-A job reads shards whose pages are made beforehand, lands them, and delivers them into sinks on the local disk; only
-the delivery is timed, from the first look at the sinks to the release of the last batch. All ways take turns.
+A job reads shards with pages made in advance, lands them, and delivers them into sinks on the local disk. Only the
+delivery is timed, from the first check of the sinks to the release of the last batch. All ways run in turn.
 
-- `transform`: a column more, into a Parquet dataset. The records of a round in many partitions, the same in one, and
-  the same by plain Spark: `spark.read.parquet(landed)`, the transform, `write.parquet`, in one Spark job.
-- `as landed`: nothing looks into the records; beside writing the files that the table then has by pyarrow, without a
-  table. The rows are in memory before.
-- `commit`: what of that the driver spends on making the batches visible.
-- `files`: those that a number of rounds leaves, leftovers included. One for each batch would be `rounds * partitions`.
-- `PostgreSQL`: rows a second of the sink's commits, from the staged files of the batches, beside `\\copy` of the same
-  rows from one CSV file by one psql into a table with the same index.
+- `transform`: one more column, into a Parquet dataset. The records of a round in many partitions, the same records in
+  one, and the same in plain Spark: `spark.read.parquet(landed)`, the transform, `write.parquet`, in one Spark job.
+- `as landed`: records are not read; compared with pyarrow, which writes the table's files without a table. The rows are
+  in memory before.
+- `commit`: the part of the delivery in which the driver makes the batches visible.
+- `files`: the files after a number of rounds, including leftovers. One for each batch would be `rounds * partitions`.
+- `PostgreSQL`: rows a second of the sink's commits, from the staged files of the batches, compared with `\\copy` of the
+  same rows from one CSV file by one psql into a table with the same index.
 
 Usage: python -m benchmarks.delivery [--quick] [--only NAME,...] [--rounds N]
 """
@@ -78,18 +78,18 @@ TRANSFORM = "benchmarks.delivery:with_size"
 EVENT_BYTES = 200
 ROUND_SECONDS = 5.0
 ROUND_OF_A_MEGABYTE = 80
-"""Records of each of 64 partitions."""
+"""The records of each of 64 partitions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
     """How much is measured.
 
-    :param partitions: in how many partitions the records of a round are.
-    :param records: how many records of each there are, in turn.
-    :param repetitions: rounds of each way.
-    :param rounds: after how many the files are counted.
-    :param rows: into PostgreSQL.
+    :param partitions: the number of partitions with the records of a round.
+    :param records: the numbers of records of each partition, in turn.
+    :param repetitions: the rounds of each way.
+    :param rounds: the rounds after which files are counted.
+    :param rows: the rows written to PostgreSQL.
     """
 
     partitions: int = 64
@@ -108,7 +108,7 @@ def with_size(records: DataFrame) -> DataFrame:
 
 
 class Seconds:
-    """Notes how long deliveries took; a `Spans`."""
+    """Records the seconds of deliveries; a `Spans`."""
 
     def __init__(self) -> None:
         self.deliveries: list[float] = []
@@ -142,12 +142,12 @@ class TimedCommits:
 
 
 class Job:
-    """A job on a stream, a round at a time.
+    """A job on a stream, one round at a time.
 
-    :param folder: an empty folder, for all of it.
-    :param partitions: how many shards the stream has.
-    :param sink: where it delivers.
-    :param store: where its leases are.
+    :param folder: an empty folder for all its files.
+    :param partitions: the number of shards of the stream.
+    :param sink: its sink.
+    :param store: the store of its leases.
     :param transform: see `IngestSettings.transform`.
     """
 
@@ -164,7 +164,7 @@ class Job:
         self._partitions = partitions
         self._sequence = count(1)
         self._sent = 0
-        self.landed: list[str] = []  # what was landed last, under names that nobody else knows
+        self.landed: list[str] = []  # links to the last landed files
         self._clock = VirtualClock()
         client = InProcessClient(Engine(self._clock))
         client.create_stream(StreamName=STREAM, ShardCount=partitions)
@@ -204,7 +204,7 @@ class Job:
         )
 
     def round(self, records: int) -> None:
-        """Land and deliver records of each partition."""
+        """Land and deliver this number of records of each partition."""
         first = next(self._sequence) * 10**9
         self._clock.advance(ROUND_SECONDS)
         page = _page(first, records, self._clock.now())
@@ -219,11 +219,13 @@ class Job:
         self._sent += records * self._partitions
 
     def end(self) -> None:
-        """Give everything back, and see that everything was delivered."""
+        """Release all leases, and check that everything was delivered."""
         self._ingestion.give_back()
-        assert self.delivery.records == self._sent, f"{self.delivery.records} of {self._sent} records are delivered"
+        assert self.delivery.records == self._sent, f"{self.delivery.records} of {self._sent} records were delivered"
 
-    def _land(self, spark: object, plans: Sequence[ShardReadPlan], options: LandingOptions, *_: object) -> list[LandedShardRow]:
+    def _land(
+        self, spark: object, plans: Sequence[ShardReadPlan], options: LandingOptions, *_: object
+    ) -> list[LandedShardRow]:
         rows = [
             landing.land_shard(None, options, plan, clock=self._clock, sleep=self._clock.sleep)  # type: ignore[arg-type]
             for plan in plans
@@ -236,7 +238,7 @@ class Job:
 
 
 class _Waiting:
-    """What a job waits for, on a clock that the benchmark moves: it is never stopped."""
+    """The stop event of a job that is never stopped; waiting advances the benchmark's clock."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -250,7 +252,7 @@ class _Waiting:
 
 
 def _page(first: int, records: int, now: datetime) -> ShardPage:
-    """Return new records of a shard, which are all that it has."""
+    """Return a page with new records, the only page of a shard."""
     body = os.urandom(EVENT_BYTES // 2).hex().encode()
     made = [KinesisRecord(str(10**55 + first + n), "key", now, body[:-12] + b"%012d" % n) for n in range(records)]
     return ShardPage(
@@ -272,7 +274,7 @@ def sink_of(kind: str, folder: Path) -> SinkSettings:
 
 
 def data_files(folder: Path) -> set[Path]:
-    """Return the Parquet files of a dataset or a table, but those that wait in folders that readers pass over."""
+    """Return the Parquet files of a dataset or a table, except those in folders that readers ignore."""
     root = folder / "dataset"
     return {
         file
@@ -305,7 +307,7 @@ def transformed(spark: SparkSession, size: Size, records: int, folder: Path) -> 
 def as_landed(kind: str, size: Size, records: int, folder: Path) -> dict[str, float]:
     """Return the median seconds of deliveries without a transform, and of writing each landed file by pyarrow.
 
-    Small ones may be merged by the delivery.
+    The delivery may merge small files.
     """
     job = Job(folder, size.partitions, sink_of(kind, folder))
     written: list[float] = []
@@ -335,7 +337,7 @@ def _by_batch(file: Path) -> list[pa.Table]:
 
 
 def files_after(kind: str, size: Size, folder: Path, *, transform: str | None = None) -> dict[str, float]:
-    """Return how many files some rounds leave, and how long the last deliveries took to the first ones."""
+    """Return the files after some rounds, and the ratio of the last deliveries' seconds to the first ones'."""
     job = Job(folder, size.partitions, sink_of(kind, folder), transform=transform)
     for _ in range(size.rounds):
         job.round(ROUND_OF_A_MEGABYTE)
@@ -346,7 +348,7 @@ def files_after(kind: str, size: Size, folder: Path, *, transform: str | None = 
 
 
 def into_postgresql(size: Size, folder: Path) -> dict[str, float]:
-    """Return the rows a second that the sink's commits bring into a table, and those of COPY by psql."""
+    """Return the rows a second of the sink's commits into a table, and of COPY by psql."""
     batches = [f"batch-{n}" for n in range(size.partitions)]
     each = size.rows // size.partitions
     rates: dict[str, list[float]] = {"sink": [], "psql": []}
@@ -415,16 +417,16 @@ def _psql_seconds(url: str, command: str) -> float:
 
 
 def _median(seconds: Sequence[float]) -> float:
-    """Return the median of all but the first."""
+    """Return the median without the first value."""
     return statistics.median(seconds[1:])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few partitions, records and rounds")
     parser.add_argument("--only", default=",".join(PARTS), help=f"parts, of {', '.join(PARTS)}; default all")
-    parser.add_argument("--rounds", type=int, help="after how many rounds files are counted; default 100")
+    parser.add_argument("--rounds", type=int, help="the rounds after which files are counted; default 100")
     options = parser.parse_args(arguments)
     size = QUICK if options.quick else Size()
     if options.rounds:
@@ -472,7 +474,7 @@ def _files(size: Size, folder: Path) -> dict[str, Any]:
     session()
     figures: dict[str, Any] = {}
     print(f"\nAfter {size.rounds} rounds of {size.partitions} partitions, {ROUND_OF_A_MEGABYTE} records of each:\n")
-    print("| into | files | a batch each | last deliveries to first |\n|---|--:|--:|--:|")
+    print("| into | files | one for each batch | last deliveries to first |\n|---|--:|--:|--:|")
     for kind, transform in [("parquet", TRANSFORM), *((kind, None) for kind in KINDS)]:
         name = f"{kind}, {'as landed' if transform is None else 'transform'}"
         found = files_after(kind, size, folder / name.replace(", ", "-"), transform=transform)

@@ -1,18 +1,18 @@
 """How long shards stay unread when a worker dies, and when one is handed over.
 
-Worker processes share the shards of a stream over one store. Each is the job's own round loop, from the leases to the
-delivered dataset; only Spark and Kinesis are left out: a worker reads its shards in its own process, for a second a
-round, and each shard gives a record every time that it is asked. Again and again one worker is killed by SIGKILL, in
-any moment of its round and its lease, and another one is started in its place. A worker takes part once it is warm:
-what it imports at its first landing takes seconds.
+Worker processes share the shards of a stream over one store. Each one runs the job's round loop, from the leases to the
+delivered dataset, without Spark and Kinesis. A worker reads its shards in its own process, for a second a round, and
+each shard returns a record at every read. Repeatedly, one worker is killed by SIGKILL, at any moment of its round and
+its lease, and a new one is started. A worker warms up before it joins, because the imports of its first landing take
+seconds.
 
-- `noticed`: the worker's leases are given back when its process has ended, as the operator does.
-- `unnoticed`: nobody tells; the leases run out.
-- `handed over`: the worker that is started in its place asks the others for its part. No worker died here.
+- `noticed`: the worker's leases are released when its process has ended, as the operator does.
+- `unnoticed`: the leases expire.
+- `handed over`: the new worker requests its share from the others. No worker died here.
 
-Of each: from the kill to the first record that another worker landed of the dead one's shards, and to the first record
-of the last one of them; of a handover, from the last record that was landed under the former owner to the first under
-the next. All are read off one monotonic clock.
+After a kill, the benchmark measures the time until another worker has landed the first record of the dead worker's
+shards, and of the last of these shards. For a handover, it measures the time from the last record landed by the former
+owner to the first one by the new owner. All times are from one monotonic clock.
 
 Usage: python -m benchmarks.failover [--quick]
 """
@@ -42,19 +42,19 @@ from airflow_provider_coordination.coordination.lease_times import DEFAULT_SAFET
 from benchmarks.trigger_load import postgresql
 
 SOURCE, STREAM, EPOCH = "clicks", "clicks", 1
-PATIENCE_SECONDS = 300.0
+TIMEOUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
     """How much is measured.
 
-    :param workers: how many worker processes there are.
-    :param shards: how many shards they share.
-    :param kills: how many workers are killed in either way.
-    :param lease_seconds: how long a lease runs.
-    :param margin_seconds: how far clocks may differ.
-    :param read_seconds: how long a worker reads in a round.
+    :param workers: the number of worker processes.
+    :param shards: the number of shards that they share.
+    :param kills: the number of workers killed in each way.
+    :param lease_seconds: the duration of a lease.
+    :param margin_seconds: the safety margin for differences between clocks.
+    :param read_seconds: the reading time of a worker in a round.
     """
 
     workers: int = 3
@@ -69,12 +69,12 @@ QUICK = Size(kills=2, lease_seconds=8.0, margin_seconds=1.0, read_seconds=0.2, s
 
 
 @dataclass
-class Figures:
+class Measurements:
     """What was measured of one store, in seconds.
 
-    :param first: from each kill to the first record of one of the dead worker's shards, by way of dying.
-    :param all: from each kill to the first record of the last of them.
-    :param handovers: for how long each shard that was handed over was not read.
+    :param first: from each kill to the first record of one of the dead worker's shards, by kind of death.
+    :param all: from each kill until all of these shards have a record.
+    :param handovers: how long each handed-over shard was not read.
     """
 
     first: dict[str, list[float]] = field(default_factory=lambda: {"noticed": [], "unnoticed": []})
@@ -82,7 +82,7 @@ class Figures:
     handovers: list[float] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the figures as one line holds them."""
+        """Return the measurements as JSON."""
         return {
             **{
                 way: {"first": _summary(self.first[way]), "last": _summary(self.all[way])}
@@ -103,7 +103,7 @@ def _summary(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def coordinator_of(url: str, owner: str, size: Size) -> Any:
-    """Return a coordinator over a store of its own, initialized."""
+    """Return an initialized coordinator with its own connection to the store."""
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
     from airflow_provider_coordination.stores import StoreSettings, open_store
 
@@ -119,7 +119,7 @@ def coordinator_of(url: str, owner: str, size: Size) -> Any:
 
 
 def work(url: str, folder: str, owner: str, size: Size) -> None:
-    """Be a worker process, until killed."""
+    """Run as a worker process until killed."""
     from airflow_provider_coordination.sources.kinds import ReadsSettings
     from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
     from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
@@ -130,7 +130,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
     from airflow_provider_coordination.spark.kinesis import reading as shard_reading
     from airflow_provider_coordination.spark.kinesis.streams import Streams
     from airflow_provider_coordination.spark.settings import MAIN, PARQUET, IngestSettings, SinkSettings
-    from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
+    from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
     from airflow_provider_coordination.stores import StoreSettings
 
     logging.disable(logging.CRITICAL)
@@ -173,7 +173,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
         job = ingestion.Ingestion(
             settings,
             coordinator_of(url, owner, size),
-            PublishLanded(settings.writes[0].location),
+            ParquetLandedDelivery(settings.writes[0].location),
             reading=partial(
                 shard_reading.ShardReading,
                 None,
@@ -189,12 +189,12 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
 
 
 def warm_up(folder: Path, size: Size) -> None:
-    """Land a record nowhere in particular: the first one takes seconds, for what is imported then."""
+    """Land a record in a temporary folder: the imports of the first landing take seconds."""
     from airflow_provider_coordination.aws import AwsSettings
     from airflow_provider_coordination.sources.kinesis.keys import partition_key
     from airflow_provider_coordination.spark.kinesis import landing
 
-    plan = landing.ReadPlan(
+    plan = landing.ShardReadPlan(
         source_identifier="warm|PARTITION",
         partition_key=partition_key(STREAM, EPOCH, "shardId-000000000000"),
         fencing_token=1,
@@ -211,9 +211,9 @@ def warm_up(folder: Path, size: Size) -> None:
 class Fleet:
     """Worker processes over one store.
 
-    :param url: of the store.
-    :param folder: where they put what they land, deliver, and tell.
-    :param size: how much.
+    :param url: the URL of the store.
+    :param folder: the folder for landed files, the dataset and the logs.
+    :param size: how much is measured.
     """
 
     def __init__(self, url: str, folder: Path, size: Size) -> None:
@@ -238,7 +238,7 @@ class Fleet:
         )
 
     def start(self) -> str:
-        """Start one more worker; return its name."""
+        """Start another worker; return its name."""
         self.started += 1
         owner = f"worker-{self.started}"
         process = get_context("spawn").Process(target=work, args=(self.url, str(self.folder), owner, self.size))
@@ -247,7 +247,7 @@ class Fleet:
         return owner
 
     def kill(self, owner: str) -> float:
-        """Kill a worker; return when, on the monotonic clock."""
+        """Kill a worker; return the instant on the monotonic clock."""
         process = self.workers.pop(owner)
         killed_at = time.monotonic()
         process.kill()
@@ -255,7 +255,7 @@ class Fleet:
         return killed_at
 
     def end(self) -> None:
-        """Kill them all."""
+        """Kill all workers."""
         for owner in list(self.workers):
             self.kill(owner)
         self.airflow.store.close()
@@ -265,14 +265,14 @@ class Fleet:
         return [partition.partition_key for partition in self.airflow.view.partitions() if partition.owner == owner]
 
     def is_even(self) -> bool:
-        """Tell whether every worker holds its part, and has landed records of it."""
+        """Return whether every worker holds its share of the shards and has landed records of all of them."""
         owners = [(p.owner, p.partition_key) for p in self.airflow.view.partitions()]
         counts = {worker: sum(owner == worker for owner, _ in owners) for worker in self.workers}
         even = sum(counts.values()) == len(owners) and max(counts.values()) - min(counts.values()) <= 1
         return even and {(owner, key) for _, owner, key in self.landed()} >= set(owners)
 
     def landed(self) -> list[tuple[float, str, str]]:
-        """Return when who landed a record of which shard, in order."""
+        """Return the instant, owner and shard of each landed record, in order."""
         lines = []
         for file in self.folder.glob("log-*"):
             owner = file.name.removeprefix("log-")
@@ -283,7 +283,7 @@ class Fleet:
         return sorted(lines)
 
     def taken(self, dead: str, shards: set[str], since: float) -> list[float]:
-        """Return after how long others landed a record of each shard; nothing as long as they have not of all."""
+        """Return the seconds until others landed a record of each shard; empty until they have one of every shard."""
         first: dict[str, float] = {}
         for at, owner, key in self.landed():
             if at > since and owner != dead and key in shards:
@@ -292,21 +292,21 @@ class Fleet:
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    """Wait until something holds; return what it is.
+    """Wait until a condition returns a true value, and return that.
 
-    :raises TimeoutError: if it does not.
+    :raises TimeoutError: after `TIMEOUT_SECONDS`.
     """
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         if found := condition():
             return found
         time.sleep(0.05)
-    raise TimeoutError(f"it did not happen within {PATIENCE_SECONDS:g} s")
+    raise TimeoutError(f"the condition was not met within {TIMEOUT_SECONDS:g} s")
 
 
-def measure(url: str, folder: Path, size: Size) -> Figures:
-    """Return what one store's workers take."""
-    figures, chance = Figures(), random.Random(5)
+def measure(url: str, folder: Path, size: Size) -> Measurements:
+    """Return the measurements of one store."""
+    figures, randomness = Measurements(), random.Random(5)
     fleet = Fleet(url, folder, size)
     try:
         for _ in range(size.workers):
@@ -314,8 +314,8 @@ def measure(url: str, folder: Path, size: Size) -> Figures:
         until(fleet.is_even)
         for way in ("noticed", "unnoticed"):
             for _ in range(size.kills):
-                time.sleep(chance.uniform(0, size.lease_seconds / 4))
-                owner = chance.choice(sorted(fleet.workers))
+                time.sleep(randomness.uniform(0, size.lease_seconds / 4))
+                owner = randomness.choice(sorted(fleet.workers))
                 shards = set(fleet.shards_of(owner))
                 killed_at = fleet.kill(owner)
                 if way == "noticed":
@@ -333,7 +333,7 @@ def measure(url: str, folder: Path, size: Size) -> Figures:
 
 
 def pauses(landed: Sequence[tuple[float, str, str]], since: float) -> list[float]:
-    """Return how long each shard was not read that changed its owner, in this time."""
+    """Return how long each shard that changed its owner was not read."""
     found = []
     for shard in {key for _, _, key in landed}:
         of_shard = [(at, owner) for at, owner, key in landed if key == shard]
@@ -345,8 +345,8 @@ def pauses(landed: Sequence[tuple[float, str, str]], since: float) -> list[float
     return found
 
 
-def table(results: dict[str, Figures]) -> str:
-    """Return the figures as a table in Markdown."""
+def table(results: dict[str, Measurements]) -> str:
+    """Return the measurements as a table in Markdown."""
     lines = [
         "| store | | median | longest | times |",
         "|---|---|--:|--:|--:|",
@@ -367,8 +367,8 @@ def table(results: dict[str, Figures]) -> str:
     return "\n".join(lines)
 
 
-def measure_all(stores: Sequence[str], size: Size) -> dict[str, Figures]:
-    """Return the figures of each store that can be had."""
+def measure_all(stores: Sequence[str], size: Size) -> dict[str, Measurements]:
+    """Return the measurements of each available store."""
     results = {}
     with contextlib.ExitStack() as stack:
         for store in stores:
@@ -380,7 +380,7 @@ def measure_all(stores: Sequence[str], size: Size) -> dict[str, Figures]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer kills and shorter leases, for a shorter time")
     parser.add_argument("--stores", default="postgresql", help="which of sqlite, postgresql; default postgresql")

@@ -1,13 +1,13 @@
-"""How fast a slot reads items, and how much memory it takes, beside reading them one after the other.
+"""The speed and memory of a slot that reads items concurrently, compared with reading them one after the other.
 
-- `small`: many objects of S3 of 1 KB, four or one to a partition: landed by a slot as a job does it; by the same with
-  one partition at a time, and with four, as many as a slot once read; and by a plain loop of boto3 that writes a
-  Parquet file for each partition, without making it durable.
-- `large`: a few objects of S3 with lines of text, a partition each, in the same ways.
-- `memory`: how much a worker takes at most for these, and for objects four times as large, in batches without a limit.
+- `small`: many objects of S3 of 1 KB, four or one to a partition. They are landed by a slot as a job does it; with one
+  partition at a time; with four, the former number of a slot; and by a plain boto3 loop. The loop writes a Parquet file
+  for each partition without making it durable.
+- `large`: a few objects of S3 with lines of text, one to a partition, in the same ways.
+- `memory`: the largest memory of a worker for these, and for objects four times as large, in batches without a limit.
 
-The objects are on a SeaweedFS on this machine, behind what delays each request by some milliseconds. Each figure is of
-a process of its own, as each Spark task's is.
+The objects are on a SeaweedFS on this machine, behind a proxy that delays each request by some milliseconds. Each
+measurement runs in its own process, as each Spark task does.
 
 Usage: python -m benchmarks.items [--quick] [--latency-ms N]
 """
@@ -61,10 +61,10 @@ WAYS = {"many at once": READS_AT_ONCE_OF_SLOT, "four at once": 4, "one by one": 
 class Size:
     """How much is measured.
 
-    :param small: how many small objects.
-    :param large: how many large ones.
-    :param megabytes: of each of these.
-    :param repetitions: of each.
+    :param small: the number of small objects.
+    :param large: the number of large objects.
+    :param megabytes: the size of a large object.
+    :param repetitions: of each way.
     """
 
     small: int = 1000
@@ -80,7 +80,7 @@ QUICK = Size(small=400, large=8, megabytes=16, repetitions=1)
 
 
 def upload(aws: AwsSettings, folder: str, count: int, size: int) -> None:
-    """Put objects of lines into a folder, each of about this size in bytes."""
+    """Put objects with lines of text into a folder, each of about this size in bytes."""
     client = s3_client(aws)
     line = LINE % (7, b"x" * 130)
     body = line * max(1, size // len(line))
@@ -93,7 +93,7 @@ def upload(aws: AwsSettings, folder: str, count: int, size: int) -> None:
 
 
 def plans_of(aws: AwsSettings, folder: str, objects: int) -> list[ItemPlan]:
-    """Return plans of partitions, each of this number of objects."""
+    """Return plans of partitions, each with this number of objects."""
     pages = s3_client(aws).get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{folder}/")
     items = [
         {"uri": f"s3://{BUCKET}/{each['Key']}", "size": each["Size"], "version": each["ETag"]}
@@ -113,7 +113,7 @@ def plans_of(aws: AwsSettings, folder: str, objects: int) -> list[ItemPlan]:
     ]
 
 
-async def _delay(port: int, address: str, seconds: float) -> None:
+async def _proxy(port: int, address: str, seconds: float) -> None:
     async def pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter, seconds: float) -> None:
         while data := await source.read(2**18):
             if seconds:
@@ -131,16 +131,16 @@ async def _delay(port: int, address: str, seconds: float) -> None:
     await server.serve_forever()
 
 
-def _delayed(port: int, address: str, seconds: float) -> None:
-    asyncio.run(_delay(port, address, seconds))
+def _run_proxy(port: int, address: str, seconds: float) -> None:
+    asyncio.run(_proxy(port, address, seconds))
 
 
 @contextmanager
-def behind(server: S3Server, seconds: float) -> Iterator[AwsSettings]:
-    """Give what reaches a server so that each request takes some seconds more."""
+def delayed(server: S3Server, seconds: float) -> Iterator[AwsSettings]:
+    """Yield settings for a proxy of a server that delays each request by some seconds."""
     [port] = free_ports(1)
     arguments = (port, urlsplit(server.endpoint_url).netloc, seconds)
-    process = multiprocessing.get_context("spawn").Process(target=_delayed, args=arguments, daemon=True)
+    process = multiprocessing.get_context("spawn").Process(target=_run_proxy, args=arguments, daemon=True)
     process.start()
     while True:
         try:
@@ -156,7 +156,7 @@ def behind(server: S3Server, seconds: float) -> Iterator[AwsSettings]:
 
 
 def by_slot(reader: ObjectReader, options: ItemLandingOptions, at_once: int, plans: Sequence[ItemPlan]) -> int:
-    """Land partitions as a slot does; return how many records these had."""
+    """Land partitions as a slot does; return the number of records."""
     rows: list[LandedItems] = _land_slot(reader, options, at_once, plans)
     assert not (errors := [row.error for row in rows if row.error]), errors[0]
     assert all(row.is_last for row in rows)
@@ -164,7 +164,7 @@ def by_slot(reader: ObjectReader, options: ItemLandingOptions, at_once: int, pla
 
 
 def by_boto3(aws: AwsSettings, root: str, plans: Sequence[ItemPlan]) -> int:
-    """Do the same as a plain loop does."""
+    """Do the same in a plain loop; return the number of records."""
     client, records = s3_client(aws), 0
     for plan in plans:
         lines: list[bytes] = []
@@ -192,7 +192,7 @@ def _measured(act: Callable[[], int], answer: Any) -> None:
 
 
 def in_a_process(act: Callable[[], int]) -> dict[str, float]:
-    """Return what doing something took, in a process of its own."""
+    """Call a function in its own process; return its time and memory."""
     context = multiprocessing.get_context("spawn")
     ours, its = context.Pipe()
     process = context.Process(target=_measured, args=(act, its))
@@ -204,7 +204,7 @@ def in_a_process(act: Callable[[], int]) -> dict[str, float]:
 
 
 def measured(aws: AwsSettings, folder: str, objects: int, ways: Sequence[str], repetitions: int) -> dict[str, Any]:
-    """Return what landing a folder of objects takes in some ways, medians."""
+    """Return the median time and memory of landing a folder of objects, by way."""
     plans = plans_of(aws, folder, objects)
     reader = ObjectReader(S3Settings(paths=[f"s3://{BUCKET}/{folder}/"], format=FormatSettings(name="json"), aws=aws))
     found: dict[str, list[dict[str, float]]] = {}
@@ -222,30 +222,30 @@ def measured(aws: AwsSettings, folder: str, objects: int, ways: Sequence[str], r
     }
 
 
-def beside(figures: dict[str, Any]) -> dict[str, Any]:
-    """Return figures with how many times as fast the first way is as the others."""
+def with_ratios(figures: dict[str, Any]) -> dict[str, Any]:
+    """Add how many times as fast the first way is as the others."""
     first, *others = figures
     ratios = {way: round(figures[way]["seconds"] / figures[first]["seconds"], 2) for way in others}
     return {**figures, f"{first}, times as fast": ratios}
 
 
 def main() -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a fraction of the objects, once")
-    parser.add_argument("--latency-ms", type=float, default=20.0, help="by what each request is delayed")
-    given = parser.parse_args()
-    size = QUICK if given.quick else Size()
-    with S3Server() as server, behind(server, given.latency_ms / 1000) as aws:
+    parser.add_argument("--latency-ms", type=float, default=20.0, help="the delay of each request in milliseconds")
+    options = parser.parse_args()
+    size = QUICK if options.quick else Size()
+    with S3Server() as server, delayed(server, options.latency_ms / 1000) as aws:
         server.client().create_bucket(Bucket=BUCKET)
         upload(server.settings, "small", size.small, SMALL_LINES * len(LINE % (7, b"x" * 130)))
         upload(server.settings, "large", size.large, size.megabytes * 2**20)
         upload(server.settings, "larger", size.large, 4 * size.megabytes * 2**20)
         every = (*WAYS, "boto3")
         figures: dict[str, Any] = {
-            "small": beside(measured(aws, "small", OBJECTS_OF_PARTITION, every, size.repetitions)),
-            "small, one to a partition": beside(measured(aws, "small", 1, every, size.repetitions)),
-            "large": beside(measured(aws, "large", 1, every, size.repetitions)),
+            "small": with_ratios(measured(aws, "small", OBJECTS_OF_PARTITION, every, size.repetitions)),
+            "small, one to a partition": with_ratios(measured(aws, "small", 1, every, size.repetitions)),
+            "large": with_ratios(measured(aws, "large", 1, every, size.repetitions)),
         }
         [(first, larger)] = measured(aws, "larger", 1, [*WAYS][:1], size.repetitions).items()
     memory = figures["large"][first]["MiB"]

@@ -1,6 +1,6 @@
 """Amazon's Kinesis Client Library for Java, as a peer of the benchmarks: it reads a stream and counts its bytes.
 
-Usage: python -m benchmarks.kcl, which fetches the library and what it needs, some 75 MB, into the folder of servers.
+Usage: python -m benchmarks.kcl, which fetches the library and its dependencies, some 75 MB, into the folder of servers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ FOLDER = Path(os.environ.get(SERVERS_VARIABLE) or REPOSITORY / ".venv" / "server
 COUNT = Path(__file__).with_name("Count.java")
 
 
-def is_there() -> bool:
+def is_fetched() -> bool:
     """Return whether the library has been fetched."""
     return (FOLDER / "complete").exists()
 
 
 def fetch() -> None:
-    """Fetch it with the Ivy that Spark has."""
+    """Fetch the library with Spark's Ivy."""
     [ivy] = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
     settings = os.environ.get("IVY_SETTINGS")
     with tempfile.TemporaryDirectory() as cache:
@@ -42,11 +42,11 @@ def fetch() -> None:
 
 
 class Kcl:
-    """A JVM that reads a stream as often as it is asked to, with its leases in a DynamoDB Local of its own."""
+    """A JVM that reads a stream once for each call of `read`, with its leases in its own DynamoDB Local."""
 
     def __enter__(self) -> Self:
         self._dynamodb = DynamoDbLocal().start()
-        # The server of pages speaks JSON alone.
+        # The server of pages supports only JSON.
         command = ["java", "-Xmx2g", "-Daws.cborEnabled=false", "-cp", f"{FOLDER}/*", str(COUNT)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -58,7 +58,7 @@ class Kcl:
         self._dynamodb.stop()
 
     def read(self, aws: AwsSettings, records: int) -> tuple[int, int, float]:
-        """Return the records read, their bytes and the processor seconds, from the first shard's beginning on."""
+        """Read a stream; return its records, their bytes, and the processor seconds since the first shard began."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(f"{aws.endpoint_url} {self._dynamodb.endpoint_url} {records}\n")
         self._process.stdin.flush()

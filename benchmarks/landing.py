@@ -1,11 +1,11 @@
-"""How fast records get from Kinesis pages into Parquet: our landing beside two other ways, in one run.
+"""How fast records of Kinesis pages are written to Parquet: our landing and two other ways, in one run.
 
-The pages are made in each worker and never cross a network, so that what is measured is ours: expanding, columns,
-files, and how many times the bytes change hands.
+The pages are made in each worker and never cross a network. So the benchmark measures only our code: expanding,
+columns, files, and copies of the bytes.
 
-- `landing`: slots write Parquet themselves (what the job does).
-- `through the JVM`: slots hand the same Arrow batches to Spark, which writes Parquet.
-- `rows`: slots hand Python rows to Spark, which writes Parquet (what a plain RDD or Row reader does).
+- `landing`: slots write Parquet themselves (as the job does).
+- `through the JVM`: slots pass the same Arrow batches to Spark, which writes Parquet.
+- `rows`: slots pass Python rows to Spark, which writes Parquet (as a plain RDD or Row reader does).
 
 Usage: python benchmarks/landing.py [--quick]
 """
@@ -46,7 +46,7 @@ MakePages = Callable[[], list[ShardPage]]
 
 
 def pages(records: int) -> list[ShardPage]:
-    """Return pages as GetRecords gives them, each of so many aggregated records."""
+    """Return pages as GetRecords returns them, each with this number of aggregated records."""
     data = aggregate([(f"key-{n}", os.urandom(EVENT_BYTES // 2).hex().encode()) for n in range(EVENTS)])
     return [
         ShardPage(
@@ -62,8 +62,8 @@ def pages(records: int) -> list[ShardPage]:
 
 def land(make: MakePages, root: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Land a slot's pages as the job does."""
-    given = make()
-    landing.read_shard = lambda *arguments, **options: (page for page in given)
+    made = make()
+    landing.read_shard = lambda *arguments, **options: (page for page in made)
     options = LandingOptions(kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=2**60, slot_memory_bytes=2**29)
     for batch in batches:
         for slot in batch.column(0).to_pylist():
@@ -80,19 +80,19 @@ def land(make: MakePages, root: str, batches: Iterable[pa.RecordBatch]) -> Itera
             yield pa.RecordBatch.from_pydict({"records": pa.array([landed.records], pa.int64())})
 
 
-def hand_over(make: MakePages, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Hand a slot's pages to the JVM as Arrow batches."""
-    given = make()
+def pass_batches(make: MakePages, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass a slot's pages to the JVM as Arrow batches."""
+    made = make()
     for _ in batches:
-        for page in given:
+        for page in made:
             yield user_records(KinesisRecords.of(page.records)).columns
 
 
 def rows(make: MakePages, slots: Iterable[int]) -> Iterator[tuple[Any, ...]]:
-    """Hand a slot's pages to the JVM row by row."""
-    given = make()
+    """Pass a slot's pages to the JVM row by row."""
+    made = make()
     for _ in slots:
-        for page in given:
+        for page in made:
             columns = user_records(KinesisRecords.of(page.records)).columns
             yield from (tuple(row.values()) for row in columns.to_pylist())
 
@@ -123,7 +123,7 @@ def measure(ways: dict[str, Callable[[str], None]], repetitions: int) -> dict[st
 
 
 def main() -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the data, two repetitions")
     records, repetitions = (40, 2) if parser.parse_args().quick else (400, 5)
@@ -136,7 +136,7 @@ def main() -> None:
         slots.mapInArrow(partial(land, make, target), "records long").collect()
 
     def through_jvm(target: str) -> None:
-        slots.mapInArrow(partial(hand_over, make), schema).write.parquet(target, compression="zstd")
+        slots.mapInArrow(partial(pass_batches, make), schema).write.parquet(target, compression="zstd")
 
     def as_rows(target: str) -> None:
         rdd = spark.sparkContext.parallelize(range(SLOTS), SLOTS).mapPartitions(partial(rows, make))

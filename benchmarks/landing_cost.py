@@ -1,13 +1,14 @@
-"""What a record costs a job in processor time and memory: the figures that `airflow-coordination plan` reckons with.
+"""The processor time and memory of a job for each record: the assumptions of `airflow-coordination plan`.
 
-Processor time, and not the clock's, so that other work on the machine changes little. Pages are made beforehand and
-cross no network; what parsing an answer costs is measured by `benchmarks.deaggregation`.
+Processor time is measured instead of elapsed time, so other work on the machine changes little. Pages are made in
+advance and cross no network. `benchmarks.deaggregation` measures the parsing of responses.
 
 - `landing`: expanding, columns, and the landed Parquet file, of plain records and of aggregates.
 - `transforming`: the delivery of landed files through Spark, with a schema that parses JSON: the job's JVM and its
   Python processes together.
-- `memory`: what a Python process holds that lands nothing, and for each partition that it lands at the same time.
-- `store`: the calls of a store in a round.
+- `memory`: the memory of a Python process that lands nothing, and its growth for each partition landed at the same
+  time.
+- `store`: the calls to the store in a round.
 
 Usage: python -m benchmarks.landing_cost [--quick]
 """
@@ -55,7 +56,7 @@ BATCH_BYTES = 32 * 2**20
 
 
 def event(number: int, size: int) -> bytes:
-    """Return an event of about so many bytes, JSON."""
+    """Return a JSON event of about this number of bytes."""
     text = os.urandom(size // 2).hex()[: size - 80]
     return json.dumps(
         {"id": f"event-{number:012d}", "at": "2026-01-01T00:00:00Z", "amount": number / 7, "text": text}
@@ -63,7 +64,7 @@ def event(number: int, size: int) -> bytes:
 
 
 def pages(count: int, size: int, *, aggregated: bool) -> list[ShardPage]:
-    """Return pages with so many events altogether."""
+    """Return pages with this number of events in total."""
     events = [event(number, size) for number in range(count)]
     if aggregated:
         keyed = [(f"key-{number}", data) for number, data in enumerate(events)]
@@ -82,9 +83,9 @@ def pages(count: int, size: int, *, aggregated: bool) -> list[ShardPage]:
     ]
 
 
-def land(given: Sequence[ShardPage], root: str, shard: str = "shard-0", max_bytes: int = 2**60) -> LandedShardRow:
+def land(pages: Sequence[ShardPage], root: str, shard: str = "shard-0", max_bytes: int = 2**60) -> LandedShardRow:
     """Land pages as the job does."""
-    landing.read_shard = lambda *arguments, **options: _as_table(given)  # type: ignore[assignment]
+    landing.read_shard = lambda *arguments, **options: _as_table(pages)  # type: ignore[assignment]
     options = LandingOptions(
         kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=max_bytes, slot_memory_bytes=2**29
     )
@@ -107,20 +108,20 @@ def _as_table(pages: Sequence[ShardPage]) -> Iterator[ShardPage]:
 
 def landing_microseconds(count: int, size: int, *, aggregated: bool, repetitions: int) -> float:
     """Return the processor time of landing an event."""
-    given = pages(count, size, aggregated=aggregated)
+    made = pages(count, size, aggregated=aggregated)
     times = []
     with tempfile.TemporaryDirectory() as folder:
         for repetition in range(repetitions + 1):
             start = time.process_time()
-            land(given, f"{folder}/{repetition}")
+            land(made, f"{folder}/{repetition}")
             times.append(time.process_time() - start)
     return statistics.median(times[1:]) / count * 1e6
 
 
 def memory(partitions: int) -> tuple[float, float]:
-    """Return the MiB of a process that has landed little, and by how many it grows for each partition that it lands.
+    """Return the MiB of a process that has landed little, and its growth for each partition that it lands.
 
-    It lands all of them at the same time, `BATCH_BYTES` of each, out of pages that are there before.
+    It lands all of them at the same time, `BATCH_BYTES` of each one, from pages made in advance.
     """
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_landed_at_once, (partitions,))
@@ -131,10 +132,10 @@ def _landed_at_once(partitions: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         land(pages(100, size, aggregated=False), f"{folder}/warm")
         at_rest = _largest_mib()
-        given = pages(BATCH_BYTES // size, size, aggregated=False)
+        made = pages(BATCH_BYTES // size, size, aggregated=False)
         before = _largest_mib()
         with ThreadPoolExecutor(partitions) as pool:
-            list(pool.map(lambda shard: land(given, folder, f"shard-{shard}"), range(partitions)))
+            list(pool.map(lambda shard: land(made, folder, f"shard-{shard}"), range(partitions)))
         return at_rest, (_largest_mib() - before) / partitions
 
 
@@ -143,7 +144,7 @@ def _largest_mib() -> float:
 
 
 def store_calls(shards: int, rounds: int = 20) -> dict[str, float]:
-    """Return how many batches a job delivers in a round, and its calls of the store: reads, and items written."""
+    """Return the batches that a job delivers in a round, and its calls to the store: reads, and items written."""
     counts: Counter[str] = Counter()
 
     def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -200,7 +201,7 @@ def transforming_microseconds(count: int, size: int, repetitions: int) -> float:
 
 
 def _processor_seconds() -> float:
-    """Return the processor time of this process and of all that it has started, the JVM and its workers."""
+    """Return the processor time of this process and of its descendants: the JVM and its workers."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
@@ -222,7 +223,7 @@ def _processor_seconds() -> float:
 
 
 def main() -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the data, two repetitions")
     count, repetitions = (20_000, 2) if parser.parse_args().quick else (200_000, 7)

@@ -1,13 +1,13 @@
-"""What the requests of DynamoDB clients cost, and a way to let several workers compete in an order that repeats.
+"""The cost of DynamoDB requests, and a way to let several workers compete in a repeatable order.
 
-DynamoDB Local says what capacity each answered request consumed. Beside AWS's published rules that was found right,
-for the table and for its index: a put that is new to an index costs the index one write, one that changes the index's
-key two (the old entry goes, the new one comes), one that changes nothing in it none; each per started KB, entry by
-entry. It differs in two points, which `cost_of` sets right:
+DynamoDB Local reports the capacity that each request consumed. Its reports agree with AWS's published rules for the
+table and its index. A put that is new to an index costs the index one write. A put that changes the index's key costs
+two, because the old entry is removed and the new one added. A put that changes nothing in it costs none. Each started
+KB of an entry counts. The reports differ in two points, which `cost_of` corrects:
 
-- a query that finds nothing is reported as free; AWS charges the least read, half a unit;
-- a write that its condition refuses is reported without its cost; AWS charges the stored item's write to the table, and
-  nothing to an index. It is counted as one unit, so items must stay within 1 KB.
+- a query that finds nothing is reported as free; AWS charges the minimum read, half a unit;
+- a write refused by its condition is reported without its cost; AWS charges the stored item's write to the table, and
+  nothing to an index. It is counted as one unit, so items must not exceed 1 KB.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ REFUSED = "ConditionalCheckFailedException"
 
 @dataclass
 class Tally:
-    """What some requests cost.
+    """The cost of some requests.
 
-    :param requests: how many there were.
-    :param refused: how many of them were writes whose condition did not hold.
+    :param requests: the number of requests.
+    :param refused: the number of writes that their condition refused.
     :param read_units: the read capacity they consumed, of table and index.
     :param write_units: the write capacity they consumed, of table and index.
     """
@@ -49,7 +49,7 @@ class Tally:
         self.write_units += other.write_units
 
     def divided_by(self, number: int) -> Tally:
-        """Return each part of it divided."""
+        """Return the tally with every field divided by a number."""
         return Tally(
             requests=self.requests / number,
             refused=self.refused / number,
@@ -64,7 +64,7 @@ class Tally:
 
 
 class Meter:
-    """Counts the requests of one client, which only one thread at a time may be made to count.
+    """Counts the requests of one client. Only one thread at a time may count.
 
     :param client: a boto3 DynamoDB client.
     :param before_request: called in the requesting thread before each request is sent.
@@ -74,13 +74,13 @@ class Meter:
         self._tally = Tally()
         self._lock = threading.Lock()
         self._before_request = before_request
-        client.meta.events.register("before-parameter-build.dynamodb", self._ask_for_capacity)
+        client.meta.events.register("before-parameter-build.dynamodb", self._request_capacity)
         client.meta.events.register("before-send.dynamodb", self._before_send)
         client.meta.events.register("after-call.dynamodb", self._after_call)
 
     @contextmanager
     def counting(self) -> Iterator[Tally]:
-        """Give a tally of the requests that are made inside."""
+        """Yield a tally of the requests made within the context."""
         with self._lock:
             outer, self._tally = self._tally, Tally()
         inner = self._tally
@@ -91,7 +91,7 @@ class Meter:
                 outer.add(inner)
                 self._tally = outer
 
-    def _ask_for_capacity(self, params: dict[str, Any], model: Any, **_: Any) -> None:
+    def _request_capacity(self, params: dict[str, Any], model: Any, **_: Any) -> None:
         if "ReturnConsumedCapacity" in model.input_shape.members:
             params["ReturnConsumedCapacity"] = "INDEXES"
 
@@ -105,9 +105,9 @@ class Meter:
 
 
 def cost_of(operation: str, answer: Mapping[str, Any]) -> Tally:
-    """Return what one request cost, by its answer.
+    """Return the cost of one request from its response.
 
-    :raises ValueError: for an operation or an error that no worker is expected to meet.
+    :raises ValueError: for an unexpected operation or error.
     """
     if code := answer.get("Error", {}).get("Code"):
         if code != REFUSED:
@@ -124,13 +124,13 @@ def cost_of(operation: str, answer: Mapping[str, Any]) -> Tally:
 
 @dataclass
 class Turnstile:
-    """Lets one of several threads go on at a time, from request to request, in an order that a seed fixes.
+    """Lets one of several threads continue at a time, from request to request, in an order that a seed determines.
 
-    Each thread calls `wait` before each request and `leave` when it ends. Nobody passes until all are waiting, so that
-    at every moment one thread alone is between two of its requests, and what happens depends on the seed alone.
+    Each thread calls `wait` before each request and `leave` when it ends. No thread passes until all are waiting. So
+    only one thread at a time is between two of its requests, and the result depends only on the seed.
 
     :param workers: the names of the threads.
-    :param seed: which order.
+    :param seed: determines the order.
     """
 
     workers: set[str]
@@ -139,7 +139,7 @@ class Turnstile:
     _next: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._chance = random.Random(self.seed)
+        self._randomness = random.Random(self.seed)
         self._changed = threading.Condition()
 
     def wait(self, worker: str) -> None:
@@ -152,14 +152,14 @@ class Turnstile:
             self._waiting.discard(worker)
 
     def leave(self, worker: str) -> None:
-        """Let the others go on without this worker."""
+        """Let the other workers continue without this one."""
         with self._changed:
             self.workers.discard(worker)
             self._choose()
 
     def _choose(self) -> None:
         if self._next is None and self.workers and self._waiting == self.workers:
-            self._next = self._chance.choice(sorted(self._waiting))
+            self._next = self._randomness.choice(sorted(self._waiting))
             self._changed.notify_all()
 
 

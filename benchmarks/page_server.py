@@ -1,11 +1,11 @@
-"""A Kinesis endpoint of pages that are rendered before anybody asks: it costs next to nothing beside who reads.
+"""A Kinesis endpoint with pages rendered in advance, so it costs almost nothing compared with the readers.
 
-Each shard of its stream has the same pages, with sequence numbers that grow from page to page, and an end after which
-it is idle. Where each Kinesis record is an aggregate of user records, each shard has pages of its own, whose partition
-keys belong to it: readers leave out what belongs to another shard.
+Each shard of its stream has the same pages, with sequence numbers that grow from page to page. After the last page the
+shard is idle. If Kinesis records are aggregates, each shard has its own pages with partition keys of that shard,
+because readers drop user records of other shards.
 
 Usage: python -m benchmarks.page_server <shards> <records a page> <bytes a record> <pages> [user records an aggregate];
-records and bytes are those of user records. It prints its port, and ends with its standard input.
+records and bytes refer to user records. It prints its port, and ends when its standard input closes.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FIRST = 49590338271490256608559692538361571095921575989136588898
 """The first sequence number of each shard."""
 SEQUENCE_NUMBERS_A_PAGE = 10**6
 KEYS_A_SHARD = 1000
-"""How many partition keys the user records of a shard have."""
+"""The number of partition keys of a shard's user records."""
 
 
 def event(number: int, size: int) -> bytes:
-    """Return an event of a size in bytes: JSON, of which half is random."""
+    """Return a JSON event of a size in bytes; half of it is random."""
     head = f'{{"id": "event-{number:012d}", "at": "2026-01-01T00:00:00Z", "text": "'
     return f'{head}{os.urandom(size // 2).hex()[: size - len(head) - 2]}"}}'.encode()
 
@@ -50,7 +50,7 @@ def keys_of(shards: int) -> list[list[str]]:
 
 
 def aggregate_of(number: int, size: int, users: int, keys: Sequence[str]) -> bytes:
-    """Return an aggregate of events of a size in bytes."""
+    """Return an aggregate of events, each of a size in bytes."""
     numbers = range(number * users, (number + 1) * users)
     return aggregate([(keys[each % len(keys)], event(each, size)) for each in numbers])
 

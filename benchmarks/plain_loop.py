@@ -1,4 +1,4 @@
-"""How anybody reads Kinesis with boto3; a module of its own, as Spark's workers have to import it."""
+"""A plain boto3 loop over a stream; a separate module, because Spark's workers must import it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_provider_coordination.aws import AwsSettings
 
 
 def plain_pages(aws: AwsSettings, shards: Iterable[int]) -> Iterator[list[dict[str, Any]]]:
-    """Yield the pages of shards, as the first example in any tutorial reads them."""
+    """Yield the pages of shards, read as in most tutorials."""
     client = plain_client(aws)
     for shard in shards:
         iterator = client.get_shard_iterator(
@@ -26,7 +26,7 @@ def plain_pages(aws: AwsSettings, shards: Iterable[int]) -> Iterator[list[dict[s
 
 @cache
 def plain_client(aws: AwsSettings) -> Any:
-    """Return boto3's client as it comes, one for a process, as ours is."""
+    """Return a default boto3 client, one for a process, like ours."""
     import boto3
 
     return boto3.client(

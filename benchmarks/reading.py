@@ -1,15 +1,15 @@
-"""How fast a job reads Kinesis, beside what the machine can do.
+"""How fast a job reads Kinesis, compared with the machine's limit.
 
-- `backlog`: landing 64 shards, each with about 20 MB, by Spark tasks, beside the ceiling: as many processes that sign,
-  ask, decode and write Parquet and do nothing else, within the same limits of a shard.
-- `full`: the same with 256 shards of 10 MB, which may give more than two cores can take.
-- `memory`: what a worker takes that lands 16 shards at full speed for ten minutes, its last minute beside its first.
-- `many`: a job's first round over 1,000 shards with ten small records each, part by part, and the round behind it that
-  finds nothing, beside those over 10 shards.
-- `driver`: the driver's own time in such a job, its leases on PostgreSQL, over 100 and over 1,000 shards: of its first
-  round all but landing, the renewal of every lease, the round that finds nothing but its landing, giving all back.
+- `backlog`: Spark tasks land 64 shards, each with about 20 MB, compared with the ceiling: the same number of processes
+  that only sign, send requests, decode and write Parquet, within the same limits of a shard.
+- `full`: the same with 256 shards of 10 MB, which may give more than two cores can read.
+- `memory`: the memory of a worker that lands 16 shards at full speed for ten minutes, in its last and first minute.
+- `many`: a job's first round over 1,000 shards with ten small records each, step by step, and the next round, which
+  finds nothing, compared with the rounds over 10 shards.
+- `driver`: the driver's own time in such a job with leases in PostgreSQL, over 100 and over 1,000 shards: the first
+  round without landing, the renewal of every lease, the round that finds nothing without its landing, and the release.
 
-The pages are rendered beforehand by a server on the same machine.
+A server on the same machine renders the pages in advance.
 
 Usage: python -m benchmarks.reading [--quick]
 """
@@ -81,21 +81,21 @@ if TYPE_CHECKING:
 STREAM = "clicks"
 FULL_SPEED_SHARDS = 16
 PAGE_RECORDS = {1024: 2_000, 200: 10_000}
-"""By the size of a record, how many are on a page: as many as a shard gives in a second."""
+"""The number of records on a page by the size of a record: the number that a shard returns in a second."""
 
 
 @dataclass(frozen=True)
 class Size:
     """How much is measured.
 
-    :param shards: with a backlog.
-    :param pages: of each of these.
-    :param full: shards that give more than the machine can take.
-    :param full_pages: of each of these.
-    :param many: shards with little.
-    :param driven: shards with little, of jobs whose leases are on PostgreSQL.
-    :param repetitions: of each.
-    :param seconds: how long a worker is watched.
+    :param shards: the shards with a backlog.
+    :param pages: the pages of each of these.
+    :param full: the shards that give more than the machine can read.
+    :param full_pages: the pages of each of these.
+    :param many: the shards with few records.
+    :param driven: the shards with few records, of jobs with leases in PostgreSQL.
+    :param repetitions: the runs of each way.
+    :param seconds: how long a worker's memory is measured.
     """
 
     shards: int = 64
@@ -113,7 +113,7 @@ QUICK = Size(shards=8, pages=3, full=64, full_pages=2, many=100, driven=(10, 100
 
 @contextmanager
 def served(shards: int, records: int, size: int, pages: int, users: int = 1) -> Iterator[AwsSettings]:
-    """Run a server of pages; give what reaches it."""
+    """Run a server of pages; yield the settings of its clients."""
     command = [sys.executable, "-m", "benchmarks.page_server", *map(str, (shards, records, size, pages, users))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None and server.stdin is not None
@@ -128,7 +128,7 @@ def served(shards: int, records: int, size: int, pages: int, users: int = 1) -> 
 
 
 def landed(spark: SparkSession, aws: AwsSettings, shards: int, folder: str) -> tuple[float, list[LandedShardRow]]:
-    """Return the seconds and rows of landing all that shards have."""
+    """Land all records of shards; return the seconds and the rows."""
     options = LandingOptions(
         kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20, on_data_loss="fail"
     )
@@ -141,7 +141,7 @@ def landed(spark: SparkSession, aws: AwsSettings, shards: int, folder: str) -> t
 
 
 def ceiling(aws: AwsSettings, shards: int, folder: str) -> float:
-    """Return the seconds in which processes without any framework land the same."""
+    """Return the seconds in which processes without a framework land the same records."""
     with workers(SLOTS) as pool:
         pool.map(_warm, [aws] * SLOTS)
         start = time.perf_counter()
@@ -164,7 +164,7 @@ def _warm(aws: AwsSettings) -> None:
 
 
 def land_raw(aws: AwsSettings, folder: str, shards: range) -> int:
-    """Land shards with no more than it takes: signed HTTP, typed decoding, Parquet; return how many records."""
+    """Land shards with the minimum of work: signed HTTP, typed decoding, Parquet; return the number of records."""
     import urllib3
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
@@ -217,7 +217,7 @@ def land_raw(aws: AwsSettings, folder: str, shards: range) -> int:
 
 
 def backlog(spark: SparkSession, size: int, shards: int, pages: int, repetitions: int) -> dict[str, float]:
-    """Return the MB a second of a job and of the ceiling."""
+    """Return the rates of a job and of the ceiling in MB/s."""
     records = PAGE_RECORDS[size]
     megabytes = shards * pages * records * size / 1e6
     ours: list[float] = []
@@ -243,7 +243,7 @@ def backlog(spark: SparkSession, size: int, shards: int, pages: int, repetitions
 
 
 class Phases:
-    """Notes how long the parts of a round took; a `Spans`."""
+    """Records the seconds of the steps of a round; a `Spans`."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -258,7 +258,7 @@ class Phases:
 
 @contextmanager
 def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
-    """Note how long something took."""
+    """Record the seconds spent within the context."""
     start = time.perf_counter()
     yield
     seconds[name] = time.perf_counter() - start
@@ -270,14 +270,14 @@ def rounds(
     store: CoordinationStore,
     sink: SinkSettings,
     landing_path: str,
-    asked: Counter[str] | None = None,
+    requests: Counter[str] | None = None,
 ) -> dict[str, float]:
     """Return the seconds of a job's first round over shards with ten records each, of renewing its leases, of a round
     that finds nothing, and of giving the leases back.
 
-    :param asked: counts the statements that the store is asked; None if nobody does.
+    :param requests: counts the statements of the store; None to count nothing.
     """
-    asked = Counter() if asked is None else asked
+    requests = Counter() if requests is None else requests
     client = InProcessClient(Engine(SystemClock()))
     client.create_stream(StreamName=STREAM, ShardCount=shards)
     with served(shards, 10, 200, 1) as aws:
@@ -309,7 +309,7 @@ def rounds(
             stop=threading.Event(),
             spans=phases,
         )
-        asked.clear()
+        requests.clear()
         processor = time.process_time()
         ingestion.round()
         with timed(seconds, "finish"):
@@ -319,11 +319,11 @@ def rounds(
         with timed(seconds, "renew"):
             coordinator.leases.renew_due()
         seconds["processor"] = time.process_time() - processor
-        seconds["statements"] = asked["statements"]
-        asked.clear()
+        seconds["statements"] = requests["statements"]
+        requests.clear()
         ingestion.round()
         ingestion.finish()
-        seconds["statements of an idle round"] = asked["statements"]
+        seconds["statements of an idle round"] = requests["statements"]
         idle, delivered = phases.seconds, ingestion._summary.records_delivered
         with timed(seconds, "give back"):
             ingestion.give_back()
@@ -332,7 +332,7 @@ def rounds(
 
 
 def many(spark: SparkSession, shards: int, folder: Path) -> dict[str, float]:
-    """Return the seconds of the first round of a job over many shards, and of the one that finds nothing."""
+    """Return the seconds of a job's first round over many shards, and of a round that finds nothing."""
     store = SqlStore(f"sqlite:///{folder}/leases.db", table="leases")
     lake = str(folder / "lake")
     found = rounds(spark, shards, store, parquet(lake), f"{lake}/_landing")
@@ -342,14 +342,14 @@ def many(spark: SparkSession, shards: int, folder: Path) -> dict[str, float]:
 
 
 def driver(server: Server, spark: SparkSession, shards: int, folder: Path) -> dict[str, float]:
-    """Return the seconds that the driver of a job over many shards takes for itself.
+    """Return the driver's own seconds in a job over many shards.
 
-    `acknowledge` is part of `deliver`, and that of `finish`, with what is noted and deleted once batches are delivered.
+    `acknowledge` is part of `deliver`. `deliver` is part of `finish`, which also records and deletes delivered batches.
     """
     store = server.open(f"shards_{time.time_ns()}")
-    lake, asked = str(folder / "lake"), Counter[str]()
-    sa.event.listen(store._database.engine, "before_cursor_execute", lambda *_: asked.update(["statements"]))
-    found = rounds(spark, shards, store, parquet(lake), f"{lake}/_landing", asked)
+    lake, requests = str(folder / "lake"), Counter[str]()
+    sa.event.listen(store._database.engine, "before_cursor_execute", lambda *_: requests.update(["statements"]))
+    found = rounds(spark, shards, store, parquet(lake), f"{lake}/_landing", requests)
     store.close()
     parts = ("acquire", "record", "deliver", "acknowledge", "finish", "renew", "give back")
     own = {name: found[name] for name in parts}
@@ -361,7 +361,7 @@ def driver(server: Server, spark: SparkSession, shards: int, folder: Path) -> di
 
 
 def drivers(spark: SparkSession, size: Size) -> dict[str, dict[str, float]]:
-    """Return what the driver of a job takes for itself, by how many shards it has."""
+    """Return the driver's own seconds by the number of shards."""
     with postgresql() as server:
         return {
             str(shards): medians(partial(driver, server, spark, shards), size.repetitions) for shards in size.driven
@@ -369,7 +369,7 @@ def drivers(spark: SparkSession, size: Size) -> dict[str, dict[str, float]]:
 
 
 def medians(measure: Callable[[Path], dict[str, float]], repetitions: int) -> dict[str, float]:
-    """Return the medians of what is measured, after one that is not counted."""
+    """Return the medians of repeated measurements, after one that is not counted."""
     found = []
     for _ in range(repetitions + 1):
         with tempfile.TemporaryDirectory() as folder:
@@ -378,7 +378,7 @@ def medians(measure: Callable[[Path], dict[str, float]], repetitions: int) -> di
 
 
 def memory(seconds: float) -> dict[str, float]:
-    """Return the MiB that a worker takes after a tenth of the time at full speed, and at the end of it."""
+    """Return the MiB of a worker at full speed in the first and last tenth of the time."""
     records = PAGE_RECORDS[200]
     with served(FULL_SPEED_SHARDS, records, 200, 5) as aws, tempfile.TemporaryDirectory() as folder:
         options = LandingOptions(kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20)
@@ -393,10 +393,10 @@ def memory(seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="an eighth of the shards, once")
-    parser.add_argument("--driver", action="store_true", help="only what the driver does itself")
+    parser.add_argument("--driver", action="store_true", help="only the driver's own time")
     options = parser.parse_args()
     size = QUICK if options.quick else Size()
     gc.set_threshold(*GC_THRESHOLDS)

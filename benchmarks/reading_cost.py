@@ -1,15 +1,15 @@
-"""What reading Kinesis costs in processor time, beside what others read it with.
+"""The processor time of reading Kinesis, compared with other readers.
 
-User and system time of the processes that read, not of the server, whose pages are rendered beforehand; every way has
-read all before, so that what only a start costs does not count. User records of 200 bytes and 1 KiB, plain, and a
-hundred to an aggregate:
+It is the user and system time of the processes that read, without the server, whose pages are rendered in advance.
+Every way has read everything once before, so start-up costs do not count. User records have 200 bytes and 1 KiB, plain
+and a hundred to an aggregate:
 
 - `landing`: a slot's landing in one process, into Parquet.
-- `ceiling`: signed HTTP, typed decoding and Parquet in one process, and nothing else; aggregates are written whole.
+- `ceiling`: signed HTTP, typed decoding and Parquet in one process, and nothing else; aggregates are written unchanged.
 - `loop`: boto3 in one process, one shard after another; dictionaries become tables, and these Parquet.
-  Aggregates are taken apart by `aws_kinesis_agg`.
-- `rows`: the same loop hands rows to Spark, which writes Parquet: the JVM and its workers.
-- `KCL`: the Kinesis Client Library for Java, which counts bytes and keeps none; left out where `python -m
+  `aws_kinesis_agg` expands aggregates.
+- `rows`: the same loop passes rows to Spark, which writes Parquet: the JVM and its workers.
+- `KCL`: the Kinesis Client Library for Java, which counts bytes and keeps none; skipped if `python -m
   benchmarks.kcl` has not fetched it.
 
 Usage: python -m benchmarks.reading_cost [--quick]
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 USERS = 100
-"""How many user records an aggregate has."""
+"""The number of user records of an aggregate."""
 Way = Callable[[AwsSettings, str], tuple[int, float]]
-"""Reads all of a server into a folder; returns how many user records that were, and the processor seconds."""
+"""Reads all pages of a server into a folder; returns the number of user records, and the processor seconds."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Size:
     repetitions: int = 3
 
     def records(self, bytes_each: int) -> int:
-        """Return how many user records there are."""
+        """Return the number of user records."""
         return self.shards * self.pages * PAGE_RECORDS[bytes_each]
 
 
@@ -91,7 +91,7 @@ def landing(shards: int, aws: AwsSettings, folder: str) -> tuple[int, float]:
 
 
 def ceiling(shards: int, users: int, aws: AwsSettings, folder: str) -> tuple[int, float]:
-    """Land as little as can be, in this process."""
+    """Land with the minimum of work, in this process."""
     start = time.process_time()
     read = land_raw(aws, folder, range(shards))
     return read * users, time.process_time() - start
@@ -112,7 +112,7 @@ def loop(shards: int, aggregated: bool, aws: AwsSettings, folder: str) -> tuple[
 
 
 def user_records(aws: AwsSettings, shards: Iterable[int], *, aggregated: bool) -> Iterator[list[dict[str, Any]]]:
-    """Yield the user records of each page as dictionaries, as a plain loop has them."""
+    """Yield the user records of each page as dictionaries, as in a plain loop."""
     if not aggregated:
         yield from plain_pages(aws, shards)
         return
@@ -152,7 +152,7 @@ def rows_of(aws: AwsSettings, aggregated: bool, shards: Iterable[int]) -> Iterat
 
 
 def measured(ways: Mapping[str, Way], bytes_each: int, users: int, size: Size) -> dict[str, float]:
-    """Return the milliseconds a MB of each way and, of each but `landing`, the median of its ratios to that."""
+    """Return the milliseconds a MB of each way, and the median ratio of each other way to `landing`."""
     records = size.records(bytes_each)
     spent: dict[str, list[float]] = {name: [] for name in ways}
     with served(size.shards, PAGE_RECORDS[bytes_each], bytes_each, size.pages, users) as aws:
@@ -177,7 +177,7 @@ def measured(ways: Mapping[str, Way], bytes_each: int, users: int, size: Size) -
 
 
 def in_a_process(pool: Pool, way: Way, aws: AwsSettings, folder: str) -> tuple[int, float]:
-    """Read in another process, which stays."""
+    """Read in another process, which stays alive."""
     return pool.apply(way, (aws, folder))
 
 
@@ -189,9 +189,9 @@ def by_the_kcl(library: kcl.Kcl, records: int, bytes_each: int, aws: AwsSettings
 
 
 def main() -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a page of a shard, once, without the KCL")
+    parser.add_argument("--quick", action="store_true", help="one shard with one page, once, without the KCL")
     quick = parser.parse_args().quick
     size = QUICK if quick else Size()
     figures: dict[str, dict[str, float]] = {}
@@ -201,7 +201,7 @@ def main() -> None:
         plain = stack.enter_context(spawn.Pool(1))
         spark = session()
         stack.callback(spark.stop)
-        library = stack.enter_context(kcl.Kcl()) if kcl.is_there() and not quick else None
+        library = stack.enter_context(kcl.Kcl()) if kcl.is_fetched() and not quick else None
         for bytes_each in PAGE_RECORDS:
             for users in (1, USERS):
                 aggregated = users > 1

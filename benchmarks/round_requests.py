@@ -1,8 +1,8 @@
-"""What a round of a job costs on DynamoDB in requests, by how many partitions it has.
+"""The requests to DynamoDB in a round of a job, by the number of its partitions.
 
-One job reads a stream in memory and publishes what it landed; every round finds one record in each partition. Only
-what it asks of the store is real: requests to DynamoDB Local are counted. The first round, which acquires, and the
-last one, which gives back, are left out. Leases are so long that none is renewed.
+One job reads a stream in memory and publishes the landed files; every round finds one record in each partition. Only
+the store is real: requests to DynamoDB Local are counted. The first round, which acquires, and the last one, which
+releases, are left out. Leases are long enough that none is renewed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ PARTITIONS = (1, 64, 1000)
 
 
 def measure(server: DynamoDbLocal, partitions: int) -> dict[str, Any]:
-    """Return what a round of a job with so many partitions costs, as the mean of some."""
+    """Return the requests in a round of a job with this number of partitions, as the mean of several rounds."""
     settings = DynamoDbSettings(table=f"round-{partitions}", aws=server.settings)
     store = open_store(StoreSettings.of("dynamodb", settings))
     store.initialize()
-    asked, stop, marks = Counter[str](), threading.Event(), list[Counter[str]]()
+    requests, stop, marks = Counter[str](), threading.Event(), list[Counter[str]]()
 
     def count(event_name: str, **_: object) -> None:
-        asked[event_name.rpartition(".")[2]] += 1
+        requests[event_name.rpartition(".")[2]] += 1
 
     store.inner.client.meta.events.register("before-send.dynamodb", count)  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as folder:
@@ -43,21 +43,21 @@ def measure(server: DynamoDbLocal, partitions: int) -> dict[str, Any]:
 
         def observer(phase: str) -> None:
             if phase == "landed":
-                marks.append(Counter(asked))
+                marks.append(Counter(requests))
                 fleet.stream.send(partitions)
             if len(marks) > ROUNDS:
                 stop.set()
 
         fleet.run(observer, store=store, stop=stop, until_caught_up=False)
-    requests = marks[ROUNDS] - marks[0]
+    counted = marks[ROUNDS] - marks[0]
     return {
-        "requests": round(requests.total() / ROUNDS, 1),
-        "operations": {name: round(count / ROUNDS, 2) for name, count in sorted(requests.items())},
+        "requests": round(counted.total() / ROUNDS, 1),
+        "operations": {name: round(count / ROUNDS, 2) for name, count in sorted(counted.items())},
     }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer partitions")
     options = parser.parse_args(arguments)

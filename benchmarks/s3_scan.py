@@ -1,12 +1,13 @@
-"""Many small objects of S3: how fast they are found and delivered, beside a plain listing and plain Spark, in one run.
+"""How fast many small objects of S3 are found and delivered, compared with a plain listing and plain Spark, in one run.
 
-- discovery: our supplier, claims and partitions in a SQLite store included, beside a paginated listing by a client of
-  boto3 as a user makes one, which does nothing with what it lists; beside the same by a client of ours, which parses
-  instants faster; and by how much a process grows meanwhile, with all objects and with a tenth of them.
-- delivery: a job of ours, from the first lease to the last acknowledgment, beside `spark.read.json(...).write.parquet`
-  of the same objects in the same session, by Hadoop's S3A, with the same columns; that includes its own listing.
+- discovery: our supplier, including claims and partitions in a SQLite store. It is compared with a paginated listing by
+  a default boto3 client, and by our client, which parses instants faster; both drop the result. The growth of a process
+  is measured with all objects and with a tenth of them.
+- delivery: a job of ours, from the first lease to the last acknowledgment. It is compared with
+  `spark.read.json(...).write.parquet` of the same objects in the same session, by Hadoop's S3A, with the same columns
+  and including its own listing.
 
-The objects are JSON lines on a SeaweedFS on this machine. S3A is fetched by Spark's own `--packages`.
+The objects are JSON lines on a SeaweedFS on this machine. Spark's `--packages` fetches S3A.
 
 Usage: python benchmarks/s3_scan.py [--quick] [--objects N] [--repetitions N] [--deliver-a-tenth]
 """
@@ -47,7 +48,7 @@ from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.job_spark import SPARK_CONF, JobSpark
 from airflow_provider_coordination.spark.settings import MAIN, PARQUET, IngestSettings, SinkSettings
-from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
+from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.s3_server import S3Server
 
@@ -67,7 +68,7 @@ PACKAGES = [
         for name in ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client", "url-connection-client")
     ),
 ]
-"""S3A, with those parts of the AWS SDK that it uses here rather than all of it in one archive of 600 MB."""
+"""S3A, with the parts of the AWS SDK that it uses here instead of the whole SDK in an archive of 600 MB."""
 
 
 # The objects
@@ -94,7 +95,7 @@ def upload_all(server: S3Server, objects: int) -> None:
 
 
 def in_processes(function: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> list[Any]:
-    """Call a function in new processes, one for each arguments, and return what it returned."""
+    """Call a function in new processes, one for each tuple of arguments; return the results."""
     with multiprocessing.get_context("spawn").Pool(len(arguments)) as pool:
         return pool.starmap(function, arguments)
 
@@ -103,7 +104,7 @@ def in_processes(function: Callable[..., Any], arguments: list[tuple[Any, ...]])
 
 
 def plain_client(aws: AwsSettings) -> Any:
-    """Return a client as a user of boto3 makes it."""
+    """Return a default boto3 client."""
     return boto3.client(
         "s3",
         endpoint_url=aws.endpoint_url,
@@ -114,19 +115,18 @@ def plain_client(aws: AwsSettings) -> Any:
 
 
 def list_plainly(aws: AwsSettings, client_of: Callable[[AwsSettings], Any] = plain_client) -> int:
-    """List the objects and do nothing with them; return how many there are."""
+    """List the objects; return their number."""
     pages = client_of(aws).get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix="in/")
     return sum(len(page["Contents"]) for page in pages)
 
 
 def discover(aws: AwsSettings, folder: str, path: str = PATH) -> int:
-    """Find the objects as a supplier task does, with a store of its own in a folder; return how many partitions they
-    make."""
+    """Find the objects as a supplier task does, with a new store in a folder; return the number of partitions."""
     Path(folder).mkdir()
     coordinator = coordinator_in(folder)
     created = coordinator.supply(S3Scan(settings(aws, path), coordinator))
     coordinator.store.close()
-    assert created, "nothing was found"
+    assert created, "no object was found"
     return len(created)
 
 
@@ -148,7 +148,7 @@ def coordinator_in(folder: str) -> SourceCoordinator:
 
 
 def growth(aws: AwsSettings, folder: str, path: str) -> float:
-    """Return by how many MiB this process grows while it finds objects, having found some before."""
+    """Return the growth of this process in MiB while it finds objects, after it has found some."""
     discover(aws, f"{folder}-before", f"{PATH}000/")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     discover(aws, folder, path)
@@ -186,13 +186,13 @@ def session(aws: AwsSettings) -> SparkSession:
 
 
 def read_plainly(spark: SparkSession, path: str, folder: str) -> None:
-    """Take the objects to Parquet as Spark does."""
+    """Convert the objects to Parquet with plain Spark."""
     paths = f"{path.replace('s3:', 's3a:')}*/"
     spark.read.schema(COLUMNS).json(paths).write.parquet(f"{folder}/out", compression="zstd")
 
 
 def deliver(spark: SparkSession, aws: AwsSettings, found: str, folder: str) -> None:
-    """Take the objects to Parquet as our job does.
+    """Convert the objects to Parquet with our job.
 
     :param found: the folder with the store of their partitions.
     """
@@ -208,14 +208,14 @@ def deliver(spark: SparkSession, aws: AwsSettings, found: str, folder: str) -> N
         reads=ReadsSettings(kind=KIND, settings=settings(aws).to_mapping()),
     )
     reading = partial(ItemReading, JobSpark("benchmark"), KIND, ObjectReader(settings(aws)))
-    delivery = PublishLanded(of_job.writes[0].location)
+    delivery = ParquetLandedDelivery(of_job.writes[0].location)
     summary = Ingestion(of_job, coordinator, delivery, reading=reading, stop=threading.Event()).run()
     coordinator.store.close()
     assert not summary.failed and not summary.lost, summary
 
 
 def rows_in(folder: str) -> int:
-    """Return how many records the dataset in a folder has."""
+    """Return the number of records of the dataset in a folder."""
     return int(ds.dataset(f"{folder}/out", format="parquet", exclude_invalid_files=True).count_rows())
 
 
@@ -223,26 +223,26 @@ def rows_in(folder: str) -> int:
 
 
 def measure(ways: dict[str, Callable[[str], object]], folder: str, repetitions: int) -> dict[str, list[float]]:
-    """Return the seconds that each way took, run in turn, each in a folder of its own that is there afterwards."""
+    """Return the seconds of each way, run in turn, each in its own folder, which remains."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for repetition in range(repetitions):
         for name, way in ways.items():
             start = time.perf_counter()
             way(f"{folder}/{name}-{repetition}")
             seconds[name].append(time.perf_counter() - start)
-            print(f"  {repetition + 1}: {name} {seconds[name][-1]:.2f} s", flush=True)  # it is a long run
+            print(f"  {repetition + 1}: {name} {seconds[name][-1]:.2f} s", flush=True)  # the run is long
     return seconds
 
 
 def main() -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_OBJECTS:,} objects, one repetition")
-    parser.add_argument("--objects", type=int, default=OBJECTS, help="how many objects")
-    parser.add_argument("--repetitions", type=int, default=3, help="how often each way is measured")
-    parser.add_argument("--deliver-a-tenth", action="store_true", help="deliver a tenth of them, and once")
-    given = parser.parse_args()
-    objects, repetitions = (QUICK_OBJECTS, 1) if given.quick else (given.objects, given.repetitions)
+    parser.add_argument("--objects", type=int, default=OBJECTS, help="the number of objects")
+    parser.add_argument("--repetitions", type=int, default=3, help="the measurements of each way")
+    parser.add_argument("--deliver-a-tenth", action="store_true", help="deliver a tenth of the objects, once")
+    options = parser.parse_args()
+    objects, repetitions = (QUICK_OBJECTS, 1) if options.quick else (options.objects, options.repetitions)
     with S3Server() as server, tempfile.TemporaryDirectory() as folder:
         aws = server.settings
         upload_all(server, objects)
@@ -252,14 +252,14 @@ def main() -> None:
             "our client's": lambda _: list_plainly(aws, s3_client),
             "discovery": partial(discover, aws),
         }
-        discover(aws, f"{folder}/before", f"{PATH}000/")  # imports what it needs, as listing once does above
+        discover(aws, f"{folder}/before", f"{PATH}000/")  # imports the modules, as the listing above does
         listing = measure(ways, folder, repetitions)
         memory = [
             in_processes(growth, [(aws, f"{folder}/memory-{n}", path)])[0] for n, path in enumerate((f"{PATH}00", PATH))
         ]
         spark = session(aws)
         path, found, delivered, times = PATH, f"{folder}/discovery-0", objects, repetitions
-        if given.deliver_a_tenth:
+        if options.deliver_a_tenth:
             path, found, delivered, times = f"{PATH}00", f"{folder}/tenth", objects // 10, 1
             discover(aws, found, path)
         ways = {"plain Spark": partial(read_plainly, spark, path), "job": partial(deliver, spark, aws, found)}

@@ -1,12 +1,12 @@
-"""What shard sync costs: deciding which leases to create for long histories, and one sync of a large stream.
+"""The cost of shard sync: deciding which leases to create for long histories, and one sync of a large stream.
 
-- `decide`: streams that were split and merged over five generations, all shards still listed. The time to decide
-  which leases to create: of a new source, of one amid its history (half of the shards finished), and of a table of
-  unknown beginning at LATEST. Sizes take turns, so that whatever else the machine does hits all alike; the
-  least time of each counts, beside the time for each shard, which must not grow with the number of shards.
-- `sync`: a stream of many shards, synced for the first time, again, and once half of its shards were split and their
-  partitions finished. Counted: ListShards, bulk writes that create partitions, and other writes. Timed on the stores in
-  memory, SQLite and PostgreSQL, all on this machine; ListShards is answered at once.
+- `decide`: streams that were split and merged over five generations, with all shards still listed. The time to decide
+  which leases to create: for a new source, for a source with half of the shards finished, and for a table with an
+  unknown start at LATEST. Sizes run in turn, so that other load on the machine affects all alike. The minimum of each
+  counts, and the time for each shard, which must not grow with the number of shards.
+- `sync`: a stream of many shards, synced for the first time, again, and after half of its shards were split and their
+  partitions finished. ListShards, bulk writes that create partitions, and other writes are counted. Times are measured
+  on the in-memory store, SQLite and PostgreSQL, all on this machine; ListShards responds at once.
 
 Usage: python -m benchmarks.shard_sync [--quick] [--stores in_memory,sqlite,postgresql]
 """
@@ -42,16 +42,16 @@ GENERATIONS = 5
 STREAM = "clicks"
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 PAGE_SHARDS = 1000
-"""So many shards a page of ListShards holds, as on AWS."""
+"""The number of shards on a page of ListShards, as on AWS."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
     """How much is measured.
 
-    :param shards: for how many shards is decided.
-    :param repetitions: how often.
-    :param synced: how many shards the stream has that is synced.
+    :param shards: the numbers of shards of the decisions.
+    :param repetitions: the number of runs of each decision.
+    :param synced: the number of shards of the synced stream.
     """
 
     shards: tuple[int, ...] = (1_000, 10_000, 100_000)
@@ -63,7 +63,7 @@ QUICK = Size(shards=(500, 2_000), repetitions=3, synced=100)
 
 
 def history(shards: int) -> list[Shard]:
-    """Return that many shards of a stream over `GENERATIONS` generations of equal size: splits and merges in turn.
+    """Return this number of shards of a stream over `GENERATIONS` generations of equal size: splits and merges in turn.
 
     In each generation all shards are replaced: the first half are merged in pairs, the others split in two, so that
     the number stays about the same.
@@ -96,7 +96,7 @@ def _shard(number: int, generation: int, parents: tuple[str, ...], first: int, l
 
 
 def deciding(shards: Sequence[Shard]) -> dict[str, Callable[[], object]]:
-    """Return the decisions that are timed, by name."""
+    """Return the timed decisions by name."""
     finished = {shard.shard_id: PartitionStatus.COMPLETED for shard in shards[: len(shards) // 2]}
     lately = {shard.shard_id: PartitionStatus.ASSIGNED for shard in shards[-2:]}
     return {
@@ -107,11 +107,11 @@ def deciding(shards: Sequence[Shard]) -> dict[str, Callable[[], object]]:
 
 
 def decide(size: Size) -> dict[int, dict[str, float]]:
-    """Return the least seconds of each decision, by number of shards."""
+    """Return the minimum seconds of each decision, by the number of shards."""
     histories = {shards: deciding(history(shards)) for shards in size.shards}
     seconds: dict[int, dict[str, list[float]]] = {n: {name: [] for name in d} for n, d in histories.items()}
     gc.collect()
-    gc.freeze()  # the histories are there before; a worker has one, and not all of these
+    gc.freeze()  # a worker has only one of these histories
     for _ in range(size.repetitions):
         for number, decisions in histories.items():
             for name, decision in decisions.items():
@@ -123,7 +123,7 @@ def decide(size: Size) -> dict[int, dict[str, float]]:
 
 
 class ListingClient:
-    """Answers as Kinesis what shard sync asks of a stream."""
+    """A Kinesis client with the calls that shard sync makes."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self.shards = list(shards)
@@ -131,7 +131,7 @@ class ListingClient:
         self.meta: Any = None
 
     def describe_stream_summary(self, **request: Any) -> dict[str, Any]:
-        """Return what the stream is."""
+        """Return the description of the stream."""
         return {
             "StreamDescriptionSummary": {
                 "StreamStatus": "ACTIVE",
@@ -173,7 +173,7 @@ def _described(shard: Shard) -> dict[str, Any]:
 
 
 class CountingStore:
-    """A store that counts its writes; everything else goes through."""
+    """A store that counts its writes and passes other calls on."""
 
     def __init__(self, store: CoordinationStore) -> None:
         self._store = store
@@ -183,25 +183,25 @@ class CountingStore:
         return getattr(self._store, name)
 
     def create(self, partitions: Sequence[Partition]) -> list[str]:
-        """Create them, and count it."""
+        """Create partitions, and count the write."""
         self.writes["other"] += 1
         return self._store.create(partitions)
 
     def transact(self, **changes: Any) -> list[Partition]:
-        """Do it, and count whether it creates many at once."""
+        """Write changes, and count whether they create several partitions at once."""
         self.writes["bulk" if len(changes.get("new", ())) > 1 else "other"] += 1
         return self._store.transact(**changes)
 
 
 @dataclass(frozen=True)
-class SyncFigures:
-    """What one sync took.
+class SyncMeasurements:
+    """The cost of one sync.
 
-    :param created: partitions it created.
-    :param listings: how often it listed the shards.
-    :param bulk_writes: writes that created several partitions.
-    :param other_writes: the others: of the global state.
-    :param seconds: how long it took.
+    :param created: the number of partitions created.
+    :param listings: the number of listings of the shards.
+    :param bulk_writes: the number of writes that created several partitions.
+    :param other_writes: the number of other writes: of the global state.
+    :param seconds: the duration.
     """
 
     created: int
@@ -211,8 +211,8 @@ class SyncFigures:
     seconds: float
 
 
-def sync_all(store: CoordinationStore, size: Size) -> dict[str, SyncFigures]:
-    """Return the figures of each sync of a stream's life."""
+def sync_all(store: CoordinationStore, size: Size) -> dict[str, SyncMeasurements]:
+    """Return the measurements of each sync in the life of a stream."""
     width = (MAX_HASH_KEY + 1) // size.synced
     shards = [_shard(n, 0, (), n * width, (n + 1) * width - 1) for n in range(size.synced)]
     client = ListingClient([*shards[:-1], replace(shards[-1], ending_hash_key=str(MAX_HASH_KEY))])
@@ -221,14 +221,14 @@ def sync_all(store: CoordinationStore, size: Size) -> dict[str, SyncFigures]:
     coordinator.initialize()
     sync = ShardSync(client, coordinator)  # type: ignore[arg-type]
 
-    def measured() -> SyncFigures:
+    def measured() -> SyncMeasurements:
         listings, writes = client.listings, counting.writes.copy()
         began = time.perf_counter()
         summary = sync.run([STREAM], forced=True)
         seconds = time.perf_counter() - began
         assert summary is not None
         made = counting.writes - writes
-        return SyncFigures(
+        return SyncMeasurements(
             len(summary.streams[0].created), client.listings - listings, made["bulk"], made["other"], seconds
         )
 
@@ -243,7 +243,7 @@ def sync_all(store: CoordinationStore, size: Size) -> dict[str, SyncFigures]:
 
 @contextlib.contextmanager
 def opened(store: str) -> Iterator[CoordinationStore | None]:
-    """Yield an empty store of a kind; None if it cannot be had."""
+    """Yield an empty store of a kind; None if it is not available."""
     with contextlib.ExitStack() as stack:
         if store == "in_memory":
             yield InMemoryStore()
@@ -259,7 +259,7 @@ def opened(store: str) -> Iterator[CoordinationStore | None]:
 
                 server = get_server(Path(folder) / "data", cleanup_mode="delete")
             except Exception as error:
-                print(f"PostgreSQL cannot be had: {error}")
+                print(f"PostgreSQL is not available: {error}")
                 yield None
                 return
             stack.callback(server.cleanup)
@@ -269,8 +269,8 @@ def opened(store: str) -> Iterator[CoordinationStore | None]:
         yield found
 
 
-def tables(decided: dict[int, dict[str, float]], synced: dict[str, dict[str, SyncFigures]]) -> str:
-    """Return the figures as tables in Markdown."""
+def tables(decided: dict[int, dict[str, float]], synced: dict[str, dict[str, SyncMeasurements]]) -> str:
+    """Return the measurements as tables in Markdown."""
     lines = ["| shards | decision | time | for each shard |", "|--:|---|--:|--:|"]
     for shards, decisions in decided.items():
         lines += [
@@ -292,14 +292,14 @@ def tables(decided: dict[int, dict[str, float]], synced: dict[str, dict[str, Syn
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer shards, for a shorter time")
-    parser.add_argument("--stores", default="in_memory,sqlite,postgresql", help="which stores; default all three")
+    parser.add_argument("--stores", default="in_memory,sqlite,postgresql", help="the stores; default all three")
     options = parser.parse_args(arguments)
     size = QUICK if options.quick else Size()
     logging.disable(logging.WARNING)
-    synced: dict[str, dict[str, SyncFigures]] = {}
+    synced: dict[str, dict[str, SyncMeasurements]] = {}
     try:
         decided = decide(size)
         for store in options.stores.split(","):

@@ -1,17 +1,18 @@
 """Drivers that share thousands of partitions of one source, without Spark: balance, renewals, and the store's load.
 
 Each driver is a process with the coordinator, the balancer and the renewal thread of a job, on a real store. Its rounds
-take `ROUND_SECONDS`; in each it checkpoints the partitions that had records, hands over what others ask for and
-rebalances. All but one hold everything first, then that one joins, then all work on, then one is killed.
+take `ROUND_SECONDS`. In each round it checkpoints the partitions that had records, hands over the leases that others
+requested, and rebalances. First all drivers but one hold everything, then the last one joins, then all of them work,
+then one is killed.
 
-- *balanced after*: the seconds from the start of the last one until all hold as many, give or take one
-- *late*: renewals that came later than a twelfth of the ownership timeout after they were due, of all renewals
-- *oldest*: how much of its ownership timeout the lease had used up that was renewed last of all, 0.33 at the least
+- *balanced after*: the seconds from the start of the last driver until all hold the same number, plus or minus one
+- *late*: renewals that came later than a twelfth of the ownership timeout after they were due
+- *oldest*: the largest fraction of its ownership timeout that a lease had used at its renewal, 0.33 at least
 - *held again after*: the seconds from the kill of a driver until the others hold its partitions
-- *requests*: SQL statements, or requests to DynamoDB, of all drivers in a second of the time in which all work on
-- *processor*: seconds of it in a second of that time, of the busiest driver
+- *requests*: SQL statements, or requests to DynamoDB, of all drivers a second while all of them work
+- *processor*: processor seconds a second of the busiest driver, during the same time
 
-At the end what the drivers hold is compared with the store: every partition is held once.
+At the end, the leases of the drivers are compared with the store: every partition is held once.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ from benchmarks.acquire_scale import SERVERS, Server
 
 SOURCE = "stream"
 ROUND_SECONDS = 10.0
-LOOK_SECONDS = 0.5
-BUSY_PART = 2
-"""One of so many partitions has records in a round."""
+REPORT_SECONDS = 0.5
+BUSY_ONE_IN = 2
+"""One partition in this number has records in a round."""
 PROGRESS = {"kind": "kinesis", "checkpoint": "49590338271490256608559692538361571095921575989136588898", "landed": []}
 
 
@@ -56,10 +57,10 @@ PROGRESS = {"kind": "kinesis", "checkpoint": "4959033827149025660855969253836157
 class Size:
     """How much is measured.
 
-    :param drivers: how many there are.
-    :param partitions: of the source.
-    :param seconds: for how long all work on, once they are balanced.
-    :param timeout: of ownership, in seconds.
+    :param drivers: the number of drivers.
+    :param partitions: the number of partitions.
+    :param seconds: how long all drivers work once they are balanced.
+    :param timeout: the ownership timeout in seconds.
     """
 
     drivers: int = 8
@@ -72,16 +73,17 @@ QUICK = Size(drivers=4, partitions=200, seconds=10.0, timeout=15.0)
 
 
 class Driver:
-    """One driver, in a process of its own; it reports through a pipe what it holds.
+    """A driver in its own process. It reports its leases through a pipe.
 
-    :param server: where the store is.
-    :param table: the store's name.
-    :param name: the driver's.
+    :param server: the server of the store.
+    :param table: the store's table.
+    :param name: the driver's name.
     :param size: how much is measured.
+    :param pipe: the pipe for reports.
     """
 
     def __init__(self, server: Server, table: str, name: str, size: Size, pipe: Connection) -> None:
-        self._asked = 0
+        self._requests = 0
         self._size, self._pipe = size, pipe
         self._store = server.open(table)
         self._count_requests(self._store)
@@ -92,57 +94,57 @@ class Driver:
         self._balancer = Balancer(self._coordinator, expected_workers=size.drivers - 1)
         self._renewals: Counter[bool] = Counter()
         self._oldest = 0.0
-        self._seen: dict[str, tuple[Any, float]] = {}
+        self._ages: dict[str, tuple[Any, float]] = {}
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Make rounds until the pipe says otherwise, and report twice a second."""
+        """Run rounds until the pipe says to end, and report twice a second."""
         threading.Thread(target=self._report, daemon=True).start()
         with LeaseRenewer(self._coordinator.leases, self._balancer):
             while not self._stopped.is_set():
                 began = time.monotonic()
                 self._balancer.rebalance()
                 self._balancer.hand_over(self._balancer.leaving)
-                busy = [key for key in self._coordinator.leases.held if hash((key, began)) % BUSY_PART == 0]
+                busy = [key for key in self._coordinator.leases.held if hash((key, began)) % BUSY_ONE_IN == 0]
                 self._coordinator.leases.checkpoint_each(dict.fromkeys(busy, PROGRESS))
                 self._stopped.wait(max(0.0, ROUND_SECONDS * self._size.timeout / 60 - (time.monotonic() - began)))
         self._pipe.send({"final": sorted(self._coordinator.leases.held)})
 
     def _report(self) -> None:
-        while not self._pipe.poll(LOOK_SECONDS):
-            self._look()
+        while not self._pipe.poll(REPORT_SECONDS):
+            self._count_renewals()
             self._pipe.send(
                 {
                     "held": len(self._coordinator.leases.held),
                     "renewals": sum(self._renewals.values()),
                     "late": self._renewals[True],
                     "oldest": self._oldest,
-                    "requests": self._asked,
+                    "requests": self._requests,
                     "processor": time.process_time(),
                     "at": time.monotonic(),
                 }
             )
         self._stopped.set()
 
-    def _look(self) -> None:
-        """Note the leases that were renewed since the last look, and how old they had become."""
+    def _count_renewals(self) -> None:
+        """Count the leases that were renewed since the last call, and record their age at the renewal."""
         now, timeout = self._coordinator.clock.now(), self._size.timeout
         held = self._coordinator.leases.held
         for key, partition in held.items():
             assert partition.ownership_timeout is not None
             age = timeout - (partition.ownership_timeout - now).total_seconds()
-            end, oldest = self._seen.get(key, (partition.ownership_timeout, age))
+            end, oldest = self._ages.get(key, (partition.ownership_timeout, age))
             if end != partition.ownership_timeout:
                 self._renewals[oldest > timeout * (1 / 3 + 1 / 12)] += 1
                 self._oldest = max(self._oldest, oldest / timeout)
                 oldest = age
-            self._seen[key] = (partition.ownership_timeout, max(age, oldest))
-        for key in self._seen.keys() - held.keys():
-            del self._seen[key]
+            self._ages[key] = (partition.ownership_timeout, max(age, oldest))
+        for key in self._ages.keys() - held.keys():
+            del self._ages[key]
 
     def _count_requests(self, store: CoordinationStore) -> None:
         def count(*_: object, **__: object) -> None:
-            self._asked += 1
+            self._requests += 1
 
         if isinstance(store, SqlStore):
             sa.event.listen(store._database.engine, "before_cursor_execute", count)
@@ -152,17 +154,17 @@ class Driver:
 
 @dataclass
 class Running:
-    """A driver as the benchmark sees it."""
+    """A running driver: its process and its pipe."""
 
     process: multiprocessing.Process
     pipe: Connection
 
     def last(self) -> dict[str, Any]:
-        """Return the latest report, waiting for the first one."""
-        said: dict[str, Any] = self.pipe.recv()
+        """Return the latest report; wait for the first one."""
+        report: dict[str, Any] = self.pipe.recv()
         while self.pipe.poll():
-            said = self.pipe.recv()
-        return said
+            report = self.pipe.recv()
+        return report
 
 
 def start(server: Server, table: str, name: str, size: Size) -> Running:
@@ -175,7 +177,10 @@ def start(server: Server, table: str, name: str, size: Size) -> Running:
 
 
 def until_held(drivers: Sequence[Running], partitions: int, spread: int | None) -> float:
-    """Return how long it took until the drivers hold all partitions, as evenly as this; None for any way."""
+    """Return the seconds until the drivers hold all partitions.
+
+    :param spread: the largest difference between the numbers that two drivers hold; None for any difference.
+    """
     began = time.monotonic()
     while True:
         held = [driver.last()["held"] for driver in drivers]
@@ -186,7 +191,7 @@ def until_held(drivers: Sequence[Running], partitions: int, spread: int | None) 
 
 
 def measure(server: Server, size: Size) -> dict[str, Any]:
-    """Return what the drivers did."""
+    """Return the measurements of one run."""
     table = f"shared_{time.time_ns()}"
     store = server.open(table)
     owner = SourceCoordinator(store, SOURCE, "setup")
@@ -220,27 +225,27 @@ def measure(server: Server, size: Size) -> dict[str, Any]:
 
 
 def held_twice(drivers: Sequence[Running], owner: SourceCoordinator, size: Size) -> int:
-    """End the drivers; return how many partitions several of them hold, or one that the store does not know of."""
+    """End the drivers; return the number of partitions that are not held exactly once, or not leased in the store."""
     for driver in drivers:
         driver.pipe.send("end")
     holders: Counter[str] = Counter()
     for driver in drivers:
-        said = driver.pipe.recv()
-        while "final" not in said:
-            said = driver.pipe.recv()
-        holders.update(said["final"])
+        report = driver.pipe.recv()
+        while "final" not in report:
+            report = driver.pipe.recv()
+        holders.update(report["final"])
         driver.process.join()
     stored = {partition.partition_key for partition in owner.view.partitions(PartitionStatus.ASSIGNED)}
     return sum(count > 1 or key not in stored for key, count in holders.items()) + size.partitions - len(holders)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few drivers and partitions")
     parser.add_argument("--store", choices=sorted(SERVERS), default="postgresql")
-    parser.add_argument("--partitions", type=int, help="of the source")
-    parser.add_argument("--seconds", type=float, help="for how long all work on")
+    parser.add_argument("--partitions", type=int, help="the number of partitions")
+    parser.add_argument("--seconds", type=float, help="how long all drivers work")
     options = parser.parse_args(arguments)
     gc.set_threshold(*GC_THRESHOLDS)
     logging.disable(logging.WARNING)

@@ -1,9 +1,8 @@
-"""What it is worth that a round lands while the one before it is delivered.
+"""The time saved by landing a round while the previous one is delivered.
 
-A real Spark session of two slots; a source that answers late, so that reading waits as it does for a network; a
-transform that keeps a processor busy. First it is measured how long a delivery takes beside nothing; the source then
-answers so late that landing a round takes as long. The same rounds are made with each round's delivery after its
-landing, and side by side, in turn.
+The benchmark uses a real Spark session with two slots. Its source responds late, so reading waits as for a network, and
+its transform keeps a processor busy. First it measures a delivery alone. Then the source is slowed until landing a
+round takes the same time. The same rounds run one after the other and side by side, in turn.
 
 Usage: python -m benchmarks.side_by_side [--quick]
 """
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 SOURCE = KIND = "late"
 TRANSFORM = "benchmarks.side_by_side:digested"
 PARTITIONS = 8
-"""As many as two slots read at a time."""
+"""The number that two slots read at a time."""
 DIGESTS = 200
 
 
@@ -84,10 +83,10 @@ def digested(records: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class Late:
-    """A source that answers late; an `ItemReader`.
+    """A source that responds late; an `ItemReader`.
 
-    :param seconds: how late each page comes.
-    :param records: on a page.
+    :param seconds: the delay of each page.
+    :param records: the number of records on a page.
     """
 
     seconds: float
@@ -107,10 +106,10 @@ class Late:
 
 @dataclass
 class Run:
-    """Rounds over partitions each of which lands a page a round.
+    """Rounds in which each partition lands one page.
 
     :param late: the source.
-    :param rounds: how many pages a partition has.
+    :param rounds: the number of pages of a partition.
     :param folder: an empty folder.
     """
 
@@ -149,7 +148,7 @@ class Run:
         )
 
     def one_after_the_other(self) -> tuple[float, float]:
-        """Return the seconds of all rounds, each delivered before the next one lands, and of its deliveries alone."""
+        """Deliver each round before the next one lands; return the seconds of all rounds, and of their deliveries."""
         began, delivering = time.perf_counter(), 0.0
         for _ in range(self.rounds):
             self.job.round()
@@ -162,7 +161,7 @@ class Run:
         return seconds, delivering
 
     def side_by_side(self) -> float:
-        """Return the seconds of all rounds as a job makes them."""
+        """Run all rounds as a job does; return their seconds."""
         began = time.perf_counter()
         for _ in range(self.rounds):
             self.job.round()
@@ -174,7 +173,7 @@ class Run:
 
     def _check(self) -> None:
         delivered = self.job._summary.records_delivered
-        assert delivered == PARTITIONS * self.rounds * self.late.records, f"{delivered} records are delivered"
+        assert delivered == PARTITIONS * self.rounds * self.late.records, f"{delivered} records were delivered"
 
 
 def measured(size: Size, folder: Path) -> dict[str, float]:
@@ -200,9 +199,9 @@ def measured(size: Size, folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small size, to see that it works")
+    parser.add_argument("--quick", action="store_true", help="a small size, to check that it works")
     size = QUICK if parser.parse_args().quick else Size()
     spark = session()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,13 +1,13 @@
-"""How soon a job delivers its first record, beside how soon a bare spark-submit runs its first Python task.
+"""The time until a job delivers its first record, compared with a bare spark-submit that runs its first Python task.
 
-Everything is measured from the moment in which spark-submit is started, on this machine, with `local[2]`:
+Times start with spark-submit, on this machine, with `local[2]`:
 
-- `bare`: a program that makes a session as Spark comes, until the first Python task of a query (`mapInArrow`) runs;
-- `bare, RDD`: the same until the first Python task of an RDD runs, which is as little as Spark can do;
+- `bare`: a program with a default Spark session, until the first Python task of a query (`mapInArrow`) runs;
+- `bare, RDD`: the same until the first Python task of an RDD runs, the minimum that Spark can do;
 - `job`: a job as the operator submits it, over a stream of four shards, until its dataset has the first record;
 - `job, archive`: the same with `spark_archive`.
 
-They take turns. The processor time is that of all processes until their end.
+They run in turn. The processor time includes all processes until they end.
 
 Usage: python -m benchmarks.start_up [--quick] [--archive PATH]
 """
@@ -71,10 +71,10 @@ ACTIONS = {
 
 @dataclass(frozen=True)
 class Start:
-    """How one start went.
+    """The duration of one start.
 
-    :param seconds: from the submission to what it was for.
-    :param processor_seconds: of all processes, to their end.
+    :param seconds: from the submission to the first task or record.
+    :param processor_seconds: the processor time of all processes until they end.
     """
 
     seconds: float
@@ -105,14 +105,16 @@ def kinesis() -> Iterator[AwsSettings]:
 
 
 def environment(archive: Path | None, *, is_job: bool) -> dict[str, str]:
-    """Return the variables that a spark-submit is started with; nothing of whoever runs this for JVMs."""
-    given = {name: value for name, value in os.environ.items() if name not in JVM_VARIABLES}
-    given |= local_environment(given)
-    return given | driver_options(given, None if archive is None else str(archive)) if is_job else given
+    """Return the environment of spark-submit, without the JVM options of this process."""
+    variables = {name: value for name, value in os.environ.items() if name not in JVM_VARIABLES}
+    variables |= local_environment(variables)
+    if not is_job:
+        return variables
+    return variables | driver_options(variables, None if archive is None else str(archive))
 
 
 def timed(command: list[str], variables: dict[str, str], folder: Path, reached: Callable[[], float | None]) -> Start:
-    """Run a spark-submit to its end; return how long it took until something was reached."""
+    """Run spark-submit to its end; return the duration until `reached` returned an instant."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with (folder / "log").open("wb") as log:
         start = time.time()
@@ -145,7 +147,7 @@ def bare(action: str, folder: Path) -> Start:
 
 
 def job(aws: AwsSettings, archive: Path | None, folder: Path) -> Start:
-    """Start a job that delivers what a stream holds, in a store and a dataset of its own."""
+    """Start a job that delivers a stream, with its own store and dataset."""
     output = folder / "dataset"
     settings = ingest(
         source=STREAM,
@@ -179,14 +181,14 @@ def job(aws: AwsSettings, archive: Path | None, folder: Path) -> Start:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print what was found; the last line is JSON."""
+    """Measure and print the results; the last line is JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="once each")
-    parser.add_argument("--archive", type=Path, help="one that `airflow-coordination spark-archive` made")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--archive", type=Path, help="an archive made by `airflow-coordination spark-archive`")
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="start-up-") as name, kinesis() as aws:
         root = Path(name)
-        archive = given.archive
+        archive = options.archive
         if archive is None:
             archive = root / "spark.jsa"
             make_archive(archive, packaged_application("rehearse.py"), environment(None, is_job=False))
@@ -196,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "job, archive": lambda folder: job(aws, archive, folder),
         }
         starts: dict[str, list[Start]] = {way: [] for way in ways}
-        for repetition in range(1 if given.quick else 3):
+        for repetition in range(1 if options.quick else 3):
             for way, run in ways.items():
                 folder = root / f"{way.replace(', ', '-')}-{repetition}"
                 folder.mkdir()
@@ -205,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def report(starts: dict[str, list[Start]]) -> dict[str, float]:
-    """Print the medians; return them, and how they compare."""
+    """Print the medians; return them and their ratios."""
     seconds = {way: statistics.median(start.seconds for start in of) for way, of in starts.items()}
     used = {way: statistics.median(start.processor_seconds for start in of) for way, of in starts.items()}
     for way in starts:

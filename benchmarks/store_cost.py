@@ -1,31 +1,33 @@
-"""What coordination costs on DynamoDB in requests and capacity units: ours, a model of Data Prepper's, and the least.
+"""The requests and capacity units of coordination on DynamoDB: ours, a model of Data Prepper's, and the minimum.
 
-A partition's life is: created, acquired, checkpointed once, completed. It is lived on DynamoDB Local, by one worker and
-by eight that compete. Competing workers are let go on request by request, in an order that a seed fixes, so that a run
-repeats exactly; nothing is timed. DynamoDB Local's index is never behind its table: on AWS everybody meets a few more
+A partition is created, acquired, checkpointed once, and completed. This life runs on DynamoDB Local, with one worker
+and with eight that compete. Competing workers continue request by request, in an order that a seed determines, so a run
+repeats exactly. Nothing is timed. DynamoDB Local's index is always current; on AWS all coordinators get a few more
 refused writes.
 
-- `ours` takes up to a number of partitions at a time: 10, or 1 to compare like with like. A worker looks once in five
-  seconds whether the source is suspended, which Data Prepper cannot be, and whether there are expired leases or closed
-  partitions to take before the others, which Data Prepper looks for each time. Those three looks are counted with
-  `acquire`. The clock goes on by 2 ms with each request. `1 in 5 s` takes partitions so rarely that it looks each time.
+- `ours` acquires up to a number of partitions at a time: 10, or 1 for an equal comparison. Once in five seconds, a
+  worker checks whether the source is suspended, which Data Prepper does not support. It also checks for expired leases
+  and closed partitions, which come before the others and which Data Prepper checks each time. These three checks are
+  counted with `acquire`. Each request advances the clock by 2 ms. `1 in 5 s` acquires so rarely that it checks each
+  time.
 - `Data Prepper, lease-based` and `Data Prepper, enhanced` are the two coordinators in `data_prepper_model.py`, which
-  take one at a time, having no other way. The enhanced one makes fewer requests, so ours is compared with that one.
-  Competing workers of all sides poll without a supplier, which spares the lease-based one a second pass and four
-  requests on the global state for each miss; the enhanced one has no suppliers.
-- `least` is what the same operations cost on this table and index at the least, if no write is ever refused:
+  can acquire only one at a time. The enhanced one makes fewer requests, so ours is compared with that one. All
+  competing workers poll without a supplier. This saves the lease-based one a second pass and four requests on the
+  global state for each miss; the enhanced one has no suppliers.
+- `least` is the minimum cost of the same operations on this table and index, if no write is refused:
 
-  - each operation is one request; taking n partitions asks the index once, for the queue that has some: 1/n requests
-  - a write costs the table 1 write unit per started KB of the item; items here are smaller
-  - the index holds whole items: a new entry costs 1 write unit more; a change of status or priority 2, since the old
-    entry is deleted and a new one put; so create 2, and 3 each for acquire (status), checkpoint (the lease that it
-    renews is the priority) and complete (status)
-  - a query of the index, always eventually consistent, costs 0.5 read units per started 4 KB that it reads, and 0.5 if
-    it finds nothing
+  - each operation is one request; acquiring n partitions queries the index once, for the queue that has some: 1/n
+    requests
+  - a write costs the table 1 write unit for each started KB of the item; items here are smaller
+  - the index holds whole items: a new entry costs 1 write unit more; a change of status or priority costs 2, because
+    the old entry is deleted and a new one put. So create costs 2. Acquire (status), checkpoint (the renewed lease is
+    the priority) and complete (status) cost 3 each
+  - a query of the index, always eventually consistent, costs 0.5 read units for each started 4 KB that it reads, and
+    0.5 if it finds nothing
 
-What the history of who held what costs on top is counted with one worker that works for half a second between two of
-its requests: the writes of a job, and of a process that ends after one partition, with and without. The deletion of
-its pages, which comes when they are a week old, is counted with it.
+The additional cost of the history of leases is counted with one worker that works for half a second between requests:
+the writes of a job, and of a process that ends after one partition, with and without the history. The deletion of the
+history's pages, when they are a week old, is included.
 
 Usage: python benchmarks/store_cost.py [--quick]
 """
@@ -69,15 +71,15 @@ PHASES = ("create", "acquire", "checkpoint", "complete")
 POLL = "empty poll"
 PROGRESS = {"checkpoint": "49590338271490256608559692538361571095921575989136588898", "landed": []}
 
-LOOKS = Tally(requests=3, read_units=2 * LEAST_READ_UNITS + 1.0)
-"""What a worker pays once in five seconds: two queries that find nothing, of the queues that come before the others,
-and a consistent read of an item that is not there, which would say that the source is suspended."""
+CHECKS = Tally(requests=3, read_units=2 * LEAST_READ_UNITS + 1.0)
+"""The cost of a worker's checks once in five seconds: two queries without a result, of the queues that come before the
+others, and a consistent read of the missing item that would mark the source as suspended."""
 
 Bill = dict[str, Tally]
 
 
 class Worker(Protocol):
-    """One worker, of either side."""
+    """A worker, ours or a modelled one."""
 
     meter: Meter
 
@@ -85,7 +87,7 @@ class Worker(Protocol):
         """Create partitions."""
 
     def acquire(self) -> Sequence[str]:
-        """Acquire what it takes at a time; return the keys, none if there is nothing."""
+        """Acquire partitions; return their keys, empty if there are none."""
 
     def checkpoint(self, key: str) -> None:
         """Save progress once."""
@@ -94,15 +96,15 @@ class Worker(Protocol):
         """Finish a partition."""
 
     def poll_with_supplier(self) -> bool:
-        """Ask for a partition where there is none, with a supplier that finds none either.
+        """Poll for a partition if none is available, with a supplier that finds none.
 
-        :returns: False if this side has no suppliers.
+        :returns: False if this worker has no suppliers.
         """
 
 
 @dataclass
 class Table:
-    """A table of DynamoDB Local for one measurement, and the clock of all who use it."""
+    """A table of DynamoDB Local for one measurement, and the clock of its workers."""
 
     server: DynamoDbLocal
     clock: ManualClock = field(default_factory=ManualClock)
@@ -111,21 +113,21 @@ class Table:
     def __post_init__(self) -> None:
         self.store(random.Random(0)).initialize()
 
-    def store(self, chance: random.Random) -> DynamoDbStore:
-        """Return our store on it."""
+    def store(self, randomness: random.Random) -> DynamoDbStore:
+        """Return our store on this table."""
         aws = AwsSettings(
             region=REGION, endpoint_url=self.server.endpoint_url, access_key_id="test", secret_access_key="test"
         )
-        return DynamoDbStore(aws, table=self.name, chance=chance)
+        return DynamoDbStore(aws, table=self.name, randomness=randomness)
 
     def items(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the items it holds."""
+        """Yield the items of the table."""
         pages = self.server.client().get_paginator("scan").paginate(TableName=self.name)
         return (item for page in pages for item in page["Items"])
 
 
 class OurWorker:
-    """A worker as our jobs are: it takes up to a number of partitions at a time, and may pause before it asks."""
+    """A worker like our jobs: it acquires up to a number of partitions at a time, and may pause before that."""
 
     def __init__(
         self,
@@ -169,7 +171,7 @@ class OurWorker:
 
 
 class ModelWorker:
-    """A node of Data Prepper with one thread, as modelled: with one coordinator or the other."""
+    """A model of a Data Prepper node with one thread and one of the two coordinators."""
 
     def __init__(
         self,
@@ -255,7 +257,7 @@ def live(make: MakeWorker, table: Table, *, workers: int, partitions: int, seed:
 
 
 def drain(worker: Worker) -> Bill:
-    """Take partitions through their lives until there is none to take."""
+    """Process partitions until none is left."""
     bill: Bill = defaultdict(Tally)
     while True:
         with worker.meter.counting() as cost:
@@ -273,7 +275,7 @@ def drain(worker: Worker) -> Bill:
 
 
 def partition_keys(count: int) -> list[str]:
-    """Return keys as a scan of a bucket makes them."""
+    """Return keys like those of a bucket scan."""
     return [f"clickstream-landing|events/2026/01/01/part-{number:08d}.json.gz" for number in range(count)]
 
 
@@ -285,7 +287,7 @@ def check(table: Table, partitions: int) -> None:
 
 
 def least_life(at_a_time: int) -> Bill:
-    """Return what the phases of one life cost at the least; see the module's docstring."""
+    """Return the minimum cost of each phase; see the module's docstring."""
     new = Partition(
         source_identifier=PARTITIONS,
         partition_key=partition_keys(1)[0],
@@ -302,16 +304,16 @@ def least_life(at_a_time: int) -> Bill:
 
 
 def polls(server: DynamoDbLocal) -> dict[str, dict[str, Tally]]:
-    """Return what one poll costs where nothing is to be had, by what is in the queue and by who asks."""
+    """Return the cost of a poll without a result, by the content of the queue and by worker."""
     costs: dict[str, dict[str, Tally]] = {}
     for name, make in WAYS.items():
         if name in (SLOW, ONE):
-            continue  # as ten at a time
+            continue  # the same as ten at a time
         for queue, statuses in QUEUES.items():
             table = Table(server)
             worker = make(table, "node-0", 0, lambda: None)
             fill(table, statuses)
-            has_suppliers = worker.poll_with_supplier()  # the first one creates the global state
+            has_suppliers = worker.poll_with_supplier()  # the first poll creates the global state
             with worker.meter.counting() as plain:
                 assert not worker.acquire()
             costs.setdefault(queue, {})[name] = plain
@@ -322,7 +324,7 @@ def polls(server: DynamoDbLocal) -> dict[str, dict[str, Tally]]:
     return costs
 
 
-SUPPLIED = "; a supplier is asked"
+SUPPLIED = "; with a supplier"
 QUEUES = {
     "all completed": [PartitionStatus.COMPLETED],
     "leased or not due": [PartitionStatus.COMPLETED, PartitionStatus.ASSIGNED, PartitionStatus.CLOSED],
@@ -330,7 +332,7 @@ QUEUES = {
 
 
 def fill(table: Table, statuses: Sequence[PartitionStatus]) -> None:
-    """Put partitions in a table, in these statuses in turn, none of which can be acquired now."""
+    """Put partitions into a table, with these statuses in turn; none can be acquired now."""
     later = table.clock.now() + timedelta(minutes=5)
     due = {PartitionStatus.ASSIGNED: {"ownership_timeout": later}, PartitionStatus.CLOSED: {"reopen_at": later}}
     table.store(random.Random(0)).create(
@@ -351,10 +353,10 @@ def fill(table: Table, statuses: Sequence[PartitionStatus]) -> None:
 
 @dataclass
 class Written:
-    """What was written.
+    """The writes of a worker.
 
-    :param writes: in how many requests.
-    :param write_units: how many write units, of table and index.
+    :param writes: the number of requests.
+    :param write_units: the write units, of table and index.
     """
 
     writes: int = 0
@@ -368,9 +370,9 @@ ONE_PARTITION = "a process for one partition"
 
 
 def history_life(server: DynamoDbLocal, *, partitions: int, at_a_time: int, saves: int, history: bool) -> Written:
-    """Return what a worker writes that creates partitions and takes them through their lives.
+    """Return the writes of a worker that creates and processes partitions.
 
-    :param saves: how often progress of each is saved.
+    :param saves: how often the progress of each partition is saved.
     :param history: whether the history is kept.
     """
     table = Table(server)
@@ -381,7 +383,7 @@ def history_life(server: DynamoDbLocal, *, partitions: int, at_a_time: int, save
         written.writes += model.name in WRITES
 
     bare.client.meta.events.register("after-call.dynamodb", count)
-    store = RecordingStore(bare, KEPT, clock=table.clock, chance=random.Random(0)) if history else bare
+    store = RecordingStore(bare, KEPT, clock=table.clock, randomness=random.Random(0)) if history else bare
     coordinator = SourceCoordinator(store, SOURCE, "node-0:dag:run:ingest:-1:1:0123abcd", clock=table.clock)
     coordinator.initialize()
     meter = Meter(bare.client, lambda: None)
@@ -394,7 +396,7 @@ def history_life(server: DynamoDbLocal, *, partitions: int, at_a_time: int, save
             for key in acquired:
                 table.clock.advance(WORK_SECONDS)
                 coordinator.leases.complete(key)
-        store.close()  # writes what is left
+        store.close()  # writes the rest of the history
         for page in list(all_partitions(bare, f"{SOURCE}|{HISTORY_FAMILY}")):
             bare.delete(page)
     check(table, partitions)
@@ -403,7 +405,7 @@ def history_life(server: DynamoDbLocal, *, partitions: int, at_a_time: int, save
 
 
 def measure_history(server: DynamoDbLocal, *, partitions: int) -> dict[str, tuple[Written, Written]]:
-    """Return what is written without a history and with it."""
+    """Return the writes without a history and with it."""
     lives = {f"a job of {partitions} partitions, {saves} saves of each": (partitions, saves) for saves in SAVES}
     lives[ONE_PARTITION] = (1, 1)
     return {
@@ -416,7 +418,7 @@ def measure_history(server: DynamoDbLocal, *, partitions: int) -> dict[str, tupl
 
 
 def history_table(measured: Mapping[str, tuple[Written, Written]]) -> str:
-    """Return the table of what the history costs, in Markdown."""
+    """Return the table of the history's cost in Markdown."""
     lines = [
         "| history | writes without | with | ratio | write units without | with | ratio |",
         "|---|--:|--:|--:|--:|--:|--:|",
@@ -430,11 +432,11 @@ def history_table(measured: Mapping[str, tuple[Written, Written]]) -> str:
 
 
 def measure(server: DynamoDbLocal, *, partitions: int, seeds: int) -> dict[tuple[str, int], list[Bill]]:
-    """Return what one life cost in each way, alone and in competition, run by run."""
+    """Return the cost of a partition's life in each way, alone and in competition, by run."""
     costs = {}
     for (name, make), workers in itertools.product(WAYS.items(), (1, WORKERS)):
         if name == SLOW and workers > 1:
-            continue  # nobody competes with a worker that mostly waits
+            continue  # no worker competes with one that mostly waits
         bills = [
             live(make, Table(server), workers=workers, partitions=partitions, seed=seed)
             for seed in range(seeds if workers > 1 else 1)
@@ -452,14 +454,14 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
 
 def mean(bills: Sequence[Bill]) -> Bill:
-    """Return the mean of what runs cost, phase by phase."""
+    """Return the mean cost of runs by phase."""
     return {phase: total(bill[phase] for bill in bills).divided_by(len(bills)) for phase in PHASES}
 
 
 def worst_to(
     peer: str, costs: Mapping[tuple[str, int], list[Bill]], name: str, workers: int, phases: Sequence[str] = PHASES
 ) -> dict[str, float]:
-    """Return what ours costs divided by what a peer costs: our worst run by the peer's mean."""
+    """Return our cost divided by a peer's cost: our worst run by the peer's mean."""
     theirs = total(mean(costs[peer, workers])[phase] for phase in phases)
     ours = [total(bill[phase] for phase in phases) for bill in costs[name, workers]]
     return {
@@ -471,7 +473,7 @@ def worst_to(
 def figures(
     costs: Mapping[tuple[str, int], list[Bill]], poll_costs: Mapping[str, Mapping[str, Tally]]
 ) -> dict[str, Any]:
-    """Return what the aims are about."""
+    """Return the ratios that the aims refer to."""
     least = {OURS: total(least_life(AT_A_TIME).values()), ONE: total(least_life(1).values())}
     supplied = [cost for queue, cost in poll_costs.items() if SUPPLIED in queue]
     runs = list(itertools.product((ONE, OURS), (1, WORKERS)))
@@ -551,11 +553,11 @@ def _by_workers(cost: tuple[tuple[str, int], object]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer partitions and orders")
-    parser.add_argument("--partitions", type=int, help="how many lives a run has; default 400, 160 with --quick")
-    parser.add_argument("--orders", type=int, help="of the competitors; default 5, 2 with --quick")
+    parser.add_argument("--partitions", type=int, help="the partitions of a run; default 400, 160 with --quick")
+    parser.add_argument("--orders", type=int, help="the orders of competing workers; default 5, 2 with --quick")
     options = parser.parse_args(arguments)
     partitions = options.partitions or (160 if options.quick else 400)
     seeds = options.orders or (2 if options.quick else 5)
@@ -563,7 +565,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         costs = measure(server, partitions=partitions, seeds=seeds)
         poll_costs = polls(server)
         history = measure_history(server, partitions=partitions)
-    print(f"{partitions} partitions; {WORKERS} workers in {seeds} orders, means of these:\n")
+    print(f"{partitions} partitions; {WORKERS} workers, means of {seeds} orders:\n")
     print(tables(costs, poll_costs))
     print()
     print(history_table(history))

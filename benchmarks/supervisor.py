@@ -1,15 +1,16 @@
-"""What supervisors cost: looks at idle sources, turns of busy ones, and a turn against the number of shards.
+"""The cost of supervisors: polls of idle sources, turns of busy ones, and a turn by the number of shards.
 
 Everything is in one store on this machine, of each kind in turn: a SQLite database, PostgreSQL, DynamoDB Local. The
-source and the cluster are stubs that answer at once, so what is measured is the supervisor and its store.
+source and the cluster are stubs that respond at once, so only the supervisor and its store are measured.
 
-- *look*: what the triggerer's watcher does every few seconds: the supervision, its jobs, whether it is suspended.
-- *run*: the look that once a period sees everything: partitions, shards, lag; and notes it.
-- *turn*: what a worker does where there is something to do: here, nothing, and starting the successors of all jobs.
-- *idle*: sources of 4 shards, read by one job each. *busy*: of 64 shards, read by four jobs that report the lag of each
-  shard, and hand over time and again.
-- *share of a core*: of the triggerer, if all idle sources are looked at every 5 s, with a run every 30 s.
-- *calls*: to the store, in one of each.
+- *poll*: the triggerer's work every few seconds: it reads the supervision, its jobs, and whether the source is
+  suspended.
+- *run*: the poll once a period that reads and records everything: partitions, shards, lag.
+- *turn*: a worker's work: here, a turn with nothing to do, and one that starts the successors of all jobs.
+- *idle*: sources of 4 shards, read by one job each. *busy*: sources of 64 shards, read by four jobs that report the lag
+  of each shard and hand over repeatedly.
+- *share of a core*: the triggerer's load if all idle sources are polled every 5 s, with a run every 30 s.
+- *calls*: the number of calls to the store in one poll, run or turn.
 
 Usage: python -m benchmarks.supervisor [--quick] [--stores sqlite,postgresql,dynamodb]
 """
@@ -38,11 +39,11 @@ from airflow_provider_coordination.supervisor.turn import JobRequest, Supervisor
 from benchmarks.acquire_scale import SERVERS
 
 STORES = ("sqlite", "postgresql", "dynamodb")
-PERIOD, LOOK_EVERY = 30, 5
+PERIOD_SECONDS, POLL_SECONDS = 30, 5
 AIM_SECONDS = 1.0
-"""Of a turn with a thousand shards."""
+"""The aim for a turn with a thousand shards."""
 LONG = timedelta(days=1)
-"""Leases of jobs: none runs out while it is measured."""
+"""The duration of the jobs' leases; none expires during the benchmark."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +60,13 @@ QUICK = Size(idle=10, busy=2, shards=(1, 1_000), rounds=2)
 
 
 class Clock:
-    """A clock that the benchmark moves; the monotonic one goes on by itself."""
+    """A clock that the benchmark advances; its monotonic clock is the machine's."""
 
     def __init__(self) -> None:
         self._now = datetime.now(UTC)
 
     def now(self) -> datetime:
-        """Return the instant that the benchmark has come to."""
+        """Return the current instant of the benchmark."""
         return self._now
 
     def monotonic(self) -> float:
@@ -73,7 +74,7 @@ class Clock:
         return time.monotonic()
 
     def advance(self, seconds: float) -> None:
-        """Go on."""
+        """Advance the clock."""
         self._now += timedelta(seconds=seconds)
 
 
@@ -144,17 +145,17 @@ class Source:
         return f"host:supervise_{self.name}:run:supervise:-1:1:{next(self._numbers):08x}"
 
     def start(self, request: JobRequest) -> None:
-        """Write the job's item; `begin` lets it begin."""
+        """Write the job's item; `begin` starts it."""
         start_by = self.clock.now() + LONG
         self._jobs.submit(request.job.owner, task=request.task, digest="", start_by=start_by)
         self._submitted.append(request)
 
     def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
         """Fail: nothing of this benchmark goes wrong."""
-        raise AssertionError(f"no job is ended by force: {reason}")
+        raise AssertionError(f"no job may be ended by force: {reason}")
 
     def begin(self) -> None:
-        """Have the jobs that were submitted begin and take over the shards, and those before them end."""
+        """Start the submitted jobs, let them take over the shards, and end the jobs that they replace."""
         while self._submitted:
             request = self._submitted.pop()
             if request.job.replaces is not None:
@@ -170,7 +171,7 @@ class Source:
             record.note(report=report.to_text())
 
     def settle(self) -> None:
-        """Let the supervisor note what became of its jobs."""
+        """Let the supervisor record the ends of its jobs."""
         for _ in range(3):
             self.supervisor.turn(self)
             self.begin()
@@ -187,14 +188,14 @@ def _spec(name: str, jobs: int) -> dict[str, Any]:
 
 
 def timed(store: Counted, do: Callable[[], object]) -> tuple[float, int]:
-    """Return how many seconds something takes, and how many calls to the store it makes."""
+    """Return the seconds of a call, and the number of calls to the store that it makes."""
     before, began = store.calls, time.perf_counter()
     do()
     return time.perf_counter() - began, store.calls - before
 
 
-class Figures:
-    """What was measured, by what it is."""
+class Measurements:
+    """The seconds and store calls of each kind of step."""
 
     def __init__(self, store: Counted) -> None:
         self._store = store
@@ -202,7 +203,7 @@ class Figures:
         self._calls: dict[str, int] = {}
 
     def measure(self, name: str, do: Callable[[], object]) -> None:
-        """Measure something once."""
+        """Measure one step."""
         seconds, calls = timed(self._store, do)
         self._seconds.setdefault(name, []).append(seconds)
         self._calls[name] = calls
@@ -217,21 +218,21 @@ class Figures:
         return round(seconds[-1 - len(seconds) // 20] * 1e3, 2)
 
     def calls(self, name: str) -> int:
-        """Return how many calls to the store it made the last time."""
+        """Return the number of store calls of the last step of this kind."""
         return self._calls[name]
 
     @property
     def names(self) -> list[str]:
-        """What was measured."""
+        """The measured steps."""
         return list(self._seconds)
 
 
-def measure(size: Size, opened: CoordinationStore) -> Figures:
-    """Measure everything in a store, which is empty."""
+def measure(size: Size, opened: CoordinationStore) -> Measurements:
+    """Measure everything in an empty store."""
     clock = Clock()
     store = Counted(opened)
     store.initialize()
-    figures = Figures(store)
+    figures = Measurements(store)
     for name, sources in {
         "idle": [Source(store, clock, f"idle{n}", shards=4, jobs=1) for n in range(size.idle)],
         "busy": [Source(store, clock, f"busy{n}", shards=64, jobs=4) for n in range(size.busy)],
@@ -242,15 +243,15 @@ def measure(size: Size, opened: CoordinationStore) -> Figures:
     return figures
 
 
-def measure_round(figures: Figures, name: str, sources: Sequence[Source], clock: Clock) -> None:
-    """Measure a look, a run and the turns of each of these sources once."""
+def measure_round(figures: Measurements, name: str, sources: Sequence[Source], clock: Clock) -> None:
+    """Measure a poll, a run and the turns of each of these sources once."""
     for source in sources:
         source.supervisor.poll()
-        figures.measure(f"{name}: look", source.supervisor.look)
-    clock.advance(PERIOD)
+        figures.measure(f"{name}: poll", source.supervisor.poll)
+    clock.advance(PERIOD_SECONDS)
     for source in sources:
-        figures.measure(f"{name}: run", source.supervisor.look)
-    clock.advance(PERIOD)
+        figures.measure(f"{name}: run", source.supervisor.poll)
+    clock.advance(PERIOD_SECONDS)
     for source in sources:
         figures.measure(f"{name}: turn, nothing to do", lambda s=source: s.supervisor.turn(s))  # type: ignore[misc]
         if not name.startswith("idle"):
@@ -261,8 +262,8 @@ def measure_round(figures: Figures, name: str, sources: Sequence[Source], clock:
             source.settle()
 
 
-def table(results: Mapping[str, Figures]) -> str:
-    """Return what was measured as a table, the stores side by side."""
+def table(results: Mapping[str, Measurements]) -> str:
+    """Return the measurements as a table, the stores side by side."""
     first = next(iter(results.values()))
     rows = [
         f"| {name} | "
@@ -274,10 +275,10 @@ def table(results: Mapping[str, Figures]) -> str:
     return "\n".join([f"| | {heads} | calls |", f"|---|{'--:|' * (2 * len(results) + 1)}", *rows])
 
 
-def summary(figures: Figures, size: Size) -> dict[str, Any]:
-    """Return what was measured in one store as JSON."""
-    looks_a_run = PERIOD // LOOK_EVERY - 1
-    cost = size.idle * (figures.ms("idle: run") + looks_a_run * figures.ms("idle: look")) / 1e3 / PERIOD
+def summary(figures: Measurements, size: Size) -> dict[str, Any]:
+    """Return the measurements of one store as JSON."""
+    polls_a_run = PERIOD_SECONDS // POLL_SECONDS - 1
+    cost = size.idle * (figures.ms("idle: run") + polls_a_run * figures.ms("idle: poll")) / 1e3 / PERIOD_SECONDS
     thousand = figures.ms("1000 shards: turn, all hand over") / 1e3
     return {
         "idle_sources": size.idle,
@@ -291,10 +292,10 @@ def summary(figures: Figures, size: Size) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer sources, fewer shards, fewer rounds")
-    parser.add_argument("--stores", default=",".join(STORES), help="which of them; default %(default)s")
+    parser.add_argument("--stores", default=",".join(STORES), help="the stores; default %(default)s")
     options = parser.parse_args(arguments)
     size = QUICK if options.quick else Size()
     results = {}

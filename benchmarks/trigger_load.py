@@ -1,17 +1,17 @@
-"""What 10,000 waiting triggers cost a triggerer: its processor, its event loop, and the store.
+"""The load of 10,000 waiting triggers on a triggerer: its processor, its event loop, and the store.
 
-Triggers over 100 sources of one store wait in one event loop, as in a triggerer, each in a coroutine of its own. Half
-of a source's triggers wait for acknowledgment sets, one each, and the others for completion, for work, and for
-partitions to reopen.
+Triggers for 100 sources of one store wait in one event loop, as in a triggerer, each in its own coroutine. Half of a
+source's triggers wait for one acknowledgment set each. The others wait for completion, for work, and for partitions to
+reopen.
 
-- `rest`: nothing is due. The processor time of the whole process over a stretch of time, as a fraction of one core;
-  everything counts: the loop, the threads and, for SQLite, the database itself.
-- `due`: sets expire and partitions reopen at known instants, spread over a stretch of time: as many as a second ends.
-  The time from the instant to the event that the trigger yields.
-- `blocked`: a coroutine asks to be woken every 10 ms; how much later it was, at the most, in either phase, and in
-  brackets how much later another process was that did nothing else: that much is the machine's. The line of figures
-  says how long Python's garbage collector took at the most, which stops everything.
-- `queries`: what is asked of the store in a second at rest, with one trigger of each kind a source, and with 100.
+- `rest`: nothing is due. The processor time of the whole process, as a fraction of one core. It includes the loop, the
+  threads and, for SQLite, the database.
+- `due`: sets expire and partitions reopen at known instants, spread evenly over some time. The time from the instant to
+  the event that the trigger yields.
+- `blocked`: a coroutine sleeps for 10 ms at a time. The longest delay of its wake-up in each phase, and in brackets the
+  longest delay in an idle process, which is caused by the machine. The JSON line has the longest pause of Python's
+  garbage collector, which stops all threads.
+- `queries`: calls to the store a second at rest, with one trigger of each kind for a source, and with 100.
 
 Usage: python -m benchmarks.trigger_load [--quick]
 """
@@ -41,7 +41,7 @@ HOUR = timedelta(hours=1)
 BEAT_SECONDS = 0.01
 CONN_ID = "trigger_load"
 SETTLED_SECONDS = 8.0
-"""After so long the first looks, which list what is pending, are over."""
+"""After this time the first polls, which list the pending sets, have ended."""
 KINDS = 4
 """For sets, for completion with and without an instant, and for work."""
 
@@ -50,11 +50,11 @@ KINDS = 4
 class Size:
     """How much is measured.
 
-    :param sources: how many sources.
-    :param triggers: how many triggers each source has.
+    :param sources: the number of sources.
+    :param triggers: the number of triggers of each source.
     :param rest_seconds: how long nothing is due.
-    :param due: how many instants there are.
-    :param due_seconds: over how long these are spread.
+    :param due: the number of instants at which something is due.
+    :param due_seconds: the time over which these are spread.
     """
 
     sources: int = 100
@@ -68,15 +68,15 @@ QUICK = Size(sources=20, triggers=20, rest_seconds=10.0, due=60, due_seconds=10.
 
 
 @dataclass
-class Figures:
+class Measurements:
     """What was measured of one store.
 
     :param cpu: the fraction of one core at rest.
-    :param blocked_ms: how late the loop was at the most, by phase.
-    :param idle_blocked_ms: how late the loop of a process was that did nothing else.
-    :param collector_ms: how long Python's garbage collector took at the most, in which all threads stand still.
+    :param blocked_ms: the longest delay of the loop, by phase.
+    :param idle_blocked_ms: the longest delay of the loop of an idle process, by phase.
+    :param collector_ms: the longest pause of Python's garbage collector, by phase; it stops all threads.
     :param delays: from the due instant to the event, in seconds.
-    :param queries: store calls a second, by triggers a source.
+    :param queries: store calls a second, by the number of triggers of a source.
     """
 
     cpu: float = 0.0
@@ -87,7 +87,7 @@ class Figures:
     queries: dict[int, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the figures as one line holds them."""
+        """Return the measurements as JSON."""
         quantiles = statistics.quantiles(self.delays, n=100) if len(self.delays) > 1 else [0.0] * 99
         return {
             "cpu_at_rest": round(self.cpu, 3),
@@ -101,14 +101,14 @@ class Figures:
 
 
 class CallCount:
-    """Counts what is asked of every store that is opened."""
+    """Counts the calls to every opened store."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
-        """Count while this is entered."""
+        """Count calls within the context."""
         from airflow_provider_coordination.stores.sql import SqlStore
 
         names = ("get", "query", "transact", "delete", "count_by_status")
@@ -131,10 +131,10 @@ def source_name(number: int) -> str:
 
 
 class Sources:
-    """The sources of one store, with what is waited for in them.
+    """The sources of one store, with the partitions and sets that the triggers wait for.
 
-    :param url: of the store.
-    :param size: how much.
+    :param url: the URL of the store.
+    :param size: how much is measured.
     """
 
     def __init__(self, url: str, size: Size) -> None:
@@ -144,7 +144,7 @@ class Sources:
         self._store = open_store(StoreSettings.from_url(url))
 
     def coordinator(self, number: int) -> Any:
-        """Return a coordinator of one of the sources, initialized."""
+        """Return an initialized coordinator of one of the sources."""
         from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 
         coordinator = SourceCoordinator(self._store, source_name(number), "load", ownership_timeout=12 * HOUR)
@@ -152,7 +152,7 @@ class Sources:
         return coordinator
 
     def fill(self) -> dict[int, list[str]]:
-        """Make partitions, of which some are leased and the others wait for acknowledgments, for an hour and more.
+        """Create partitions: some are leased and the others wait for acknowledgments, for more than an hour.
 
         :returns: the acknowledgment sets of each source.
         """
@@ -165,7 +165,7 @@ class Sources:
         return made
 
     def begin(self, coordinator: Any, key: str, timeout: timedelta) -> str:
-        """Make a partition whose batch is delivered and waits to be acknowledged; return its set."""
+        """Create a partition whose delivered batch waits for acknowledgment; return its set."""
         from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 
         coordinator.create_partitions({key: {}})
@@ -175,13 +175,13 @@ class Sources:
         return begun.set_id
 
     def spread(self) -> list[tuple[datetime, Any]]:
-        """Make sets that expire and partitions that reopen; return each instant with the trigger that waits for it."""
+        """Create sets that expire and partitions that reopen; return each instant and the trigger that waits for it."""
         from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
         from airflow_provider_coordination.coordination.partition import format_instant
         from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
         from airflow_provider_coordination.triggers.partitions import PartitionsReopenedTrigger
 
-        # Made before the first is due: making them takes a while.
+        # Everything is created before the first instant, which takes some time.
         first = datetime.now(UTC) + timedelta(seconds=15 + 0.15 * self.size.due)
         due = []
         for number in range(self.size.due):
@@ -210,7 +210,7 @@ class Sources:
 
 
 def triggers_of(number: int, count: int, sets: Sequence[str]) -> list[Any]:
-    """Return triggers of one source: one of each kind first, and half of all for a set each."""
+    """Return triggers of one source: first one of each kind; half of all wait for one set each."""
     from airflow_provider_coordination.coordination.partition import format_instant
     from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
     from airflow_provider_coordination.triggers.partitions import (
@@ -234,12 +234,12 @@ def triggers_of(number: int, count: int, sets: Sequence[str]) -> list[Any]:
 
 @dataclass
 class Heartbeat:
-    """Asks to be woken again and again, and notes how late that was at the most."""
+    """Sleeps repeatedly, and records the longest delay of the wake-up in seconds."""
 
     longest: float = 0.0
 
     async def beat(self) -> None:
-        """Beat until it is cancelled."""
+        """Sleep repeatedly until cancelled."""
         while True:
             began = time.perf_counter()
             await asyncio.sleep(BEAT_SECONDS)
@@ -247,26 +247,26 @@ class Heartbeat:
 
 
 @contextlib.asynccontextmanager
-async def beating(figures: Figures, phase: str) -> AsyncIterator[None]:
-    """Note how late the loop was while this is entered, and how late another process was that does nothing else."""
-    heart, (here, there) = Heartbeat(), Pipe()
-    idle = get_context("spawn").Process(target=_beat_alone, args=(there,), daemon=True)
+async def beating(figures: Measurements, phase: str) -> AsyncIterator[None]:
+    """Record the delay of the loop within the context, and the delay of an idle process."""
+    heart, (ours, theirs) = Heartbeat(), Pipe()
+    idle = get_context("spawn").Process(target=_beat_alone, args=(theirs,), daemon=True)
     idle.start()
-    await asyncio.to_thread(here.recv)
+    await asyncio.to_thread(ours.recv)
     task = asyncio.create_task(heart.beat())
     with collections() as pauses:
         yield
     task.cancel()
-    here.send("stop")
+    ours.send("stop")
     figures.collector_ms[phase] = max(pauses, default=0.0) * 1000
     figures.blocked_ms[phase] = heart.longest * 1000
-    figures.idle_blocked_ms[phase] = await asyncio.to_thread(here.recv) * 1000
+    figures.idle_blocked_ms[phase] = await asyncio.to_thread(ours.recv) * 1000
     await asyncio.to_thread(idle.join)
 
 
 @contextlib.contextmanager
 def collections() -> Iterator[list[float]]:
-    """Note how long each garbage collection takes, in seconds, while this is entered: all threads stand still."""
+    """Record the seconds of each garbage collection within the context; a collection stops all threads."""
     pauses: list[float] = []
     began = 0.0
 
@@ -297,18 +297,20 @@ def _beat_alone(connection: Any) -> None:
 
 
 async def start(triggers: Sequence[Any], started: list[asyncio.Task[Any]]) -> None:
-    """Start triggers as a triggerer does, letting others work in between."""
+    """Start triggers as a triggerer does, and let others run in between."""
     for trigger in triggers:
         started.append(asyncio.create_task(anext(trigger.run())))
         await asyncio.sleep(0)
 
 
-async def at_rest(sources: Sources, sets: dict[int, list[str]], count: int, figures: Figures, calls: CallCount) -> None:
-    """Let `count` triggers a source wait, and note what that costs."""
+async def at_rest(
+    sources: Sources, sets: dict[int, list[str]], count: int, figures: Measurements, calls: CallCount
+) -> None:
+    """Let `count` triggers of each source wait, and record the load."""
     size, running = sources.size, []
     await start([t for n in range(size.sources) for t in triggers_of(n, count, sets[n])], running)
     await asyncio.sleep(SETTLED_SECONDS)
-    gc.collect()  # what the start has left behind is not the rest's
+    gc.collect()  # so that garbage of the start is not collected at rest
     async with beating(figures, "rest"):
         before, cpu, began = calls.calls.total(), time.process_time(), time.perf_counter()
         await asyncio.sleep(size.rest_seconds)
@@ -322,8 +324,8 @@ async def at_rest(sources: Sources, sets: dict[int, list[str]], count: int, figu
     await stop(running)
 
 
-async def due(sources: Sources, figures: Figures) -> None:
-    """Let things become due beside all that wait, and note how late each event is."""
+async def due(sources: Sources, figures: Measurements) -> None:
+    """Let sets and partitions become due while all triggers wait, and record the delay of each event."""
     instants = await asyncio.to_thread(sources.spread)
     gc.collect()
 
@@ -341,16 +343,16 @@ async def due(sources: Sources, figures: Figures) -> None:
 
 
 async def stop(running: Sequence[asyncio.Task[Any]]) -> None:
-    """End triggers, as a triggerer does that shuts down."""
+    """Cancel triggers, as a triggerer does at its shutdown."""
     for task in running:
         task.cancel()
     await asyncio.wait(running)
 
 
-def measure(url: str, size: Size) -> Figures:
-    """Return what triggers on a store of this URL cost."""
+def measure(url: str, size: Size) -> Measurements:
+    """Return the load of triggers on a store with this URL."""
     connection = json.dumps({"conn_type": "coordination", "extra": {"url": url}})
-    figures, calls, sources = Figures(), CallCount(), Sources(url, size)
+    figures, calls, sources = Measurements(), CallCount(), Sources(url, size)
     sets = sources.fill()
     with patch.dict(os.environ, {f"AIRFLOW_CONN_{CONN_ID.upper()}": connection}), calls.counting():
         for count in (KINDS, size.triggers):
@@ -361,7 +363,7 @@ def measure(url: str, size: Size) -> Figures:
 
 @contextlib.contextmanager
 def postgresql() -> Iterator[str | None]:
-    """Yield the URL of an empty PostgreSQL database of the tests' server; None if that cannot be had."""
+    """Yield the URL of an empty PostgreSQL database; None if the server is not available."""
     with tempfile.TemporaryDirectory(prefix="coordination-load-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         try:
@@ -369,7 +371,7 @@ def postgresql() -> Iterator[str | None]:
 
             server = get_server(Path(folder) / "data", cleanup_mode="delete")
         except Exception as error:
-            print(f"PostgreSQL cannot be had: {error}")
+            print(f"PostgreSQL is not available: {error}")
             yield None
             return
         try:
@@ -378,28 +380,28 @@ def postgresql() -> Iterator[str | None]:
             server.cleanup()
 
 
-def table(results: dict[str, Figures], size: Size) -> str:
-    """Return the figures as a table in Markdown."""
+def table(results: dict[str, Measurements], size: Size) -> str:
+    """Return the measurements as a table in Markdown."""
     lines = [
         "| store | processor at rest | longest block at rest | when due | due to event: p50 | p99 "
         f"| store calls a second, one trigger of each kind | {size.triggers} triggers a source |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for store, figures in results.items():
-        told = figures.as_json()
-        late, asked = told["due_to_event_seconds"], told["queries_per_second"]
+        values = figures.as_json()
+        delays, rates = values["due_to_event_seconds"], values["queries_per_second"]
         blocked = {
             phase: f"{ms:.0f} ms ({figures.idle_blocked_ms[phase]:.0f})" for phase, ms in figures.blocked_ms.items()
         }
         lines.append(
-            f"| {store} | {figures.cpu:.1%} | {blocked['rest']} | {blocked['due']} | {late['p50']:.2f} s "
-            f"| {late['p99']:.2f} s | {asked[str(KINDS)]:.1f} | {asked[str(size.triggers)]:.1f} |"
+            f"| {store} | {figures.cpu:.1%} | {blocked['rest']} | {blocked['due']} | {delays['p50']:.2f} s "
+            f"| {delays['p99']:.2f} s | {rates[str(KINDS)]:.1f} | {rates[str(size.triggers)]:.1f} |"
         )
     return "\n".join(lines)
 
 
-def measure_all(stores: Sequence[str], size: Size) -> dict[str, Figures]:
-    """Return the figures of each store that can be had."""
+def measure_all(stores: Sequence[str], size: Size) -> dict[str, Measurements]:
+    """Return the measurements of each available store."""
     results = {}
     if "sqlite" in stores:
         with tempfile.TemporaryDirectory(prefix="coordination-load-") as folder:
@@ -412,13 +414,13 @@ def measure_all(stores: Sequence[str], size: Size) -> dict[str, Figures]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer sources and triggers, for a shorter time")
     parser.add_argument("--stores", default="sqlite,postgresql", help="which of sqlite, postgresql; default both")
     options = parser.parse_args(arguments)
     size = QUICK if options.quick else Size()
-    logging.disable(logging.ERROR)  # the ends of sets, which are what is measured
+    logging.disable(logging.ERROR)  # the benchmark lets sets expire, which is logged
     try:
         results = measure_all(options.stores.split(","), size)
     finally:

@@ -1,14 +1,14 @@
-"""How fast the pages are, in a real browser on an `airflow standalone`, beside a page of Airflow's own.
+"""How fast the pages are, in a real browser with `airflow standalone`, compared with a page of Airflow.
 
 - `paint`: from the click on a link within Airflow until the first rows of a page are painted: the table of a source
   with many partitions, the tree of a stream with many shards, the overview, and Airflow's own list of DAGs, in turn.
-  Nothing of them was seen before in that tab.
-- `load`: the same in a new tab, so with all that Airflow loads before it shows anything. Its scripts are in the
-  browser's cache, as they are for somebody who works with it; `cold` is with an empty one.
-- `refresh`: what a page that is open asks for every two seconds, until the answer is there.
-- `scroll`: the table from the first row to the last by the wheel: the longest time without a frame, and how many
-  elements the document has at the most.
-- `tabs`: how fast Airflow's own API answers while so many tabs are open, and while none is.
+  The tab has not shown these pages before.
+- `load`: the same in a new tab, including everything that Airflow loads first. Its scripts are in the browser's cache,
+  as for a regular user; `cold` is with an empty cache.
+- `refresh`: the response to the request that an open page sends every two seconds.
+- `scroll`: the table from the first row to the last by the wheel: the longest time without a frame, and the largest
+  number of elements of the document.
+- `tabs`: the response time of Airflow's own API while many tabs are open, and while none is.
 
 Usage: python -m benchmarks.ui [--quick]
 """
@@ -42,13 +42,13 @@ ROW = "[role=row][data-key]"
 REGION = "[role=region][data-rows]"
 PAINTED = """
 selector => new Promise(resolve => {
-  const look = () => document.querySelector(selector)
+  const check = () => document.querySelector(selector)
     ? requestAnimationFrame(() => setTimeout(() => resolve(performance.now())))
-    : requestAnimationFrame(look);
-  look();
+    : requestAnimationFrame(check);
+  check();
 })
 """
-"""When something is painted, in milliseconds since the page was asked for."""
+"""The instant of the first paint, in milliseconds since the page was requested."""
 CLICKED = "() => performance.now()"
 SCROLL = """
 async selector => {
@@ -68,7 +68,7 @@ async selector => {
   return {frames, elements, rows: Number(area.dataset.rows)};
 }
 """
-"""The times between two frames, in milliseconds; goes on until nothing more comes for three seconds."""
+"""The times between two frames, in milliseconds; scrolls until no more rows appear for three seconds."""
 REFRESHES = """
 () => performance.getEntriesByType("resource").filter(e => e.name.includes("/partitions?")).map(e => e.duration)
 """
@@ -78,12 +78,12 @@ REFRESHES = """
 class Size:
     """How much is measured.
 
-    :param partitions: of the source whose table is looked at.
-    :param shards: of the stream whose tree is looked at.
+    :param partitions: the partitions in the table.
+    :param shards: the shards in the tree.
     :param repeats: how often each page is opened.
-    :param watched_seconds: for how long a page is open whose refreshes are timed.
+    :param watched_seconds: how long the refreshes of an open page are timed.
     :param tabs: how many tabs are open at once.
-    :param tabs_seconds: for how long Airflow's own API is asked meanwhile.
+    :param tabs_seconds: how long requests are sent to Airflow's own API.
     """
 
     partitions: int = 10_000
@@ -98,18 +98,18 @@ QUICK = Size(repeats=2, watched_seconds=8.0, tabs=5, tabs_seconds=3.0)
 
 
 @dataclass
-class Figures:
+class Measurements:
     """What was measured, in milliseconds.
 
     :param paint: from a click within Airflow until the first rows are painted, by page.
     :param load: the same in a new tab.
     :param cold: the same in a new tab with an empty cache, once.
-    :param refresh: until an answer to what an open page asks again and again is there.
-    :param frame: the longest time without a frame, while the table was scrolled from its first row to its last.
-    :param usual_frame: the time between two frames meanwhile, the median.
-    :param elements: how many elements the document had at the most meanwhile.
-    :param rows: how many rows there were.
-    :param airflow: how long Airflow's own API took, without tabs and with them.
+    :param refresh: the response times of an open page's refreshes.
+    :param frame: the longest time without a frame while the table scrolls from its first row to its last.
+    :param usual_frame: the median time between two frames during the scrolling.
+    :param elements: the largest number of elements of the document during the scrolling.
+    :param rows: the number of rows.
+    :param airflow: the response times of Airflow's own API, without tabs and with them.
     """
 
     paint: dict[str, list[float]] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Figures:
     airflow: dict[str, list[float]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the figures as one line holds them."""
+        """Return the measurements as JSON."""
         return {
             "first_paint_ms": {page: _summary(times) for page, times in self.paint.items()},
             "loaded_ms": {page: _summary(times) for page, times in self.load.items()},
@@ -140,7 +140,7 @@ class Figures:
 
 
 class Bench:
-    """A browser in front of an Airflow.
+    """A browser on an Airflow site.
 
     :param browser: the browser.
     :param site: the Airflow.
@@ -160,15 +160,15 @@ class Bench:
             "airflow's dags": ("/dags", "a[href*='/dags/live_ingestion']"),
         }
 
-    def measure(self) -> Figures:
+    def measure(self) -> Measurements:
         """Measure everything."""
-        figures = Figures(paint={page: [] for page in self._pages}, load={page: [] for page in self._pages})
+        figures = Measurements(paint={page: [] for page in self._pages}, load={page: [] for page in self._pages})
         for page in self._pages:
             figures.cold[page] = self._loaded(page, alone=True)
         for turn in range(self._size.repeats + 1):
             for page in self._pages:
                 loaded, painted = self._loaded(page), self._painted(page)
-                if turn:  # the first ones fill the cache
+                if turn:  # the first turn fills the cache
                     figures.load[page].append(loaded)
                     figures.paint[page].append(painted)
         self._scroll(figures)
@@ -199,7 +199,7 @@ class Bench:
         opened.close()
         return painted
 
-    def _scroll(self, figures: Figures) -> None:
+    def _scroll(self, figures: Measurements) -> None:
         page = self._open("table")
         page.wait_for_selector(ROW)
         found = page.evaluate(SCROLL, REGION)
@@ -207,14 +207,14 @@ class Bench:
         figures.elements, figures.rows = found["elements"], found["rows"]
         page.close()
 
-    def _refresh(self, figures: Figures) -> None:
+    def _refresh(self, figures: Measurements) -> None:
         page = self._open("table")
         page.wait_for_selector(ROW)
         page.wait_for_timeout(self._size.watched_seconds * 1000)
         figures.refresh = [float(took) for took in page.evaluate(REFRESHES)[1:]]
         page.close()
 
-    def _tabs(self, figures: Figures) -> None:
+    def _tabs(self, figures: Measurements) -> None:
         figures.airflow["no tab"] = self._airflow_answers()
         pages = [self._open("table") for _ in range(self._size.tabs)]
         for page in pages:
@@ -224,7 +224,7 @@ class Bench:
             page.close()
 
     def _airflow_answers(self) -> list[float]:
-        """Ask Airflow's own API again and again; return how long it took each time."""
+        """Send requests to Airflow's own API repeatedly; return their response times in milliseconds."""
         times = []
         headers = {"Authorization": f"Bearer {self._site.tokens['op']}"}
         until = time.monotonic() + self._size.tabs_seconds
@@ -241,8 +241,8 @@ def _summary(times: Sequence[float]) -> dict[str, int]:
     return {"median": round(statistics.median(times)), "longest": round(max(times)), "count": len(times)}
 
 
-def table(figures: Figures) -> str:
-    """Return the figures as a table in Markdown."""
+def table(figures: Measurements) -> str:
+    """Return the measurements as a table in Markdown."""
     rows = [(f"first paint: {page}", times) for page, times in figures.paint.items()]
     rows += [(f"in a new tab: {page}", times) for page, times in figures.load.items()]
     rows += [("refresh: answer", figures.refresh)]
@@ -259,7 +259,7 @@ def table(figures: Figures) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the figures."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="each page twice and five tabs, for a shorter time")
     options = parser.parse_args(arguments)

@@ -31,7 +31,18 @@ def test_an_unwanted_phrase_is_found_with_its_line(line: str, phrase: str) -> No
     assert finding.startswith(f"page.md:2: {phrase!r}; write: ")
 
 
-@pytest.mark.parametrize("line", ["stream.tell()", "untold", "recommended", "that offset", "also longer"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "stream.tell()",
+        "def seek(self, offset: int, whence: int) -> int:",
+        "}[whence]",
+        "untold",
+        "recommended",
+        "that offset",
+        "also longer",
+    ],
+)
 def test_a_word_that_contains_an_unwanted_one_is_not_found(line: str) -> None:
     assert list(prose.phrases("page.md", line)) == []
 

@@ -36,9 +36,10 @@ PHRASES = {
     "awaiting a word": "awaiting acknowledgment",
 }
 """What not to write, and what to write."""
+IN_FILES = r"tell\(|whence: int\b|(?<=\[)whence\]"
+"""The names of Python's file API: the method `tell`, and the parameter `whence` of `seek`."""
 PHRASE = re.compile(
-    # A file has a method `tell`.
-    rf"(?<![A-Za-z])(?!tell\()(?:{'|'.join(re.sub(' ', r'[ _-]', each) for each in PHRASES)})(?![A-Za-z])",
+    rf"(?<![A-Za-z])(?!{IN_FILES})(?:{'|'.join(re.sub(' ', r'[ _-]', each) for each in PHRASES)})(?![A-Za-z])",
     re.IGNORECASE,
 )
 CHECKED = (".cjs", ".js", ".md", ".mjs", ".py", ".sh", ".toml", ".ts", ".yaml", ".yml")

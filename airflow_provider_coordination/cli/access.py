@@ -26,8 +26,8 @@ class StoreOptions:
 
     :param conn_id: an Airflow connection; takes precedence over the environment variable.
     :param store: the store's URL; takes precedence over the environment variable.
-    :param table: the table; takes precedence over that of the URL or the connection.
-    :param prefix: the prefix of sources; takes precedence over that of the connection.
+    :param table: the table; takes precedence over the table of the URL or the connection.
+    :param prefix: the prefix of sources; takes precedence over the connection's prefix.
     """
 
     conn_id: str | None = None

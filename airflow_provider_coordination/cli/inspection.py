@@ -234,7 +234,7 @@ def metrics(
         str | None, typer.Argument(metavar="[SOURCE]", help="Only this source.", show_default=False)
     ] = None,
 ) -> None:
-    """Show figures of the sources, or of one, that the store can tell."""
+    """Show statistics of the sources, or of one source, from the store."""
     output = session.output
     if source is None:
         families, _ = _families(session)

@@ -47,7 +47,7 @@ class _Identity:
 
     def __init__(self, settings: AwsSettings) -> None:
         self._settings = settings
-        # The endpoint of the service is not that of STS and IAM.
+        # STS and IAM have other endpoints than the service.
         self._aws_settings = replace(settings, endpoint_url=None, max_attempts=MAX_ATTEMPTS)
         self.arn: str | None = None
 

@@ -1,7 +1,7 @@
 """The lag of a source: of each partition now, and as a time series together with the record counts.
 
 The lag of a partition is the time between the arrival of a record and its reading, in milliseconds; 0 if no records
-arrive. Jobs report the lag of the partitions that they read. That of other partitions is queried from the source, or
+arrive. Jobs report the lag of the partitions that they read. The lag of other partitions is queried from the source, or
 unknown.
 """
 

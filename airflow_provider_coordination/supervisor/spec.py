@@ -83,7 +83,7 @@ class IngestionSpec:
 
     :param reads: what to read: an object of one of the classes of `operators.reads`.
     :param writes: the sinks: one or several objects of the classes of `operators.writes`.
-    :param source: the name of the source; by default that of `reads`.
+    :param source: the name of the source; by default the name that `reads` gives.
     :param schema: the schema of the payload as DDL; None to leave the payload unparsed.
     :param transform: `module:function` from DataFrame to DataFrame; None to deliver the records unchanged.
     :param per_batch: whether the transform gets the records of one batch at a time even if it keeps `_batch_id`;

@@ -334,7 +334,7 @@ class SupervisionStore:
                 f"later; DAG {claimant.dag_id!r} cannot supervise it too: pause or delete one of them"
             )
         raise SupervisedElsewhereError(
-            f"source {self.source!r} is supervised by a later run of DAG {holder.dag_id!r}, that of "
+            f"source {self.source!r} is supervised by a later run of DAG {holder.dag_id!r}, "
             f"{format_instant(holder.run_at)}, try {holder.try_number}; the run of {format_instant(claimant.run_at)}, "
             f"try {claimant.try_number}, ends"
         )

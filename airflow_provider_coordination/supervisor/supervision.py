@@ -130,7 +130,7 @@ class Supervision:
     :param polled_at: when the source was last observed (aware).
     :param health: its health state, and the results it follows from.
     :param jobs: its jobs that have not ended, as far as it knows.
-    :param task_count: the number of jobs set by scaling; None to use that of the spec.
+    :param task_count: the number of jobs set by scaling; None to use the spec's number.
     :param planned_count: the last planned number of jobs; None before the first plan.
     :param scaled_at: when scaling last changed the number of jobs (aware).
     :param scale_evaluated_at: when scaling last evaluated the lag (aware).

@@ -92,7 +92,7 @@ def test_a_task_of_ones_own_may_create_the_partitions() -> None:
     assert "ingestion.create_partitions" not in dag.task_ids
 
 
-def test_the_pool_is_that_of_the_jobs_alone() -> None:
+def test_the_pool_applies_to_the_jobs_only() -> None:
     dag = a_dag(reads=weather(), pool="spark", pool_slots=2)
     assert dag.get_task("ingestion.ingest").partial_kwargs["pool"] == "spark"
     assert {each.pool for each in dag.tasks if each.task_id != "ingestion.ingest"} == {"default_pool"}

@@ -118,7 +118,7 @@ def test_a_task_that_may_not_look_for_too_long_fails_and_names_the_way_out() -> 
         renewed(holder)
 
     with pytest.raises(
-        SupplierBusyError, match=r"supplier, holder, .*[Ll]et the task retry, or set 'leave_when_busy' if"
+        SupplierBusyError, match=r"another worker, holder, .*[Ll]et the task retry, or set 'leave_when_busy' if"
     ):
         supply(waiting, lambda state: [Page({"oslo": {}})], skip_when_empty=False, sleep=sleep)
     assert list(waiting.view.partitions()) == []
@@ -254,7 +254,7 @@ def test_the_source_is_claimed_for_the_dag(source: SourceCoordinator, context: A
     assert item is not None
     assert SourceClaim.of(item).dag_id == "dag"
     context["ti"].dag_id = "another"
-    with pytest.raises(AirflowFailException, match=r"claimed by DAG 'dag'.*and DAG 'another' reads something else"):
+    with pytest.raises(AirflowFailException, match=r"claimed by DAG 'dag'.*but DAG 'another' reads something else"):
         create(context, reads=weather(reader="mine:Other"))
 
 

@@ -336,7 +336,7 @@ def test_a_job_that_did_not_begin_in_time_leaves_no_settings(prepare: Any, folde
         follow(job).execute(context)
     assert settings_in(folder) == []
     late = run(job)
-    assert late.returncode == EXIT_CONFIGURATION and "there are none" in late.stdout
+    assert late.returncode == EXIT_CONFIGURATION and "they do not exist" in late.stdout
 
 
 def test_who_ends_the_task_by_hand_stops_the_job_and_removes_its_settings(

@@ -148,7 +148,7 @@ def test_every_source_is_read_again(coordination: SourceCoordinator, context: An
     coordination.create_partitions({"a": {}})
     TerminateSupervisorOperator(task_id="terminate", source="orders").execute(context)
     done = ResetSupervisorOperator(task_id="reset", all_sources=True).execute(context)
-    assert done["done"] == ["clicks"] and "is terminated since" in done["unchanged"]["orders"]
+    assert done["done"] == ["clicks"] and "it was terminated at" in done["unchanged"]["orders"]
     with pytest.raises(CoordinationError, match="the operation failed for 1 of 2 supervisors: 'clicks': "):
         ResetSupervisorOperator(task_id="reset", all_sources=True, to="42").execute(context)
     with pytest.raises(ValueError, match="'positions' are those of a single source"):

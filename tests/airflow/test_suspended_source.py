@@ -249,7 +249,7 @@ def test_where_nothing_reopens_by_itself_nothing_is_waited_for(suspended: Source
     assert reopening().execute(context)["reopened"] == 0
 
 
-# Mending
+# Repair
 
 
 def test_leases_are_released_partitions_reopened_and_positions_set_as_ever(

@@ -90,7 +90,7 @@ def test_airflow_receives_what_was_done_and_no_secret(spark: StubSpark, tmp_path
     policy = spark.calls[0]["settings"]["retry_policy"]
     assert (policy["max_attempts"], policy["max_closed_count"]) == (7, 1), "the connection's retry policy is the job's"
     assert spark.calls[0]["settings"]["reads"]["settings"]["aws"]["secret_access_key"] == KEY
-    assert STORE in spark.calls[0]["settings"]["store"]["settings"]["url"], "the job was told, and nobody else"
+    assert STORE in spark.calls[0]["settings"]["store"]["settings"]["url"], "only the job gets the store's password"
     for place, text in {"log": done.stdout, "API": api_requests, "lineage": lineage}.items():
         for secret in (STORE, KEY, TOKEN):
             assert secret not in text, f"{place} holds a secret"

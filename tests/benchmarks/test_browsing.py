@@ -1,4 +1,4 @@
-"""The benchmark of browsing runs and ends with its figures; what they are is not asserted, since they are timed."""
+"""The benchmark of browsing runs and prints its results; the times are not asserted."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PAGES = 13
 PARTITIONS = at_depth(short=300, deep=20_000)
 
 
-def figures_of(stores: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def results_of(stores: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     browsing.main(["--quick", "--stores", stores, "--rounds", "2", "--largest", str(PARTITIONS)])
     figures: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     return figures
 
 
-def test_it_ends_with_a_line_of_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = figures_of("sqlite", capsys)
+def test_the_last_line_is_json_with_the_results(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = results_of("sqlite", capsys)
 
     assert figures.keys() == {"partitions", "median_ms", "p95_ms", "slowest_p95_to_aim"}
     assert figures["partitions"] == {"sqlite": PARTITIONS}
@@ -37,6 +37,7 @@ def test_it_ends_with_a_line_of_figures(capsys: pytest.CaptureFixture[str]) -> N
 def test_it_measures_every_server(
     postgres_server: str, mariadb_server: MariaDb, dynamodb: DynamoDbLocal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    figures = figures_of("postgresql,mariadb,dynamodb", capsys)  # of its own; these here tell that they can be had
+    # It starts its own servers; the fixtures skip this test if there are none.
+    figures = results_of("postgresql,mariadb,dynamodb", capsys)
 
     assert figures["median_ms"].keys() == {"postgresql", "mariadb", "dynamodb"}

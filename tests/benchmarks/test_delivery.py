@@ -1,4 +1,4 @@
-"""The benchmarks of deliveries run and end with their figures; times are not asserted, counts are."""
+"""The benchmarks of deliveries run and print their results; counts are asserted, times are not."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from tests.conftest import REPOSITORY
 
 
-def figures_of(module: str) -> dict[str, Any]:
-    """Run a benchmark in a process of its own: other tests want another Spark session than it makes."""
+def results_of(module: str) -> dict[str, Any]:
+    """Run a benchmark in its own process, because other tests need another Spark session."""
     command = [sys.executable, "-m", module, "--quick"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -22,8 +22,8 @@ def figures_of(module: str) -> dict[str, Any]:
 
 
 @pytest.mark.integration
-def test_it_ends_with_a_line_of_figures() -> None:
-    figures = figures_of("benchmarks.delivery")
+def test_the_last_line_is_json_with_the_results() -> None:
+    figures = results_of("benchmarks.delivery")
     [with_transform] = figures["transform"].values()
     assert with_transform.keys() >= {"to one", "to plain Spark", "commit"}
     assert set(figures["as landed"]) == {"parquet, 400", "delta, 400", "iceberg, 400"}
@@ -33,5 +33,5 @@ def test_it_ends_with_a_line_of_figures() -> None:
 
 
 @pytest.mark.integration
-def test_rounds_are_measured_side_by_side_and_one_after_the_other() -> None:
-    assert figures_of("benchmarks.side_by_side")["ratio"] > 0
+def test_rounds_run_side_by_side_and_one_after_the_other() -> None:
+    assert results_of("benchmarks.side_by_side")["ratio"] > 0

@@ -1,4 +1,4 @@
-"""How long shards stay unread is measured on a small scale; what does not depend on time is asserted."""
+"""How long shards stay unread is measured on a small scale; results that do not depend on time are asserted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def test_a_pause_is_from_the_last_record_of_one_owner_to_the_first_of_the_next()
 
 @pytest.mark.integration
 @pytest.mark.deep
-def test_it_ends_with_a_line_of_figures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_line_is_json_with_the_results(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     tiny = Size(workers=2, shards=4, kills=1, lease_seconds=4.0, margin_seconds=0.5, read_seconds=0.1)
     size = at_depth(short=tiny, deep=Size())
     monkeypatch.setattr(failover, "QUICK", size)
@@ -28,4 +30,4 @@ def test_it_ends_with_a_line_of_figures(monkeypatch: pytest.MonkeyPatch, capsys:
 
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])["sqlite"]
     assert figures["noticed"]["first"]["count"] == figures["unnoticed"]["last"]["count"] == size.kills
-    assert figures["handed_over"]["count"] >= 2, "new workers are handed shards"  # how many are read in between varies
+    assert figures["handed_over"]["count"] >= 2, "new workers are handed shards"  # the number read in between varies

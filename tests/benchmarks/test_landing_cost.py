@@ -1,4 +1,4 @@
-"""What a round asks of the store, which a plan reckons with: five items for each batch; more batches, no more reads."""
+"""The store calls of a round, an assumption of plans: five items for each batch, and a constant number of reads."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from benchmarks.landing_cost import store_calls
 def test_a_batch_writes_five_items_and_reads_nothing_more(shards: int) -> None:
     calls = store_calls(shards, rounds=5)
     assert calls["batches"] == shards
-    assert calls["items written"] == pytest.approx(5 * shards, abs=1.5), "now and then the job renews itself"
+    assert calls["items written"] == pytest.approx(5 * shards, abs=1.5), "from time to time the job renews its own item"
     assert calls["reads"] == pytest.approx(5.5, abs=1.5)

@@ -1,4 +1,4 @@
-"""What requests are counted to cost, and that DynamoDB Local reports what AWS's published rules say."""
+"""The counted cost of requests, and the agreement of DynamoDB Local's reports with AWS's published rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.dynamodb_local import DynamoDbLocal
 INDEX_KEY = ("queue", "priority")
 
 
-def test_a_query_that_finds_nothing_costs_the_least_read() -> None:
+def test_a_query_that_finds_nothing_costs_the_minimum_read() -> None:
     assert cost_of("Query", {"ConsumedCapacity": {"CapacityUnits": 0.0}}).read_units == 0.5
 
 
@@ -29,7 +29,7 @@ def test_a_request_that_fails_otherwise_ends_the_count() -> None:
         cost_of("PutItem", {"Error": {"Code": "ThrottlingException"}})
 
 
-def test_an_items_size_is_that_of_its_names_and_values() -> None:
+def test_the_size_of_an_item_is_the_size_of_its_names_and_values() -> None:
     assert item_bytes({"key": {"S": "ä"}, "version": {"N": "12345"}}) == 3 + 2 + 7 + 4
 
 

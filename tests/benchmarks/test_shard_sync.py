@@ -1,4 +1,4 @@
-"""Shard sync is measured on a small scale; what does not depend on time is asserted."""
+"""Shard sync is measured on a small scale; results that do not depend on time are asserted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_a_sync_makes_one_listing_and_one_bulk_write() -> None:
     ]
 
 
-def test_it_ends_with_a_line_of_figures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_line_is_json_with_the_results(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(shard_sync, "QUICK", TINY)
 
     shard_sync.main(["--quick", "--stores", "in_memory,sqlite"])

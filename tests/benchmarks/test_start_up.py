@@ -1,4 +1,4 @@
-"""The benchmark of starting ends with its figures; what they are is not asserted, since they are timed."""
+"""The benchmark of job starts runs and prints its results; the times are not asserted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from benchmarks import start_up
 
 
 @pytest.mark.integration
-def test_it_measures_jobs_beside_bare_programs(java: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    start_up.main(["--quick", "--archive", str(tmp_path / "none.jsa")])  # a job starts without it as well
+def test_it_compares_jobs_with_bare_programs(java: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start_up.main(["--quick", "--archive", str(tmp_path / "none.jsa")])  # a job also starts without it
 
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert figures["benchmark"] == "start_up"

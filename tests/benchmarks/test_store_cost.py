@@ -1,4 +1,4 @@
-"""What coordination costs on DynamoDB is counted, not timed, so that its aims are asserted here."""
+"""The cost of coordination on DynamoDB is counted, not timed, so these tests assert its aims."""
 
 from __future__ import annotations
 
@@ -58,25 +58,25 @@ def test_eight_workers_use_less_capacity_than_the_enhanced_coordinator(competing
     assert units[OURS] <= 0.81 * units[ENHANCED]
 
 
-def test_eight_workers_use_at_most_a_fifth_more_capacity_than_the_least(competing: dict[str, Bill]) -> None:
+def test_eight_workers_use_at_most_a_fifth_more_capacity_than_the_minimum(competing: dict[str, Bill]) -> None:
     least = total(least_life(store_cost.AT_A_TIME).values())
 
     assert total(competing[OURS].values()).units <= 1.2 * least.units
 
 
 @pytest.mark.parametrize(("way", "at_a_time"), [(ONE, 1), (OURS, store_cost.AT_A_TIME)])
-def test_a_worker_alone_pays_the_least_and_the_looks_of_five_seconds(
+def test_a_worker_alone_pays_the_minimum_and_the_checks_of_five_seconds(
     way: str, at_a_time: int, dynamodb: DynamoDbLocal
 ) -> None:
     least = least_life(at_a_time)
-    least["acquire"].add(store_cost.LOOKS.divided_by(40))  # all of it takes less than five seconds
+    least["acquire"].add(store_cost.CHECKS.divided_by(40))  # all of it takes less than five seconds
 
     assert life_of(way, dynamodb, workers=1, partitions=40) == least
 
 
-def test_a_worker_that_takes_one_in_five_seconds_looks_each_time(dynamodb: DynamoDbLocal) -> None:
+def test_a_worker_that_acquires_one_in_five_seconds_checks_each_time(dynamodb: DynamoDbLocal) -> None:
     least = least_life(1)
-    least["acquire"].add(store_cost.LOOKS)
+    least["acquire"].add(store_cost.CHECKS)
 
     assert life_of(SLOW, dynamodb, workers=1, partitions=10) == least
 
@@ -120,7 +120,7 @@ def test_the_same_order_of_workers_costs_the_same(way: str, dynamodb: DynamoDbLo
     assert first == second
 
 
-def test_the_history_costs_a_job_at_most_one_more_write_in_ten_its_deletion_included(dynamodb: DynamoDbLocal) -> None:
+def test_the_history_costs_a_job_at_most_a_tenth_more_writes_including_its_deletion(dynamodb: DynamoDbLocal) -> None:
     off, on = (
         history_life(dynamodb, partitions=100, at_a_time=store_cost.AT_A_TIME, saves=2, history=history)
         for history in (False, True)
@@ -131,10 +131,9 @@ def test_the_history_costs_a_job_at_most_one_more_write_in_ten_its_deletion_incl
     assert off.write_units < on.write_units <= 1.1 * off.write_units
 
 
-def test_it_ends_with_a_line_of_figures(dynamodb: DynamoDbLocal, capsys: pytest.CaptureFixture[str]) -> None:
-    store_cost.main(
-        ["--partitions", "8", "--orders", "1"]
-    )  # on a server of its own; the one here tells that it can be had
+def test_the_last_line_is_json_with_the_results(dynamodb: DynamoDbLocal, capsys: pytest.CaptureFixture[str]) -> None:
+    # It starts its own server; the fixture skips this test if there is none.
+    store_cost.main(["--partitions", "8", "--orders", "1"])
 
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert figures.keys() == {

@@ -1,4 +1,4 @@
-"""The load of waiting triggers is measured on a small scale; what does not depend on time is asserted."""
+"""The load of waiting triggers is measured on a small scale; results that do not depend on time are asserted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def test_every_kind_of_trigger_waits_and_half_of_them_for_sets() -> None:
 
 @pytest.mark.integration
 @pytest.mark.deep
-def test_it_ends_with_a_line_of_figures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_line_is_json_with_the_results(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(trigger_load, "QUICK", SIZE)
     monkeypatch.setattr(trigger_load, "SETTLED_SECONDS", 0.5)
 

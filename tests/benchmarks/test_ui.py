@@ -1,12 +1,12 @@
-"""How fast the pages are is measured by hand; here is how the figures are told."""
+"""The benchmark of the pages is run by hand; these tests check how its results are printed."""
 
 from __future__ import annotations
 
-from benchmarks.ui import Figures, table
+from benchmarks.ui import Measurements, table
 
 
-def test_figures_are_told_by_median_and_worst() -> None:
-    figures = Figures(
+def test_results_have_the_median_and_the_longest_time() -> None:
+    figures = Measurements(
         paint={"table": [400.2, 300.0, 900.0]},
         load={"table": [1800.0]},
         cold={"table": 2000.4},
@@ -18,10 +18,10 @@ def test_figures_are_told_by_median_and_worst() -> None:
         airflow={"no tab": [10.0], "50 tabs": [12.0, 14.0]},
     )
 
-    told = figures.as_json()
+    results = figures.as_json()
 
-    assert told["first_paint_ms"] == {"table": {"median": 400, "longest": 900, "count": 3}}
-    assert told["scrolling"] == {
+    assert results["first_paint_ms"] == {"table": {"median": 400, "longest": 900, "count": 3}}
+    assert results["scrolling"] == {
         "frame_ms": 17,
         "longest_frame_ms": 33,
         "elements": 1500,

@@ -206,7 +206,7 @@ def _read_all(terminal: int, shown: bytearray) -> None:
     try:
         while read := os.read(terminal, 65536):
             shown += read
-    except OSError:  # how the end of a terminal is told
+    except OSError:  # how a closed terminal is reported
         pass
 
 

@@ -110,7 +110,7 @@ def test_everything_that_the_jobs_of_a_run_hold_is_released(shell: Shell, clicks
     assert shell(*asked).err == "No partitions to release.\n"
 
 
-def test_what_is_expired_is_released_and_not_what_was_renewed_meanwhile(shell: Shell, clicks: Clicks) -> None:
+def test_expired_leases_are_released_but_not_those_renewed_before_the_release(shell: Shell, clicks: Clicks) -> None:
     clicks.leased("p", "q")
     clicks.clock.advance(2)
     clicks.leased("s")  # it ran out a second ago, by a clock that may be wrong by two
@@ -208,9 +208,9 @@ def test_a_partition_is_parked_with_who_and_why_and_reopened(shell: Shell, click
 )
 def test_who_did_it_and_why_is_logged(shell: Shell, clicks: Clicks, verb: str, done: str) -> None:
     (clicks.parked if verb == "reopen" else clicks.leased)("p")
-    ended = shell(verb, "clicks", "p", "--reason", "it is mended", "--yes", "--verbose")
+    ended = shell(verb, "clicks", "p", "--reason", "it is fixed", "--yes", "--verbose")
     assert ended.exit_code == 0
-    assert re.search(f"partition {done} by hand: .* by=ann reason='it is mended'", ended.err)
+    assert re.search(f"partition {done} by hand: .* by=ann reason='it is fixed'", ended.err)
 
 
 def test_who_calls_is_the_user_of_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_nothing_is_changed_unless_the_person_agrees(
     assert claimed(claimed_clicks.a.view) is not None
 
 
-def test_a_script_is_told_what_the_claim_was(shell: Shell, claimed_clicks: Clicks) -> None:
+def test_the_json_output_contains_the_removed_claim(shell: Shell, claimed_clicks: Clicks) -> None:
     [record] = shell("unclaim", "clicks", "--yes", "--json").records
     assert (record["source"], record["read_by"]["dag_id"], record["read_by"]["kind"]) == ("clicks", "hourly", "kinesis")
     assert record["delivered_by"] is None

@@ -160,7 +160,7 @@ def test_the_last_error_of_a_parked_partition_is_shown(shell: Shell, clicks: Cli
     assert "last_error         no luck" in lines and "reopen_at          never: parked" in lines
 
 
-def test_a_partition_of_items_tells_how_many_are_done_where_it_stands_and_what_cannot_be_read(
+def test_a_partition_of_items_shows_how_many_are_done_its_position_and_what_cannot_be_read(
     shell: Shell, clicks: Clicks
 ) -> None:
     progress = PartitionProgress(

@@ -53,7 +53,7 @@ def test_a_job_is_made_ready_and_known_to_the_store(
     assert known is not None and known.state is JobState.SUBMITTED and known.task == job["task"]
 
 
-def test_a_submitter_is_told_in_its_own_words(
+def test_the_output_has_the_format_of_the_submitter(
     shell: Shell, spec: str, tmp_path: Path, coordinator: SourceCoordinator
 ) -> None:
     given = ("job-settings", spec, "--folder", str(tmp_path / "shared"), "--for")

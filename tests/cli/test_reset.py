@@ -47,7 +47,7 @@ def position(clicks: Clicks, key: str = SHARD) -> str:
 
 
 @pytest.mark.parametrize(
-    ("to", "stored", "told"),
+    ("to", "stored", "message"),
     [
         ("earliest", "TRIM_HORIZON", "again from the start"),
         ("latest", "AT_TIMESTAMP:2026-01-01T00:00:00.000000Z", "read from now on"),
@@ -59,13 +59,13 @@ def position(clicks: Clicks, key: str = SHARD) -> str:
         ("5678", "5678", "read on after 5678"),
     ],
 )
-def test_a_shard_is_read_from_where_the_person_says(
-    shell: Shell, clicks: Clicks, to: str, stored: str, told: str
+def test_a_shard_is_read_from_the_given_position(
+    shell: Shell, clicks: Clicks, to: str, stored: str, message: str
 ) -> None:
     clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
     ended = shell("reset", "clicks", SHARD, "--to", to, answer="y\n")
     assert (ended.exit_code, ended.out) == (0, f"reset {SHARD}, was UNASSIGNED\n")
-    assert told in " ".join(ended.err.split())
+    assert message in " ".join(ended.err.split())
     assert position(clicks) == stored
     assert ShardProgress.from_mapping(clicks[SHARD].progress).epoch > 0
 
@@ -135,7 +135,7 @@ def stream(clicks: Clicks, kinesis_account: Any, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.integration
 @pytest.mark.parametrize("which", [["--part", "clicks"], ["--all"]])
-def test_a_stream_and_a_source_are_read_anew_parents_first(
+def test_a_stream_and_a_source_are_read_again_parents_first(
     shell: Shell, clicks: Clicks, stream: Stream, which: list[str]
 ) -> None:
     ended = shell("reset", "clicks", *which, *stream.options, answer="y\n")
@@ -144,13 +144,15 @@ def test_a_stream_and_a_source_are_read_anew_parents_first(
         f"reset {stream.parent}, was COMPLETED",
         *(f"removed {child}, was UNASSIGNED" for child in stream.children),
     ]
-    assert "Of these, 2 come after others" in " ".join(ended.err.split())
+    assert "2 of these partitions depend on others and are removed" in " ".join(ended.err.split())
     assert position(clicks, stream.parent) == "TRIM_HORIZON"
     assert not any(child in clicks for child in stream.children)
 
 
 @pytest.mark.integration
-def test_what_stays_is_told_and_nothing_else_is_done(shell: Shell, clicks: Clicks, stream: Stream) -> None:
+def test_unchanged_partitions_are_reported_and_nothing_else_is_done(
+    shell: Shell, clicks: Clicks, stream: Stream
+) -> None:
     ended = shell("reset", "clicks", "--part", "clicks", "--to", "latest", "--yes", "--json", *stream.options)
     assert [(record["action"], record["partition_key"]) for record in ended.records] == [
         ("reset", child) for child in stream.children
@@ -222,7 +224,7 @@ def test_a_shard_takes_its_own_progress_alone(shell: Shell, clicks: Clicks) -> N
     clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
     before = clicks[SHARD]
     other = json.dumps({**PROGRESS.to_mapping(), "shard_id": "shardId-000000000008"})
-    for progress, said in ((other, "belongs to shard 'shardId-000000000008'"), ("{}", "is not one of kind 'kinesis'")):
+    for progress, said in ((other, "belongs to shard 'shardId-000000000008'"), ("{}", "is not a progress of kind 'kinesis'")):
         ended = shell("reset", "clicks", SHARD, "--progress", progress, "--yes")
         assert ended.exit_code == 1
         assert said in ended.err
@@ -230,7 +232,7 @@ def test_a_shard_takes_its_own_progress_alone(shell: Shell, clicks: Clicks) -> N
 
 
 @pytest.mark.parametrize("key", ["p", SHARD])
-def test_where_the_stored_progress_tells_nothing_it_must_be_given(shell: Shell, clicks: Clicks, key: str) -> None:
+def test_the_position_is_required_if_the_stored_progress_has_none(shell: Shell, clicks: Clicks, key: str) -> None:
     clicks.store.create(
         [
             Partition(

@@ -242,7 +242,7 @@ def test_a_handover_is_asked_for(shell: Shell, clicks: Clicks, submitted: Path) 
     assert shell("supervisor", "handover", "--all").out == said
 
 
-def test_every_source_is_read_anew_and_a_position_is_one_of_a_single_source(
+def test_every_source_is_read_again_and_a_position_needs_a_single_source(
     shell: Shell, clicks: Clicks, submitted: Path
 ) -> None:
     clicks.completed("r")

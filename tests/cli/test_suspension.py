@@ -1,4 +1,4 @@
-"""The commands that suspend a source and let it go on, and how the others tell of it."""
+"""The commands that suspend and resume a source, and how the other commands show it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_both_write_json(shell: Shell, clicks: Clicks) -> None:
     assert shell("resume", "clicks", "--json").records[0]["was_suspended"] is None
 
 
-def test_sources_tells_which_ones_are_suspended(shell: Shell, clicks: Clicks) -> None:
+def test_sources_shows_which_ones_are_suspended(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     clicks.owner("x", source="orders").create_partitions({"p": {}})
     assert "suspended" not in shell("sources").out
@@ -126,7 +126,7 @@ def test_sources_tells_which_ones_are_suspended(shell: Shell, clicks: Clicks) ->
     assert [record["suspended"] for record in shell("sources", "--json").records] == [RECORD, None]
 
 
-def test_figures_and_partitions_tell_that_the_source_is_suspended(shell: Shell, clicks: Clicks) -> None:
+def test_metrics_and_partitions_show_that_the_source_is_suspended(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     shell("suspend", "clicks", *WHY, "--yes")
     clicks.clock.advance(180)

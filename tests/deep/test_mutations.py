@@ -1,4 +1,4 @@
-"""The search finds what it is for: each fix is removed from a copy of the package, and some call then shows the defect."""
+"""The search finds known defects: with each fix removed from a copy of the package, some call shows the defect."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ MUTATIONS = {
         "        if not found:\n"
         "            delete_file(self.file(attempt.batch_id))\n"
         "        names = [file.rsplit('/', 1)[-1] for file in found]\n"
-        "        for staged in [StagedFile(name=n, bytes=file_size(join(self.staging(attempt), n)), rows=1) for n in names]:\n",
+        "        for staged in [StagedFile(name=n, bytes=file_size(join(self.staging(attempt), n)), rows=1) "
+        "for n in names]:\n",
         ("transformed-shards", "rejected-then-fixed-shards"),
     ),
     "nobody asks the store before a batch becomes visible": Mutation(

@@ -171,7 +171,9 @@ def test_nothing_is_called_that_the_manual_does_not_name(calls: DynamoDbCalls) -
     assert called == set(re.findall(r"`(.*?)`", sentence))
 
 
-def test_an_item_that_is_written_meanwhile_is_left_alone(dynamodb: Any, table: str, calls: DynamoDbCalls) -> None:
+def test_an_item_that_changes_during_the_adoption_is_left_alone(
+    dynamodb: Any, table: str, calls: DynamoDbCalls
+) -> None:
     seen = checked(calls)
     written = ITEMS["given-up"] | {"version": {"N": "4"}, "partitionProgressState": {"S": '{"lastRecord":8}'}}
     dynamodb.client().put_item(TableName=table, Item=written)

@@ -203,11 +203,20 @@ def test_a_query_may_have_what_drivers_take_for_parameters(spark: SparkSession, 
 @pytest.mark.parametrize(
     ("settings", "column", "said"),
     [
-        ({"table": "missing"}, "id", 'missing cannot be read: the database rejects the statement or the login: relation "missing" does not exist'),
+        (
+            {"table": "missing"},
+            "id",
+            "missing cannot be read: the database rejects the statement or the login: "
+            'relation "missing" does not exist',
+        ),
         ({}, "ID", "there is no column 'ID'; did you mean 'id'"),
         ({}, "note", "column 'note' is of the database's type 25; ranges need a column"),
         ({"table": None, "query": "SELECT 1 AS a, 2 AS a"}, "a", "query: column 'a' appears twice"),
-        ({"session": "SET nothing = 1"}, "id", "the database rejects the statement or the login: unrecognized configuration parameter"),
+        (
+            {"session": "SET nothing = 1"},
+            "id",
+            "the database rejects the statement or the login: unrecognized configuration parameter",
+        ),
     ],
 )
 def test_what_cannot_be_cut_is_refused_though_the_table_is_empty(

@@ -333,7 +333,9 @@ class Source:
     def put(self, *events: bytes) -> list[str]:
         return put(self.producer, self.stream, *events)
 
-    def land(self, start: str = "TRIM_HORIZON", *, plan: dict[str, Any] | None = None, **changes: Any) -> LandedShardRow:
+    def land(
+        self, start: str = "TRIM_HORIZON", *, plan: dict[str, Any] | None = None, **changes: Any
+    ) -> LandedShardRow:
         """Land with the machine's clock."""
         return self.land_with(SystemClock(), time.sleep, start, plan, changes)
 
@@ -564,7 +566,9 @@ def test_another_consumer_that_uses_up_the_budget_is_noticed(account: Any, ours:
     assert landed.throttled > 0
 
 
-def test_what_was_trimmed_unread_is_reported_and_nothing_else_is(account: Any, ours: Callable[..., LandedShardRow]) -> None:
+def test_what_was_trimmed_unread_is_reported_and_nothing_else_is(
+    account: Any, ours: Callable[..., LandedShardRow]
+) -> None:
     [first] = put(account.client(), "clicks", b"1")
     since = account.clock.now()
     account.clock.advance(20 * 3600)

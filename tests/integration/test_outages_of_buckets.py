@@ -221,8 +221,9 @@ def test_a_clock_that_s3_refuses_is_named_with_its_host_and_both_times(network: 
         headers={"Date": format_datetime(there, usegmt=True)},
     )
     network.make(".*", Fault.ANSWERED, FOR_EVER, skewed)
-    said = (
-        rf"the clock of {socket.gethostname()} is 12\d\d s ahead of the clock of AWS: there it is {there:%Y-%m-%dT%H:%M:%SZ}"
+    message = (
+        rf"the clock of {socket.gethostname()} is 12\d\d s ahead of the clock of AWS: "
+        rf"there it is {there:%Y-%m-%dT%H:%M:%SZ}"
     )
-    with pytest.raises(ConfigurationError, match=rf"{said}.*; set the clock of that machine with NTP$"):
+    with pytest.raises(ConfigurationError, match=rf"{message}.*; set the clock of that machine with NTP$"):
         check_writable("field 'path'", root, Access(((root, network.settings),)))

@@ -245,7 +245,9 @@ def test_what_the_surroundings_do_is_no_records_fault(place: Place, error: type[
 
 def test_a_transform_that_raises_on_everything_is_wrong_itself(place: Place) -> None:
     place.land(*(click(n, "poison") for n in range(50)))
-    with pytest.raises(DeliveryError, match="raises on every record that was tried, out of 50, so the transform itself"):
+    with pytest.raises(
+        DeliveryError, match="raises on every record that was tried, out of 50, so the transform itself"
+    ):
         place.deliver(place.delivery(transform=fragile))
     assert place.rows("dead_letter") == []
 

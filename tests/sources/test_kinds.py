@@ -82,7 +82,7 @@ def test_a_kind_that_cannot_be_imported_says_whose_it_is_and_why(register: Calla
     assert not inspect_partition(a_partition("p", kind="swell", checkpoint=""), NOW).is_readable
 
 
-def test_a_kind_that_travelled_is_that_of_the_partitions_of_its_name(tmp_path: Path) -> None:
+def test_a_kind_passed_to_a_job_matches_the_partitions_of_its_name(tmp_path: Path) -> None:
     (tmp_path / "ebb_of_test.py").write_text(TIDES.replace("tides", "ebb"))
     sys.path.insert(0, str(tmp_path))
     try:

@@ -1,4 +1,4 @@
-"""What a plan reckons with is what was measured, as `benchmarks/RESULTS.md` has it."""
+"""The assumptions of a plan are the measured results in `benchmarks/RESULTS.md`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def measured() -> dict[str, Any]:
 
 
 def line_through(small: float, large: float) -> tuple[float, float]:
-    """Return what a record costs, and each KiB of it, by what records of two sizes cost."""
+    """Return the cost of a record and of each KiB, from the costs of records of two sizes."""
     per_byte = (large - small) / (LARGE - SMALL)
     return small - SMALL * per_byte, per_byte * 1024
 
@@ -55,7 +55,7 @@ def test_memory_is_what_was_measured(measured: dict[str, Any]) -> None:
     assert Assumptions().memory_factor == pytest.approx(memory["a partition"] / 32, abs=0.051)
 
 
-def test_the_store_is_asked_as_often_as_was_counted(measured: dict[str, Any]) -> None:
+def test_the_store_reads_of_a_round_are_as_counted(measured: dict[str, Any]) -> None:
     few, many = measured["store"]["4"], measured["store"]["16"]
     assert [few["reads"], many["reads"]] == pytest.approx(2 * [Assumptions().store_reads_per_round], abs=0.051)
     assert Assumptions().store_writes_per_batch == pytest.approx(many["items written"] / many["batches"], abs=0.051)

@@ -202,7 +202,7 @@ def test_jobs_of_a_suspended_one_end_and_those_of_a_resumed_one_begin(world: Wor
 # Reset
 
 
-def test_a_reset_reads_all_of_it_anew_whatever_job_holds_it(world: World) -> None:
+def test_a_reset_reads_everything_again_whichever_job_holds_it(world: World) -> None:
     verbs(world).submit(items_spec())
     world.go_on(30)
     world.complete("S1")

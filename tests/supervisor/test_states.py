@@ -101,7 +101,7 @@ def test_what_is_stopping_stays_so_until_it_is_terminated() -> None:
     assert stopping.with_state(DetailedState.TERMINATED).state is DetailedState.TERMINATED
 
 
-def test_a_supervisor_that_begins_anew_is_pending_and_keeps_its_errors() -> None:
+def test_a_restarted_supervisor_is_pending_and_keeps_its_errors() -> None:
     refresh = runs(Health(), "---").with_state(DetailedState.TERMINATED).restarted()
     assert refresh == Health(errors=(error(),) * 3)
 

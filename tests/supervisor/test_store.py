@@ -143,7 +143,7 @@ def test_what_was_never_submitted_cannot_be_terminated(kept: Kept) -> None:
         kept.store.terminate()
 
 
-def test_a_spec_after_a_termination_begins_anew_and_keeps_the_history(kept: Kept) -> None:
+def test_a_spec_after_a_termination_starts_again_and_keeps_the_history(kept: Kept) -> None:
     kept.store.submit({"n": 1})
     held = kept.store.acquire(kept.claimant)
     job = SupervisedJob(owner="job-1", spec_version=1, planned_at=kept.clock.now())

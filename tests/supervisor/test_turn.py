@@ -20,7 +20,7 @@ TASK_DURATION = 600
 COMPLETION_TIMEOUT = 120
 TIMES = {"task_duration": TASK_DURATION, "completion_timeout": COMPLETION_TIMEOUT}
 VANISHED = 80
-"""So long after its last sign of life a job counts as dead: its lease has run out by then, and the margin passed."""
+"""Seconds without a sign of life after which a job counts as dead: lease and safety margin have expired."""
 
 
 @pytest.fixture
@@ -367,7 +367,7 @@ def test_a_terminated_supervisor_stops_its_jobs_and_is_terminated_once_they_have
     assert world.running == [] and world.state is DetailedState.TERMINATED
 
 
-def test_a_spec_after_a_termination_begins_anew(world: World) -> None:
+def test_a_spec_after_a_termination_starts_again(world: World) -> None:
     begun(world)
     world.store.terminate(by="ann")
     world.go_on(20)

@@ -78,8 +78,8 @@ def test_of_both_late_bounds_one_has_to_go() -> None:
         "late_message_rejection_start": "2026-01-01T00:00:00Z",
     }
     assert error_of(spec_with("supervise", late)) == (
-        "supervise: fields 'late_message_rejection_period' and 'late_message_rejection_start' exclude each other: remove "
-        "one of them"
+        "supervise: fields 'late_message_rejection_period' and 'late_message_rejection_start' exclude each other: "
+        "remove one of them"
     )
 
 

@@ -1,6 +1,6 @@
 /**
  * The layout of a stream's shards as a family tree: hash keys from top to bottom, to scale, and generations from left to
- * right. A shard extends from its own generation to that of its children. An open shard extends to the right edge, so the
+ * right. A shard extends from its own generation to its children's. An open shard extends to the right edge, so the
  * right edge shows the current owners and the holes.
  */
 

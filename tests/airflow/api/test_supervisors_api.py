@@ -122,9 +122,7 @@ def test_a_wrong_spec_is_refused_with_field_value_and_remedy(scenery: Scenery, o
     spec = {**SPEC, "source": "orders", "supervise": {"task_count": 0}}
     answer = post(op, "", spec=spec)
     assert answer.status_code == 422
-    assert (
-        "'task_count' must be at least 1; to run no jobs, suspend the supervisor; got 0" in answer.json()["detail"]
-    )
+    assert "'task_count' must be at least 1; to run no jobs, suspend the supervisor; got 0" in answer.json()["detail"]
 
 
 def test_health_is_an_answer_that_needs_no_reading(scenery: Scenery, op: TestClient) -> None:

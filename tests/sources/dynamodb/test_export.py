@@ -167,7 +167,7 @@ def test_a_table_that_does_not_exist_is_named() -> None:
         list(supplier({}))
 
 
-def test_the_name_of_an_export_is_that_of_its_folder(tmp_path: Path) -> None:
+def test_an_export_is_named_like_its_folder(tmp_path: Path) -> None:
     chosen = settings(location=str(write_export(tmp_path, [range(1)])))
     assert list(partitions(chosen)) == [f"{EXPORT_ID}/0"]
     assert typed(1) == {"Item": {"id": {"S": "item-1"}, "n": {"N": "1"}}}

@@ -29,7 +29,7 @@ def test_a_setting_that_cannot_work_is_named_with_its_value_and_the_remedy(chang
         DynamoDBSettings(**{"table": "orders", **changes})
 
 
-def test_a_table_that_is_read_n_times_is_read_so_often_less_one_after_the_first() -> None:
+def test_a_table_that_is_read_n_times_has_n_minus_one_reads_left_after_the_first() -> None:
     assert DynamoDBSettings(table="orders", interval_seconds=60.0, count=3).reads_left == 2
     assert DynamoDBSettings(table="orders", interval_seconds=60.0).reads_left is None
 

@@ -80,7 +80,7 @@ def test_a_record_before_the_checkpoint_is_no_answer(client: KinesisClient, kine
     assert "149, which is before the checkpoint" in (look(client).problem or "")
 
 
-def test_pages_without_a_record_are_read_only_so_often(client: KinesisClient, kinesis_answers: Stubber) -> None:
+def test_the_number_of_pages_without_a_record_is_limited(client: KinesisClient, kinesis_answers: Stubber) -> None:
     answer(kinesis_answers, *[{"MillisBehindLatest": 5}] * MAX_PAGES_READ)
 
     assert "try again" in (look(client).problem or "")

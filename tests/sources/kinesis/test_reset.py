@@ -134,7 +134,7 @@ def test_from_now_on_nothing_that_is_finished_is_read() -> None:
     assert set(planned.left) == {"1", "2"}
 
 
-def test_the_epoch_is_above_that_of_every_lease() -> None:
+def test_the_epoch_is_above_every_leases_epoch() -> None:
     assert plan(lease("0", FINISHED, epoch=4), lease("1"), lease("5", epoch=7), listed="15").epoch == 8
 
 
