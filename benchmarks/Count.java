@@ -29,9 +29,9 @@ import software.amazon.kinesis.retrieval.KinesisClientRecord;
 import software.amazon.kinesis.retrieval.polling.PollingConfig;
 
 /**
- * Reads a stream with the Kinesis Client Library and counts its bytes, once for each line of the standard input, which
- * says where Kinesis and DynamoDB are and how many records to wait for. Prints the records, their bytes, and the
- * processor seconds of this process from the first shard's beginning to the last record.
+ * Reads a stream with the Kinesis Client Library and counts its bytes, once for each line of the standard input. A line
+ * has the endpoints of Kinesis and DynamoDB and the number of records to wait for. Prints the number of records, their
+ * bytes, and the processor seconds of this process from the start of the first shard to the last record.
  */
 public class Count {
     static final com.sun.management.OperatingSystemMXBean PROCESS =
@@ -87,7 +87,7 @@ public class Count {
     }
 
     static void read(String kinesisUrl, String dynamoDbUrl, Counter counter) throws Exception {
-        // The same each time, so that it begins with the leases that are there: nothing is checkpointed.
+        // The same name each time, so it starts with the existing leases: nothing is checkpointed.
         String application = "count";
         KinesisAsyncClient kinesis = KinesisAsyncClient.builder()
             .httpClientBuilder(NettyNioAsyncHttpClient.builder().protocol(Protocol.HTTP1_1).maxConcurrency(100))
@@ -99,11 +99,11 @@ public class Count {
         ConfigsBuilder configs = new ConfigsBuilder(
             new SingleStreamTracker("b", InitialPositionInStreamExtended.newInitialPosition(InitialPositionInStream.TRIM_HORIZON)),
             application, kinesis, dynamoDb, cloudWatch, application, () -> counter);
-        var leases = configs.leaseManagementConfig().failoverTimeMillis(5000).shardSyncIntervalMillis(500);  // it begins with a whole one
+        var leases = configs.leaseManagementConfig().failoverTimeMillis(5000).shardSyncIntervalMillis(500);  // it starts with a whole interval
         leases.workerUtilizationAwareAssignmentConfig().disableWorkerMetrics(true);
         var coordination = configs.coordinatorConfig().parentShardPollIntervalMillis(500);
         coordination.skipShardSyncAtWorkerInitializationIfLeasesExist(true);
-        // More often than by default: it has read all the sooner, with fewer leases renewed.
+        // More often than by default: it finishes sooner and renews fewer leases.
         PollingConfig polling = new PollingConfig("b", kinesis).idleTimeBetweenReadsInMillis(250).maxRecords(10_000);
         Scheduler scheduler = new Scheduler(
             configs.checkpointConfig(), coordination, leases, configs.lifecycleConfig(),

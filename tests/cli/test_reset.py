@@ -224,7 +224,10 @@ def test_a_shard_takes_its_own_progress_alone(shell: Shell, clicks: Clicks) -> N
     clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
     before = clicks[SHARD]
     other = json.dumps({**PROGRESS.to_mapping(), "shard_id": "shardId-000000000008"})
-    for progress, said in ((other, "belongs to shard 'shardId-000000000008'"), ("{}", "is not a progress of kind 'kinesis'")):
+    for progress, said in (
+        (other, "belongs to shard 'shardId-000000000008'"),
+        ("{}", "is not a progress of kind 'kinesis'"),
+    ):
         ended = shell("reset", "clicks", SHARD, "--progress", progress, "--yes")
         assert ended.exit_code == 1
         assert said in ended.err
