@@ -409,7 +409,7 @@ class _Planner:
 def _remedy(throughput: Throughput) -> str:
     match throughput.bottleneck:
         case "source":
-            return "the source is the limit: reduce other readers, use enhanced fan-out, or split its shards"
+            return "the source is the limit: reduce its other readers, read it as a separate consumer, or split it"
         case "rounds":
             return "rounds are too short: raise tuning.rounds.round_duration and max_batch_bytes"
         case _:

@@ -19,7 +19,7 @@ MANUAL = {
     "connection": "troubleshooting#the-connection",
     "data-loss": "data_loss#data-loss",
     "failed-request": "troubleshooting#where-to-look",
-    "hole": "kinesis_shards#the-audit",
+    "hole": "streams#the-audit",
     "job": "operations#of-a-job",
     "spec": "specs",
     "store": "troubleshooting#the-store",

@@ -337,11 +337,11 @@ def test_29_scaling_needs_its_bounds_and_a_spec_without_it_has_none() -> None:
 def run(health: Health, *, failing: bool = False, is_stream_error: bool = True, failed_job: bool = False) -> Health:
     """Return the health after one run."""
     if failed_job:
-        health = health.job_ended(well=False)
+        health = health.job_ended(succeeded=False)
     if failing:
         event = ErrorEvent(at=NOON, error_class="Boom", message="no", is_stream_error=is_stream_error)
         health = health.with_error(event)
-    return health.run_ended(well=not failing, steady=DetailedState.RUNNING)
+    return health.run_ended(succeeded=not failing, steady=DetailedState.RUNNING)
 
 
 def test_31_contact_is_lost_at_the_third_failure_and_the_class_of_the_cause_is_noted() -> None:

@@ -25,8 +25,8 @@ from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, keys
 from tests.coordination.jobs import LOOK, Job
 from tests.coordination.unreliable_store import NOT_MADE
 
-COUNT = Rules(balance_by=BY_COUNT, patience_seconds=3 * TIMEOUT)
-LOAD = Rules(balance_by=BY_THROUGHPUT, patience_seconds=3 * TIMEOUT)
+COUNT = Rules(balance_by=BY_COUNT, force_after_seconds=3 * TIMEOUT)
+LOAD = Rules(balance_by=BY_THROUGHPUT, force_after_seconds=3 * TIMEOUT)
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_51_a_checkpoint_that_the_store_did_not_take_is_not_believed(fleet: Flee
 
 
 # What a leader assigns there. Here nobody leads, so that nobody has to be elected, and the load that counts is the
-# throughput itself: a worker's processor tells little about a Spark job, whose work is done by its executors.
+# throughput itself: a worker's processor says little about a Spark job, whose work is done by its executors.
 
 
 def test_52_what_is_free_goes_to_the_worker_with_the_least_load() -> None:
@@ -198,16 +198,16 @@ def test_54_of_a_workers_leases_the_one_moves_that_evens_out_most_and_never_to_o
     assert plan("taker", there, of("donor", "taker"), [], LOAD) == Plan()
     assert plan("donor", there, of("donor", "taker"), [], LOAD) == Plan()
     there = loads(donor=[300, 299, 301], taker=[650])
-    [move] = plan("taker", loads(donor=[300, 299, 301], taker=[500]), of("donor", "taker"), [], LOAD).ask
+    [move] = plan("taker", loads(donor=[300, 299, 301], taker=[500]), of("donor", "taker"), [], LOAD).requests
     assert move.key == "donor-1", "200 would be even; 299 comes nearest"
-    assert plan("taker", there, of("donor", "taker"), [], LOAD).ask == ()
+    assert plan("taker", there, of("donor", "taker"), [], LOAD).requests == ()
 
 
 def test_56_a_single_lease_moves_where_that_evens_out_and_stays_where_only_the_names_would_change() -> None:
     """There, one lease moves because the other worker then has exactly the average. Here it moves for what it gains."""
-    [move] = plan("taker", loads(donor=[50, 20], taker=[30]), of("donor", "taker"), [], LOAD).ask
+    [move] = plan("taker", loads(donor=[50, 20], taker=[30]), of("donor", "taker"), [], LOAD).requests
     assert move.key == "donor-1", "both have the average then, and that is allowed"
-    assert plan("taker", loads(donor=[50], taker=[]), of("donor", "taker"), [], LOAD).ask == ()
+    assert plan("taker", loads(donor=[50], taker=[]), of("donor", "taker"), [], LOAD).requests == ()
 
 
 def test_57_a_lease_that_runs_out_while_it_is_asked_for_is_taken_at_once(fleet: Fleet) -> None:

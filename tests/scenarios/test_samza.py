@@ -19,9 +19,9 @@ from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.spark.job_settings import RoundSettings
-from airflow_provider_coordination.spark.kinesis.landing import ReadPlan
+from airflow_provider_coordination.spark.kinesis.landing import ShardReadPlan
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.slots import dealt
+from airflow_provider_coordination.spark.slots import distribute
 from tests.support.history import STREAM, History
 from tests.support.job_settings import reads_of, streams_of
 
@@ -43,7 +43,7 @@ def test_54_two_shards_are_read_in_order_checkpointed_at_their_last_record_and_g
 
 def test_56_more_shards_than_slots_are_dealt_to_the_slots_there_are() -> None:
     plans = [
-        ReadPlan(
+        ShardReadPlan(
             source_identifier="s|PARTITION",
             partition_key=f"s:1:shardId-{n}",
             fencing_token=1,
@@ -53,7 +53,7 @@ def test_56_more_shards_than_slots_are_dealt_to_the_slots_there_are() -> None:
         )
         for n in range(3)
     ]
-    slots = dealt(plans, 2)
+    slots = distribute(plans, 2)
     assert [len(slot) for slot in slots] == [2, 1]
     assert sorted(plan.shard_id for slot in slots for plan in slot) == ["shardId-0", "shardId-1", "shardId-2"]
 
@@ -108,7 +108,7 @@ def test_59_the_wait_for_the_last_acknowledgment_ends_by_itself(tmp_path: Path) 
 
 
 def settings(**changes: object) -> IngestSettings:
-    told = {
+    values = {
         "source": "s",
         "owner": "o",
         "reads": {"kind": "kinesis", "settings": {"streams": ["s"]}},
@@ -118,7 +118,7 @@ def settings(**changes: object) -> IngestSettings:
         "store": {"settings": {"url": "sqlite:///x.db"}},
         **changes,
     }
-    return read_settings(IngestSettings, "ingest settings", told)
+    return read_settings(IngestSettings, "ingest settings", values)
 
 
 def test_61_each_source_has_settings_of_its_own() -> None:

@@ -175,7 +175,7 @@ def test_s07_a_forced_supplier_runs_although_partitions_are_available_once_it_is
     assert count(totals, "partition_creation_supplier_invocations") == 1
 
 
-def test_s09_completing_tells_gone_from_lost_from_failed(
+def test_s09_completing_distinguishes_gone_lost_and_failed(
     fleet: Fleet, me: SourceCoordinator, totals: MetricTotals
 ) -> None:
     """Given complete(K): absent, NotFound; another's or nobody's, NotOwned; conflict, counted and raised; else done."""
@@ -301,11 +301,11 @@ def test_s19_an_owner_whose_lease_ran_out_an_hour_ago_may_finish_once_it_has_ren
     """Given a timeout an hour in the past and nobody else: there completePartition by the recorded owner succeeds.
 
     Ours is refused until the lease is renewed: the owner cannot know by itself that nobody took it, and what it did
-    meanwhile may not have been its to do. The renewal proves by the version that nobody did.
+    in the meantime may not have been its to do. The renewal proves by the version that nobody did.
     """
     me = fleet.working("me", "K")
     fleet.clock.advance(TIMEOUT + 3600)
-    with pytest.raises(PartitionNotOwnedError, match="ran out before it was renewed"):
+    with pytest.raises(PartitionNotOwnedError, match="expired before it was renewed"):
         me.leases.complete("K")
     me.leases.renew("K")
     me.leases.complete("K")

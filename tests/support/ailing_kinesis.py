@@ -76,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
         send(self, json.dumps(body).encode())
 
     def answer(self, body: bytes, status: int = 200, length: int | None = None) -> None:
-        """Answer; with a length that is not that of the body, the connection ends behind it."""
+        """Answer; with another length than the body has, the connection ends behind it."""
         self.head(status, len(body) if length is None else length)
         self.wfile.write(body)
         self.close_connection = length is not None

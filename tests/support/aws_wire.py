@@ -1,4 +1,4 @@
-"""Stands on the wire between a client of boto3 and its service: notes the requests, and does harm when told to."""
+"""Stands on the wire between a client of boto3 and its service: records the requests, and injects faults on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answer = Callable[[AWSPreparedRequest], AWSResponse | None]
 class AwsWire:
     """The requests of one client, in the order in which they were sent.
 
-    What is told about an operation happens to its next requests, one after the other.
+    Faults of an operation happen to its next requests, one after the other.
 
     :param client: a client of a service that speaks JSON.
     """

@@ -24,7 +24,7 @@ REST = "/plugin/none"
 """Where nothing of ours is seen, or asked for."""
 SERIOUS = ("serious", "critical")
 PATIENCE_SECONDS = 60.0
-"""So long anything may take on a machine that has much else to do."""
+"""How long anything may take on a busy machine."""
 
 Theme = Literal["light", "dark"]
 
@@ -66,7 +66,7 @@ def find_axe() -> Path:
 def chromium() -> Iterator[Browser]:
     """Start the browser, and end it.
 
-    Playwright's loop counts as running in this thread meanwhile: nobody else can run one in it.
+    Playwright's loop counts as running in this thread until then: nobody else can run one in it.
 
     :raises BrowserError: if it, or what drives it, is not installed.
     """

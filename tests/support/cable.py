@@ -1,4 +1,4 @@
-"""The network between a client and a server, which a test can cut and mend."""
+"""The network between a client and a server, which a test can cut and restore."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Cable:
         """Keep every connection, accept new ones, and let nothing through."""
         self._whole.clear()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Let everything through again, what is waiting included."""
         self._refusing = False
         self._whole.set()

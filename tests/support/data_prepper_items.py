@@ -20,7 +20,7 @@ Item = dict[str, dict[str, Any]]
 
 
 def java_instant(instant: datetime, digits: int = 6) -> str:
-    """Return an instant as `Instant.toString` prints it, with so many digits: 0, 3, 6 or 9."""
+    """Return an instant as `Instant.toString` prints it, with this number of digits: 0, 3, 6 or 9."""
     text = instant.strftime("%Y-%m-%dT%H:%M:%S")
     fraction = {0: "", 3: ".123", 6: ".123456", 9: ".123456789"}[digits]
     return f"{text}{fraction}Z"

@@ -1,4 +1,4 @@
-"""A Kinesis endpoint of one stream that gives known records as fast as they are asked for, until it is told to end.
+"""A Kinesis endpoint of one stream that returns known records as fast as they are requested, until a test ends it.
 
 What it sends follows from shard and number, so that reading may begin behind any record, again and again. The records
 of a shard are a millisecond apart and began half a day ago, so that a reader which keeps to what a shard allows does
@@ -53,7 +53,7 @@ class Shards:
         """Of a shard that is refused, until when, and by which status."""
         self.refusals = [0] * number
 
-    def tell(self, what: str, **arguments: Any) -> Any:
+    def control(self, what: str, **arguments: Any) -> Any:
         """Do what `EndlessKinesis` says."""
         if what == "end":
             self.is_ended = True
@@ -132,7 +132,7 @@ async def serve(number: int) -> None:
         sys.stdout.flush()
 
     def answer(line: str) -> None:
-        say(json.dumps(shards.tell(**json.loads(line))))
+        say(json.dumps(shards.control(**json.loads(line))))
 
     def listen() -> None:
         for line in sys.stdin:
@@ -184,7 +184,7 @@ class EndlessKinesis:
 
         :param last: that number; by default it is of the last record that was sent of the shard.
         """
-        heads: list[int] = self._tell("end", last=last)
+        heads: list[int] = self._control("end", last=last)
         return heads
 
     def refuse(self, shard: int, seconds: float, status: int) -> None:
@@ -192,14 +192,14 @@ class EndlessKinesis:
 
         :param status: 400, as Kinesis does, or 429, as what stands before it does.
         """
-        self._tell("refuse", shard=shard, seconds=seconds, status=status)
+        self._control("refuse", shard=shard, seconds=seconds, status=status)
 
     def refusals(self) -> list[int]:
         """Return how often each shard was refused."""
-        refusals: list[int] = self._tell("count")
+        refusals: list[int] = self._control("count")
         return refusals
 
-    def _tell(self, what: str, **arguments: Any) -> Any:
+    def _control(self, what: str, **arguments: Any) -> Any:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(json.dumps({"what": what, **arguments}) + "\n")
         self._process.stdin.flush()

@@ -60,7 +60,7 @@ def older_python(folder: Path) -> str:
 
 
 def another_executor(folder: Path, more: str = "") -> str:
-    """Return the path of an interpreter that is taken for that of an executor which joined later.
+    """Return the path of an interpreter that passes for one of an executor which joined later.
 
     :param more: a program that it runs at its start.
     """
@@ -68,12 +68,12 @@ def another_executor(folder: Path, more: str = "") -> str:
 
 
 def executor_ahead(seconds: float, folder: Path) -> str:
-    """Return that of an executor with a clock of its own, which is ahead of this machine's."""
+    """Return the path for an executor with a clock of its own, which is ahead of this machine's."""
     return another_executor(folder, WITH_CLOCK.format(ahead=seconds))
 
 
 def executor_with_own_disk(place: Path, folder: Path, size: str = "1m") -> str:
-    """Return that of an executor which has an empty disk of its own where all others have a folder.
+    """Return the path for an executor which has an empty disk of its own where all others have a folder.
 
     :param place: the folder.
     :param size: of the disk.

@@ -15,7 +15,7 @@ ANSWER = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/
 
 
 class FakeAws(ThreadingHTTPServer):
-    """Answers AssumeRole, and tells every call of a service that what it asks for does not exist.
+    """Answers AssumeRole, and answers every call of a service that the resource does not exist.
 
     What `denied` names, such as `GetRecords`, is refused.
     """

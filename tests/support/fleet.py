@@ -30,10 +30,15 @@ from airflow_provider_coordination.spark.delivery import Delivery
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
+from airflow_provider_coordination.spark.kinesis.landing import (
+    LandedShardRow,
+    LandingOptions,
+    ShardReadPlan,
+    land_shard,
+)
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
-from airflow_provider_coordination.spark.sinks.parquet import PublishLanded
+from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.spark.spans import Spans
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
@@ -240,7 +245,8 @@ class Fleet:
         job = Ingestion(
             job_settings,
             self.coordinator(job_settings.owner, store, job_settings.retry_policy),
-            delivery or PublishLanded(job_settings.writes[0].location, keep=bool(job_settings.acknowledgments.handles)),
+            delivery
+            or ParquetLandedDelivery(job_settings.writes[0].location, keep=bool(job_settings.acknowledgments.handles)),
             reading=partial(ShardReading, None, streams_of(job_settings), Streams([STREAM.name], lambda name: STREAM)),
             stop_at=streams_of(job_settings).stop_at,
             stop=stop or threading.Event(),
@@ -260,7 +266,9 @@ class Fleet:
     def without_spark(self) -> Iterator[None]:
         """Read and land in this process; entered once for all jobs that run side by side."""
 
-        def in_process(spark: object, plans: Sequence[ReadPlan], options: LandingOptions, *_: object) -> list[Landed]:
+        def in_process(
+            spark: object, plans: Sequence[ShardReadPlan], options: LandingOptions, *_: object
+        ) -> list[LandedShardRow]:
             return [land_shard(None, options, plan) for plan in plans]
 
         with ExitStack() as stack:

@@ -31,10 +31,15 @@ from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
-from airflow_provider_coordination.spark.kinesis.landing import Landed, LandingOptions, ReadPlan, land_shard
+from airflow_provider_coordination.spark.kinesis.landing import (
+    LandedShardRow,
+    LandingOptions,
+    ShardReadPlan,
+    land_shard,
+)
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
-from airflow_provider_coordination.spark.sinks.parquet import ParquetSink, PublishLanded
+from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery, ParquetSink
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -65,13 +70,13 @@ class Sink:
 
 def published(sink: ParquetSink, attempt: Attempt) -> list[bytes]:
     """Return the records of a batch that a dataset has."""
-    file = sink.holding(attempt)
+    file = sink.file_with(attempt)
     assert file is not None
     rows = pq.read_table(file, columns=["data", "_batch_id"]).to_pylist()
     return [row["data"] for row in rows if row["_batch_id"] == attempt.batch_id]
 
 
-class PublishInOrder(PublishLanded):
+class PublishInOrder(ParquetLandedDelivery):
     """Publishes landed files, and notes when a batch became visible for the first time."""
 
     def __init__(self, output: str, seen: Sink) -> None:
@@ -290,7 +295,9 @@ class History:
 
     @contextmanager
     def without_spark(self) -> Iterator[None]:
-        def land(spark: object, plans: Sequence[ReadPlan], options: LandingOptions, *_: object) -> list[Landed]:
+        def land(
+            spark: object, plans: Sequence[ShardReadPlan], options: LandingOptions, *_: object
+        ) -> list[LandedShardRow]:
             return [land_shard(self.client, options, plan, clock=self.clock, sleep=self.clock.sleep) for plan in plans]
 
         self.entered += 1

@@ -1,7 +1,7 @@
 """Records that follow from their shard and number: a server need not keep what it sends, nor a check what it expects.
 
 A record of 1 KiB holds the shard's number, its own, and a text of which half is random. A page is rendered, and a file
-checked, by operations on whole columns: the time of both is that of moving the bytes.
+checked, by operations on whole columns: both take as long as moving the bytes.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pyarrow as pa
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, under_token
-from airflow_provider_coordination.spark.sinks import Sink, TakesLanded
+from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, Sink
 from airflow_provider_coordination.spark.storage import publish, write_table
 from tests.support.sinks import DeltaUnderTest, IcebergUnderTest, Place, SinkUnderTest, an_attempt, under_next_lease
 
@@ -47,8 +47,8 @@ class Landing:
     def delivery(self, sink: Sink | None = None) -> Delivery:
         """Return what a new job delivers by."""
         sink = sink or self.place.sink()
-        assert isinstance(sink, TakesLanded)
-        return sink.taking_landed(keep=False)
+        assert isinstance(sink, AcceptsLandedFiles)
+        return sink.landed_delivery(keep=False)
 
 
 def prepare(delivery: Delivery, attempts: Sequence[Attempt]) -> None:

@@ -1,4 +1,4 @@
-"""A reader as others write them: its errors tell the password that it was given."""
+"""A reader as others write them: its errors contain the password that it was given."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_provider_coordination.sources.items import ItemUnreadableError, Rea
 class LeakyReader:
     """Reads one record of an item that is `good`; fails with the others.
 
-    :param password: what it must not tell.
+    :param password: what it must not reveal.
     """
 
     def __init__(self, password: str) -> None:

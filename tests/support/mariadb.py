@@ -166,5 +166,5 @@ def _new_data(install: str) -> Path:
 
 
 def _as_root() -> list[str]:
-    # It refuses to run as root unless it is told to.
+    # It refuses to run as root without this option.
     return ["--user=root"] if os.geteuid() == 0 else []

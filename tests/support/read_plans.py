@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from airflow_provider_coordination.spark.kinesis.landing import ReadPlan
+from airflow_provider_coordination.spark.kinesis.landing import ShardReadPlan
 
 
-def read_plans(shards: int, stream: str = "s") -> list[ReadPlan]:
+def read_plans(shards: int, stream: str = "s") -> list[ShardReadPlan]:
     """Return a plan for each shard, of a partition of its own."""
     names = [f"shardId-{number:012d}" for number in range(shards)]
     return [
-        ReadPlan(
+        ShardReadPlan(
             source_identifier=f"{stream}|PARTITION",
             partition_key=f"{stream}:1:{name}",
             fencing_token=1,

@@ -16,7 +16,7 @@ def shard(
 
 
 def slice_of(first: int, last: int, of: int) -> tuple[int, int]:
-    """Return the hash keys from slice `first` to slice `last` (included), where all are cut into so many."""
+    """Return the hash keys from slice `first` to slice `last` (included), where all are cut into this number."""
     size = (MAX_HASH_KEY + 1) // of
     return first * size, MAX_HASH_KEY if last == of - 1 else (last + 1) * size - 1
 

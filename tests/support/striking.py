@@ -74,7 +74,7 @@ def _suffer(story: Story) -> None:
 def _counted(calls: Calls) -> Iterator[None]:
     """Let the calls count; nobody waits long for what the strikes let fail."""
     with (
-        patch.object(catalogs, "PAUSE_SECONDS", 0.001),
+        patch.object(catalogs, "RETRY_PAUSE_SECONDS", 0.001),
         patch.object(sinks, "CONFLICT_PAUSE_SECONDS", 0.001),
         counted_files(calls, object_store=False, published=lambda path: None),
         counted_sinks(calls),

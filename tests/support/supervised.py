@@ -160,7 +160,7 @@ class SupervisedSource(World):
 
 
 class _Shards(Stream):
-    def look_for_partitions(self) -> None:
+    def discover_partitions(self) -> None:
         leaves, _ = grown(len(self.shards), roots=len(self.shards))
         made = {partition_key("clicks", EPOCH, leaf.shard_id): leaf.to_mapping() for leaf in leaves}
         self._world.coordinator("sync").create_partitions(made)

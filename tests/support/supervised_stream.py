@@ -77,7 +77,7 @@ class SupervisedStream:
     # The spec, and the stream
 
     def write(self, spec: Mapping[str, Any]) -> None:
-        """Write the spec file anew, whole at once."""
+        """Write the spec file again, whole at once."""
         self.file.parent.mkdir(exist_ok=True)
         new = self.file.with_suffix(".new")
         new.write_text(yaml.safe_dump(dict(spec)))
@@ -150,8 +150,8 @@ class SupervisedStream:
         except AssertionError as error:
             found = self.ids()
             differ = {event.id: event for event in self.sent if found[event.id] != self.expected[event.id]}
-            told = [f"{event}: {found[key]} instead of {self.expected[key]}" for key, event in differ.items()]
-            raise AssertionError("\n".join((f"{error}", *told[:20]))) from None
+            lines = [f"{event}: {found[key]} instead of {self.expected[key]}" for key, event in differ.items()]
+            raise AssertionError("\n".join((f"{error}", *lines[:20]))) from None
 
     def assert_in_order(self) -> None:
         """Check that each file has its records in the order of their shard, as those of raw records have."""
@@ -247,7 +247,7 @@ def has_no_running(owner: str) -> Holds:
 def is_state(state: str, detailed: str | None = None) -> Holds:
     """Return what says whether the supervisor is in a state.
 
-    :param detailed: the detailed state; None for that of the same name.
+    :param detailed: the detailed state; None for the one of the same name.
     """
     return lambda status: (status["state"], status["detailed_state"]) == (state, detailed or state)
 

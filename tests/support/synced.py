@@ -92,7 +92,7 @@ def _described(shard: Shard) -> dict[str, Any]:
 
 
 class Synced:
-    """A source, its shard sync, and a worker that delivers what it is told to.
+    """A source, its shard sync, and a worker that delivers what a test asks for.
 
     :param shards: how many shards the stream `clicks` begins with; 0 for no stream.
     :param client: answers as Kinesis; a server in this process by default.

@@ -45,7 +45,7 @@ def read_by_spark(conf: Mapping[str, str], *queries: str, path: Path | None = No
     """Return the rows of queries, by a Spark that knows nothing of the package.
 
     :param conf: its configuration.
-    :param path: the folder of another pyspark than that of the tests; None for that.
+    :param path: the folder of another pyspark than the tests'; None for the tests' own.
     """
     surroundings = {
         **{name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONPATH")},

@@ -19,7 +19,7 @@ from tests.support.standalone import Standalone
 def make_pipeline(
     kinesis: LocalKinesis, kinesis_stream: Callable[[int], str], java: str, tmp_path: Path
 ) -> Iterator[MakePipeline]:
-    """Makes a pipeline over a new stream of so many shards, with a SQLite store of its own; ends what it still runs."""
+    """Make pipelines over new streams with this number of shards and their own SQLite stores; end their processes."""
     made: list[Pipeline] = []
 
     def make(shards: int) -> Pipeline:

@@ -127,7 +127,7 @@ def spark_reader(s3: S3Server, java: str, tmp_path: Path) -> Iterator[SparkReade
 
 @pytest.fixture
 def lake(make_pipeline: MakePipeline, s3: S3Server, s3_bucket: str) -> Iterator[Lake]:
-    # After so many files of the dataset, before and after what gives one its name.
+    # After this number of files of the dataset, before and after what gives one its name.
     kills = at_depth(
         short=[["published:3"], ["publishing:3"]],
         deep=[[f"{phase}:{n}" for n in range(1, 5) for phase in ("publishing", "published")]] * 2,

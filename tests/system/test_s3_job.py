@@ -52,7 +52,7 @@ def test_each_record_is_delivered_once_although_objects_are_damaged_deleted_and_
     assert job.process.returncode == 1, job.output
     [(partition, reason)] = job.summary["failed"].items()
     assert partition.rpartition("#")[0] in created
-    assert f"s3://{pipeline.bucket}/{damaged}: it is not whole gzip" in reason
+    assert f"s3://{pipeline.bucket}/{damaged}: it is not complete gzip" in reason
     assert sorted(job.summary["completed"]) == sorted(created)
     assert (job.summary["gone"], job.summary["set_aside"]) == (2, 1)
     assert job.summary["batches_delivered"] > len(created), "partitions are cut into several batches"

@@ -169,7 +169,7 @@ class Soak:
                     worker.job.driver().send_signal(signal.SIGTERM)
             case "cut off":
                 worker.cable.clog()
-                threading.Timer(self.chance.uniform(0.5, 2.0) * LEASE_SECONDS, worker.cable.mend).start()
+                threading.Timer(self.chance.uniform(0.5, 2.0) * LEASE_SECONDS, worker.cable.restore).start()
             case "pause":
                 with suppress(psutil.NoSuchProcess, StopIteration):
                     driver = worker.job.driver()
@@ -187,7 +187,7 @@ class Soak:
                 yield event["key"], event["n"]
 
     def is_caught_up(self) -> bool:
-        """Tell whether every event is published."""
+        """Return whether every event is published."""
         return sum(1 for _ in self.published()) >= self.sent.total()
 
     def shares(self) -> list[int]:
@@ -200,7 +200,7 @@ class Soak:
         return sorted(Counter(p.owner for p in unfinished).values())
 
     def state(self) -> str:
-        """Tell how things stand, for a run that does not come to its end."""
+        """Return the state of everything, for a run that does not end."""
         waiting = [
             f"{p.partition_key} {p.status.name} owner={p.owner} reopens={p.reopen_at} {p.last_error or ''}"
             for p in self.pipeline.coordinator().view.partitions()
@@ -212,7 +212,7 @@ class Soak:
         return f"{dict(self.done)}; workers {owners}; missing {missing}; unfinished:\n" + "\n".join(waiting)
 
     def is_balanced(self) -> bool:
-        """Tell whether every worker holds an even share."""
+        """Return whether every worker holds an even share."""
         shares = self.shares()
         return len(shares) == WORKERS and shares[-1] - shares[0] <= 1
 
@@ -224,7 +224,7 @@ def resume(process: psutil.Process) -> None:
 
 
 def wait_until(condition: Callable[[], bool], what: str, soak: Soak) -> None:
-    """Return once the condition holds; one that was told to stop may end only now, and is replaced."""
+    """Return once the condition holds; a stopped one may end only now, and is replaced."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while not condition():
         soak.replace_ended()
@@ -280,7 +280,7 @@ def test_nothing_is_lost_or_doubled_whatever_happens(soak: Soak) -> None:
         thread.join()
 
     for worker in soak.workers:
-        worker.cable.mend()
+        worker.cable.restore()
         with suppress(psutil.NoSuchProcess, StopIteration):
             resume(worker.job.driver())
     wait_until(soak.is_caught_up, "caught up", soak)

@@ -32,7 +32,7 @@ Over HTTP, for boto3 and Spark (`http.py`): the fixture ``kinesis_server`` is on
 ``kinesis_account`` is an account of its own on it, with ``.engine``, ``.clock``, ``.client(**options)`` (of boto3),
 ``.settings()`` (the package's `AwsSettings`), ``.endpoint_url`` and ``.access_key_id``;
 ``kinesis_server.account(RealClock())`` is one with the machine's clock. As a process of its own, with the machine's
-clock, which `process.py` starts in a test and `control.py` tells what to do::
+clock, which `process.py` starts in a test and `control.py` controls::
 
     python -m tests.support.kinesis_server --port 0      # prints its endpoint
 """

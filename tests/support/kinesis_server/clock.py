@@ -1,4 +1,4 @@
-"""The two clocks that the server goes by: one that stands still until it is told to go on, and the machine's."""
+"""The two clocks that the server goes by: one that stands still until a test advances it, and the machine's."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class RealClock(SystemClock):
 
 
 def milliseconds(instant: datetime) -> int:
-    """Return whole milliseconds since 1970, which is as fine as Kinesis tells time."""
+    """Return whole milliseconds since 1970, the precision of Kinesis."""
     return (instant - _EPOCH) // _MILLISECOND
 
 
 def instant(since_1970_ms: int) -> datetime:
-    """Return the instant that is so many milliseconds after 1970 (aware, UTC)."""
+    """Return the instant this number of milliseconds after 1970 (aware, UTC)."""
     return _EPOCH + since_1970_ms * _MILLISECOND
 
 

@@ -70,7 +70,7 @@ class Subscription:
         self._consumer = consumer
         self._position = start
         self._ends_ms = self.began_ms + round(state.behaviour.subscription_seconds * 1000)
-        self._told_ms: int | None = None
+        self._reported_ms: int | None = None
         self._over = False
 
     def next_event(self) -> Body | Nothing:
@@ -108,10 +108,10 @@ class Subscription:
             return Nothing.MORE
         page = read_page(self._state, self._shard, self._position, PAGE_RECORDS, EVENT_BYTES)
         heartbeat_ms = round(self._state.behaviour.heartbeat_seconds * 1000)
-        silent = self._told_ms is not None and now - self._told_ms < heartbeat_ms
+        silent = self._reported_ms is not None and now - self._reported_ms < heartbeat_ms
         if not page.records and not page.ended and silent:
             return Nothing.YET
-        self._told_ms, self._position = now, page.next_position
+        self._reported_ms, self._position = now, page.next_position
         event: Body = {"Records": page.records, "MillisBehindLatest": page.millis_behind_latest}
         if page.ended:
             self._over = True

@@ -27,7 +27,7 @@ def register(state: State, request: Request) -> Body:
     now = state.now_ms
     arn = f"{stream.arn}/consumer/{name}:{now // 1000}"
     consumer = stream.consumers[name] = Consumer(name=name, arn=arn, created_ms=now, ready_ms=state.due_ms())
-    # The answer says CREATING in any case, as that of AWS.
+    # The answer says CREATING in any case, as the answer of AWS does.
     return {"Consumer": {**consumer.described(now), "ConsumerStatus": "CREATING"}}
 
 

@@ -1,4 +1,4 @@
-"""What tests tell a server that is another process, over paths beside the API.
+"""How tests control a server that is another process, over paths beside the API.
 
 `POST <path>` with a JSON object, in which `access_key_id` says whose account is meant (`test` by default):
 

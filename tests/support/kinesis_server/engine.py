@@ -18,7 +18,7 @@ from tests.support.kinesis_server.state import Body, Request, State, name_in
 class Answer:
     """What a call comes to.
 
-    :param body: the answer as boto3 tells it: bytes are bytes, instants are datetimes.
+    :param body: the answer as boto3 returns it: bytes are bytes, instants are datetimes.
     :param slow_seconds: how long its body takes on the way.
     :param lost: whether it never arrives.
     :param subscription: instead of a body, where the call was SubscribeToShard.

@@ -158,7 +158,7 @@ class Faults:
         return self.add(LoseAnswer(), operation, **which)
 
     def slow(self, operation: str | None, seconds: float, **which: Unpack[Which]) -> Rule:
-        """Let the answer's body take so long."""
+        """Let the answer's body take this long."""
         return self.add(Slow(seconds), operation, **which)
 
     def before(self, operation: str | None, act: Callable[[], object], **which: Unpack[Which]) -> Rule:

@@ -1,6 +1,6 @@
 """The service over HTTP, for boto3: a thread for each connection, on the loopback interface.
 
-Who calls is told by the access key id alone; signatures are not checked. Every access key id is an account of its own,
+The access key id alone identifies the caller; signatures are not checked. Every access key id is an account of its own,
 so that tests that share the server share nothing else.
 """
 

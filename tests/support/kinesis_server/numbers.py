@@ -1,8 +1,8 @@
-"""Sequence numbers: of 56 digits and growing, as those of AWS, and telling nothing.
+"""Sequence numbers: of 56 digits and growing, as those of AWS, and without a meaning.
 
 The high digits order the generations of shards, so that a child's numbers come after its parent's; numbers of
 sibling shards interleave. Low bits hold a scrambled serial number of the shard, by which the server, and nobody
-else, tells the number of another shard.
+else, reveals the number of another shard.
 """
 
 from __future__ import annotations

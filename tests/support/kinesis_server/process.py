@@ -1,4 +1,4 @@
-"""A server in a process of its own, started and told what to do by a test."""
+"""A server in a process of its own, started and controlled by a test."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class KinesisServerProcess:
         """Return a client of boto3 that repeats nothing; see `http_client`."""
         return http_client(self.endpoint_url, self.access_key_id, **options)
 
-    def tell(self, what: str, **arguments: Any) -> dict[str, Any]:
-        """Do what `control.py` describes, such as `tell("trim", stream="clicks")`."""
+    def control(self, what: str, **arguments: Any) -> dict[str, Any]:
+        """Do what `control.py` describes, such as `control("trim", stream="clicks")`."""
         content = json.dumps({"access_key_id": self.access_key_id, **arguments}).encode()
         request = urllib.request.Request(f"{self.endpoint_url}/test/{what}", data=content, method="POST")
         with urllib.request.urlopen(request, timeout=60) as response:

@@ -184,7 +184,7 @@ class Page:
 
 
 def read_page(state: State, shard: Shard, start: int, limit: int, size: int) -> Page:
-    """Read a shard: so many records or bytes at most."""
+    """Read a shard: at most this number of records or bytes."""
     shard.reads += 1
     log, now = shard.records, state.now_ms
     first, last = log.page(start, limit, size)
@@ -211,7 +211,7 @@ def _iterator(state: State, stream: Stream, shard: Shard, start: int) -> str:
 
 
 def iterator_subject(state: State, iterator: str) -> tuple[str | None, str | None]:
-    """Return the stream and shard that an iterator is for, as far as they can be told."""
+    """Return the stream and shard that an iterator is for, as far as they are known."""
     fields = fields_of(iterator, 4)
     if fields is None:
         return None, None

@@ -11,7 +11,7 @@ from tests.support.kinesis_server.clock import instant
 from tests.support.kinesis_server.limits import Window
 
 Record = dict[str, Any]
-"""A record as the API tells it."""
+"""A record as the API returns it."""
 
 
 class Records:
@@ -57,7 +57,7 @@ class Records:
         return self.numbers[index] if index < len(self.numbers) else None
 
     def page(self, position: int, records: int, size: int) -> tuple[int, int]:
-        """Return where a page begins and ends: so many records or bytes at most, but one record at least."""
+        """Return where a page begins and ends: at most this number of records or bytes, but at least one record."""
         start = self.index_of(position)
         if start == len(self.numbers):
             return start, start

@@ -1,4 +1,4 @@
-"""What the server holds: the streams of one account in one region, and how it is told to behave."""
+"""What the server holds: the streams of one account in one region, and how it is set to behave."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Behaviour:
     :param end_with_data: whether a closed shard's last records come on its last page; if not, an empty page follows.
     :param iterator_lifetime_seconds: after which a shard iterator is refused.
     :param subscription_seconds: after which a subscription ends.
-    :param heartbeat_seconds: how often a subscription tells that there is nothing.
+    :param heartbeat_seconds: how often a subscription reports that there is nothing.
     """
 
     transition_seconds: float = 0.0
@@ -41,7 +41,7 @@ class Behaviour:
 class State:
     """The account.
 
-    :param clock: tells the time of everything.
+    :param clock: the time of everything.
     :param region: as in ARNs.
     :param account: of twelve digits.
     """
@@ -128,5 +128,5 @@ class State:
 
 
 def name_in(arn: str) -> str:
-    """Return the stream's name in its ARN or in that of one of its consumers."""
+    """Return the stream's name in its ARN or in the ARN of one of its consumers."""
     return arn.partition("stream/")[2].partition("/")[0]

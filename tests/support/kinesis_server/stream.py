@@ -56,8 +56,8 @@ class Change:
 class Stream:
     """A stream.
 
-    :param uid: tells it from every other stream there ever was.
-    :param created_ms: the creation time that it tells; one of another second than that of an earlier stream of
+    :param uid: distinguishes it from every other stream there ever was.
+    :param created_ms: its creation time; in another second than the creation of an earlier stream of
         its name.
     :param began_ms: since when it really exists.
     """
@@ -151,7 +151,7 @@ class Stream:
         return child
 
     def scale(self, count: int, now_ms: int) -> None:
-        """Split and merge until there are so many open shards, all of the same size, as nearly as can be.
+        """Split and merge until there is this number of open shards, all of the same size, as nearly as can be.
 
         As AWS does it, this may need shards that are closed again at once.
         """

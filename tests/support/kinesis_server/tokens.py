@@ -14,7 +14,7 @@ def token(*fields: object) -> str:
 
 
 def fields_of(text: str, count: int) -> list[str] | None:
-    """Return what a token stands for; None if it is no token of so many fields."""
+    """Return what a token stands for; None if it is no token of this number of fields."""
     try:
         raw = urlsafe_b64decode(text.encode())
     except (binascii.Error, ValueError):

@@ -189,7 +189,7 @@ def test_a_run_by_hand_and_live_ingestion_deliver_each_object_of_a_bucket_once(
     other_aws(s3=s3.settings)
     modified: list[datetime] = []
 
-    def put() -> None:  # in a second of its own, as S3 tells times in whole ones
+    def put() -> None:  # in a second of its own, as S3 rounds times to whole seconds
         number = len(modified)
         while len(modified) == number:
             client.put_object(Bucket=s3_bucket, Key=f"events/{number}.json", Body=json.dumps({"id": number}).encode())
@@ -226,12 +226,12 @@ def test_a_run_by_hand_and_live_ingestion_deliver_each_object_of_a_bucket_once(
 
 
 class ArrivalClock(RealClock):
-    """The machine's clock, which can be told another time."""
+    """The machine's clock, which can be set to another time."""
 
-    told: datetime | None = None
+    set_to: datetime | None = None
 
     def now(self) -> datetime:
-        return self.told or super().now()
+        return self.set_to or super().now()
 
 
 def test_hours_of_a_stream_are_backfilled_each_exactly_beside_what_reads_it_on(
@@ -247,7 +247,7 @@ def test_hours_of_a_stream_are_backfilled_each_exactly_beside_what_reads_it_on(
     watched, hourly = watch("interval_ingestion", stream), watch("hourly_ingestion", stream)
     airflow, client = watched.airflow, account.client()
     other_aws(kinesis=account.settings())
-    clock.told = last - 4 * HOUR
+    clock.set_to = last - 4 * HOUR
     client.create_stream(StreamName=stream, ShardCount=2)
     arrivals = (  # two hours, and what is around them
         last - 2 * HOUR - MILLISECOND,
@@ -258,11 +258,11 @@ def test_hours_of_a_stream_are_backfilled_each_exactly_beside_what_reads_it_on(
         last - MILLISECOND,
         last,
     )
-    for number, clock.told in enumerate(arrivals):
+    for number, clock.set_to in enumerate(arrivals):
         for each in range(10):
             data = json.dumps({"id": 10 * number + each}).encode()
             client.put_record(StreamName=stream, PartitionKey=uuid.uuid4().hex, Data=data)
-    clock.told = None
+    clock.set_to = None
     sync_shards(client, look(stream), stream)  # as the first hourly run did, hours ago
     conf = {"stream": stream, "output_path": str(watched.output / "intervals")}
 

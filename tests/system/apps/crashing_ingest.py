@@ -21,11 +21,11 @@ from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.files import Claim
 from airflow_provider_coordination.spark.job_spark import SPARK_CONF
 from airflow_provider_coordination.spark.s3_objects import BucketFiles
-from airflow_provider_coordination.spark.transformed_delivery import DeliverTransformed
+from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 
 SIGNALS = {"CRASH_AT": signal.SIGKILL, "STOP_AT": signal.SIGSTOP}
 lock, passed = threading.Lock(), Counter[str]()
-commit, publish = DeliverTransformed.commit, BucketFiles.publish
+commit, publish = TransformedDelivery.commit, BucketFiles.publish
 
 
 def strike(phase: str) -> None:
@@ -36,7 +36,7 @@ def strike(phase: str) -> None:
                 os.kill(os.getpid(), what)
 
 
-def commit_observed(delivery: DeliverTransformed, sink: str, attempts: Sequence[Attempt]) -> None:
+def commit_observed(delivery: TransformedDelivery, sink: str, attempts: Sequence[Attempt]) -> None:
     strike(f"committing {sink}")
     commit(delivery, sink, attempts)
     strike(f"committed {sink}")
@@ -52,7 +52,7 @@ def publish_observed(files: BucketFiles, path: str, target: str, *, size: int | 
 
 
 if __name__ == "__main__":
-    DeliverTransformed.commit = commit_observed  # type: ignore[method-assign]
+    TransformedDelivery.commit = commit_observed  # type: ignore[method-assign]
     BucketFiles.publish = publish_observed  # type: ignore[method-assign]
     if "SPECULATE" in os.environ:
         SPARK_CONF["spark.speculation"] = "true"

@@ -92,7 +92,7 @@ class Interference:
         self._happens("DAG file edited", lambda run: self.parcels.airflow.clear(DAG_ID, run, TASK))
 
     def has_a_broken_dag_file(self) -> None:
-        """No turn can be taken, and the status says what becomes of jobs; once the file is mended, it goes on."""
+        """No turn can be taken, and the status says what becomes of jobs; once the file is fixed, it goes on."""
         parcels, text = self.parcels, self.dag_file.read_text()
         self._edit("from airflow_provider_coordination import dags_that_nobody_wrote\n")
         parcels.happens("Airflow knows of the error", lambda: bool(parcels.airflow.import_errors()))
@@ -183,7 +183,7 @@ class Interference:
         return self.parcels.airflow.task_state(DAG_ID, self._run(), TASK)
 
     def _edit(self, text: str) -> None:
-        """Write the DAG file anew, and have it parsed."""
+        """Write the DAG file again, and have it parsed."""
         assert text != self.dag_file.read_text()
         self.dag_file.write_text(text)
         self.parcels.airflow.parse_again(DAG_ID)

@@ -103,7 +103,7 @@ class Life:
         rows = clicks.happens("there are rows", lambda: bool(clicks.rows()))
         clicks.right("submitted: the job runs", running(1, 1), since=rows)
         clicks.right("submitted: the supervisor runs", is_state("RUNNING"), since=rows)
-        self._begins_anew()
+        self._begins_again()
 
     def is_resharded(self) -> None:
         """Once the stream is active again, the children are read: their parent has nothing left."""
@@ -133,7 +133,7 @@ class Life:
             since=ended,
         )
         clicks.send(20, page="/")
-        self._begins_anew()
+        self._begins_again()
         assert Counter(row.get("page") for row in clicks.rows()) == {None: known, "/": 20}
 
     def loses_its_driver(self) -> None:
@@ -146,7 +146,7 @@ class Life:
         ended = clicks.ended(self.owner)
         clicks.note("(a killed driver is noted in the store)", killed, ended)
         clicks.right("killed driver: the error is there", has_failed(self.owner), since=ended)
-        self._begins_anew(since=ended)
+        self._begins_again(since=ended)
 
     def loses_its_machine(self) -> None:
         """A driver dies with what submitted it: that can be known once the lease of the job has run out."""
@@ -161,7 +161,7 @@ class Life:
         known = monotonic(given_up_at)
         clicks.right("dead machine: the job has vanished", has_no_running(self.owner), since=known)
         clicks.right("dead machine: the error is there", has_failed(self.owner), since=known)
-        self._begins_anew(since=known)
+        self._begins_again(since=known)
 
     def is_suspended_and_resumed(self) -> None:
         """The status changes with the verb; it knows that a job has ended as soon as the job has said so."""
@@ -169,7 +169,7 @@ class Life:
         self._suspend()
         clicks.send(20)
         self._resume()
-        self._begins_anew()
+        self._begins_again()
 
     def scales(self) -> None:
         """A spec that scales lets the job go on; lag asks for another job, and no lag for one less."""
@@ -191,7 +191,7 @@ class Life:
         clicks.delivered()
         scaled = self._scaled(2, 1)
         clicks.right("scaled down: one job goes on", _has_count(1), since=scaled)
-        self._begins_anew()
+        self._begins_again()
 
     def loses_the_scheduler(self) -> None:
         """Its jobs go on, and the triggerer looks on."""
@@ -263,7 +263,7 @@ class Life:
     # Parts
 
     def _write(self, *dimensions: str, **io: Any) -> None:
-        """Write the file anew, from a spec of Druid and how its jobs run here."""
+        """Write the file again, from a spec of Druid and how its jobs run here."""
         tuning = {
             "spark": {"driver_memory": "512m", "conf": {"spark.ui.enabled": "false"}},
             "rounds": {"round_duration": 1, "idle_duration": 0.5},
@@ -279,7 +279,7 @@ class Life:
         self.clicks.note(f"(version {self.version} of the file is stored)", written, stored)
         return stored
 
-    def _begins_anew(self, since: float | None = None) -> None:
+    def _begins_again(self, since: float | None = None) -> None:
         """Wait until there is one job, of the spec that rules, and all is delivered.
 
         :param since: to note how long the job took since then.

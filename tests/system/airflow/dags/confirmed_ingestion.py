@@ -1,4 +1,4 @@
-"""A stream is delivered and waits for a confirmation, which a run gives only if it is told to."""
+"""A stream is delivered and waits for a confirmation, which a run gives only if its configuration says so."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ with DAG(
 
     @task.short_circuit
     def confirming(confirm: str) -> bool:
-        """Tell whether this run confirms."""
+        """Return whether this run confirms."""
         return confirm == "True"
 
     confirm = AcknowledgeOperator(task_id="confirm", source="{{ params.stream }}")

@@ -1,6 +1,6 @@
 """Files of a folder, a day at a time by when they were modified: by intervals, and by partitions.
 
-The job of one day can be told to kill itself in its first try.
+The job of one day can be made to kill itself in its first try.
 """
 
 from __future__ import annotations
