@@ -230,7 +230,9 @@ def test_a_request_that_was_on_its_way_replaces_nothing_that_a_later_lease_repla
     former = Owner(root, network.settings, token=2, values=[-1], redeliver=True)
     following = Owner(root, s3.settings, token=3, values=[3], redeliver=True)
     error = while_held(network, former, following.deliver)
-    assert isinstance(error, MissingFileError) and "under a later lease, of token 3; this one has 2" in str(error)
+    assert isinstance(error, MissingFileError) and "under a later lease, with token 3; this lease has token 2" in str(
+        error
+    )
     assert following.visible == [3]
 
 

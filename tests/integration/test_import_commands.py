@@ -204,7 +204,7 @@ def test_a_shard_at_latest_is_read_from_the_first_import_on_with_a_warning(
 
     assert shell.run(*kcl.arguments, "--yes") == 0
     assert "warning: 1 shards were at LATEST and are read from the time of this import on" in shell.err
-    assert "read from 2026-03-01T12:00:00.000000Z on; what arrived before" in shell.out
+    assert "read from 2026-03-01T12:00:00.000000Z on; records that arrived earlier" in shell.out
     written = everything(store)
     assert {ShardProgress.from_mapping(p.progress).checkpoint for p in written} == {
         "AT_TIMESTAMP:2026-03-01T12:00:00.000000Z",
@@ -311,7 +311,7 @@ def test_adopting_in_place_shows_what_there_is_and_what_is_put_right(own_table: 
 
 def test_adopting_in_place_puts_it_right_once(own_table: Shell, dynamodb: Any, table: str, items: Any) -> None:
     assert own_table.run("data-prepper", "--yes") == 0
-    assert "10 items put right." in own_table.out
+    assert "10 items repaired." in own_table.out
     assert "expirationTime" not in stored_item(dynamodb.client(), table, items["fresh"])
 
     assert own_table.run("data-prepper", "--yes") == 0
@@ -379,7 +379,7 @@ def test_what_no_other_store_can_hold_stops_the_copy_unless_it_may_be_skipped(
     ]
 
     assert shell.run(*arguments, "--yes") == 1
-    assert "may have 65536" in shell.err and everything(store) == []
+    assert "the limit is 65536" in shell.err and everything(store) == []
     assert shell.run(*arguments, "--yes", "--partial") == 1
     assert len(everything(store)) == len(items) - 1
 

@@ -107,7 +107,7 @@ def test_bad_records_hold_up_their_own_shard_alone_until_there_is_a_place_for_th
 
     early = pipeline.run(transform="tests.support.transforms:keep_data")
     assert early.process.returncode == 0 and early.summary["resting"] == [partition], early.output
-    assert f"not delivered: partition {partition} rests until" in early.output
+    assert f"not delivered: partition {partition} waits until" in early.output
     coordinator = pipeline.coordinator()
     Administration(coordinator.store, coordinator.view.source_identifier).reopen(partition)
 

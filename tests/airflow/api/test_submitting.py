@@ -179,7 +179,7 @@ def test_a_source_that_does_not_answer_is_not_supervised_unless_somebody_says_so
     submit: Submit, store: SupervisionStore
 ) -> None:
     spec = {**SPEC, "reads": AWAY}
-    assert "try again, or submit it" in submit(spec)
+    assert "try again, or submit" in submit(spec)
     assert store.history() == []
     assert submit(spec, connect=False) == ""
     assert [version.spec for version in store.history()] == [spec]
