@@ -178,7 +178,7 @@ def _parse(ddl: str, reserved: Collection[str]) -> StructType:
                 "and parse 'data' in the transform under another name"
             )
         if lowered.count(name) > 1:
-            raise ConfigurationError(f"schema {ddl!r}: column {name!r} is named twice; name each column once")
+            raise ConfigurationError(f"schema {ddl!r}: column {name!r} is defined twice; name each column once")
     return schema
 
 

@@ -70,7 +70,7 @@ def refusal(path: str, text: str, answer: Mapping[str, Any]) -> RefusedError | N
     if code not in REFUSED_CODES and not code.startswith("KMS.") and (code or not DENIED.search(text)):
         return None
     if (clock := clock_error(answer)) is not None:
-        return RefusedError(f"{clock}: {path}: {text}", "let NTP set the clock there")
+        return RefusedError(f"{clock}: {path}: {text}", "set the clock of that machine with NTP")
     action, key = KMS_ACTION.search(text), KMS_KEY.search(text)
     if action is not None or key is not None or code.startswith("KMS."):
         allowed = action[0] if action is not None else "kms:GenerateDataKey and kms:Decrypt"
