@@ -118,7 +118,7 @@ def test_nan_and_infinite_values_are_stored_or_refused_before_any_sink_has_the_b
         return
     rows = as_rows(pa.table({"x": [value], "_batch_id": ["a-1"]}))
     with pytest.raises(
-        DeliveryError, match=r"^batch a-1: column 'x' holds NaN or an infinite value, .* make null of it"
+        DeliveryError, match=r"^batch a-1: column 'x' holds NaN or an infinite value, .* replace it by null"
     ):
         place.sink().prepare([FIRST], rows)
     assert place.rows("x") == []
