@@ -33,7 +33,7 @@ ACTIONS = {
 @pytest.fixture(scope="module")
 def viewers_site(site: Site) -> Iterator[Site]:
     """The same Airflow by an API server that lets viewers look."""
-    with site.airflow.another_api_server(AIRFLOW__COORDINATION__VIEWERS_MAY_LOOK="True") as url:
+    with site.airflow.another_api_server(AIRFLOW__COORDINATION__VIEWERS_MAY_READ="True") as url:
         yield replace(site, url=url)
 
 
