@@ -205,9 +205,17 @@ def test_a_batch_without_bad_records_has_no_dead_letters(place: Place) -> None:
 @pytest.mark.parametrize(
     ("payload", "transform", "message"),
     [
-        (b"no JSON", None, "1 of 2 records are bad, the first at shard-1:1.*1/0: the payload is not JSON; set 'dead_letter_path'"),
+        (
+            b"no JSON",
+            None,
+            "1 of 2 records are bad, the first at shard-1:1.*1/0: the payload is not JSON; set 'dead_letter_path'",
+        ),
         (click(500), marking, "1 of 2 records are bad, .*: too much: 500.0; set 'dead_letter_path'"),
-        (click(2, "poison"), fragile, "at least 1 of 2 records are bad, .*: ValueError: this record is poison; set 'dead_letter_path'"),
+        (
+            click(2, "poison"),
+            fragile,
+            "at least 1 of 2 records are bad, .*: ValueError: this record is poison; set 'dead_letter_path'",
+        ),
     ],
 )
 def test_without_a_dead_letter_sink_a_bad_record_fails_its_batch(
