@@ -144,17 +144,7 @@ def _sinks(view: SourceView) -> list[SinkFacts]:
     jobs = Jobs(view)
     known = [*islice(jobs.unfinished(), MAX_REPORTS), *jobs.latest_ended(ENDED_REPORTS)]
     sinks = sinks_of([job.report for job in known if job.report is not None])
-    return [
-        SinkFacts(
-            name=sink.name,
-            kind=sink.kind,
-            is_exactly_once=sink.is_exactly_once,
-            unavailable_since=sink.unavailable_since,
-            error=sink.error,
-            waiting_batches=sink.waiting_batches,
-        )
-        for sink in sinks
-    ]
+    return [SinkFacts.model_validate(sink, from_attributes=True) for sink in sinks]
 
 
 def _oldest_lease(held: list[Partition], now: datetime, *, is_every_one: bool) -> OldestLease | None:
