@@ -76,13 +76,24 @@ class ClusterWorker:
         """Return the executors that run on it."""
         return [process for process in self.processes() if EXECUTOR in _command(process)]
 
+    def registered_executors(self) -> set[psutil.Process]:
+        """Return the executors that the driver knows, since they have run one of its tasks in Python."""
+        with suppress(psutil.NoSuchProcess):
+            parents = {process.ppid() for process in self._python_processes()}
+            return {executor for executor in self.executors() if executor.pid in parents}
+        return set()
+
     def python_workers(self) -> list[psutil.Process]:
         """Return the Python processes that do the work of tasks on it."""
-        daemons = [process for process in self.processes() if PYTHON_DAEMON in _command(process)]
-        pids = {process.pid for process in daemons}
+        processes = self._python_processes()
+        pids = {process.pid for process in processes}
         with suppress(psutil.NoSuchProcess):
-            return [process for process in daemons if process.ppid() in pids]
+            return [process for process in processes if process.ppid() in pids]
         return []
+
+    def _python_processes(self) -> list[psutil.Process]:
+        """Return each executor's daemon, and the workers that it has started."""
+        return [process for process in self.processes() if PYTHON_DAEMON in _command(process)]
 
     def decommission(self) -> None:
         """Let the worker take no more work, as a machine that is about to be taken away."""
