@@ -96,6 +96,7 @@ from airflow_provider_coordination.spark.worker_environment import WORKER_ENVIRO
 from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, DEFAULT_KIND, open_store
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
+from tools import messages
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
@@ -587,11 +588,10 @@ def texts_of_the_code() -> list[str]:
 
 
 def test_every_message_of_the_manual_is_one_of_the_code() -> None:
-    lines = prose(page("troubleshooting.md")).splitlines()
-    messages = [code(cells(line)[0]) for line in lines if line.startswith("| `")]
+    lines = prose(page("troubleshooting.md").partition(messages.HEADING)[0]).splitlines()
     texts = texts_of_the_code()
     unknown = []
-    for message in messages:
+    for message in (code(cells(line)[0]) for line in lines if line.startswith("| `")):
         parts = message.split("…")
         pattern = re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
         if not any(parts[0] in text and pattern.search(text) for text in texts):
@@ -599,50 +599,7 @@ def test_every_message_of_the_manual_is_one_of_the_code() -> None:
     assert unknown == []
 
 
-LOGGED = ("warning", "error", "exception")
-RAISED = (
-    "ConfigurationError",
-    "SourceError",
-    "DeliveryError",
-    "CommandError",
-    "SupervisionError",
-    "SinkUnavailableError",
-)
-FORMS_OF_PARAMETERS = ("must be", "must not", "must have", "is missing")
-"""Errors that name a parameter and its rule are in the manual as a form, not one by one."""
-FEWEST_WORDS = 4
-"""A text with fewer words of its own is put together from others, such as `partition …: …`."""
-
-
-def literal(node: ast.expr) -> str:
-    """Return a text of the code with `…` where values go."""
-    if isinstance(node, ast.JoinedStr):
-        return "".join(str(p.value) if isinstance(p, ast.Constant) else "…" for p in node.values)
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return re.sub(r"%[\w.]*[sdgfr]", "…", node.value)
-    return "…"
-
-
-def messages_of(path: Path) -> Iterator[str]:
-    """Yield the texts that a module logs as warnings and errors, or raises as errors for users."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and node.args and getattr(node.func, "attr", "") in LOGGED:
-            yield literal(node.args[0])
-        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
-            text = literal(node.exc.args[0])
-            if getattr(node.exc.func, "id", "") in RAISED and not any(form in text for form in FORMS_OF_PARAMETERS):
-                yield text
-
-
 def test_every_message_of_the_code_is_in_the_manual() -> None:
-    lines = prose(page("troubleshooting.md")).splitlines()
-    messages = [code(cells(line)[0]) for line in lines if line.startswith("| `")]
-    rows_of_messages = [re.compile(".*".join(map(re.escape, each.split("…"))), re.DOTALL) for each in messages]
-    missing = [
-        f"{path.relative_to(PACKAGE)}: {text}"
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for text in messages_of(path)
-        if len(re.findall(r"[A-Za-z]{2,}", text)) >= FEWEST_WORDS
-        and not any(pattern.search(text) for pattern in rows_of_messages)
-    ]
-    assert missing == []
+    text = page("troubleshooting.md")
+    listed = text[text.index(messages.HEADING) :]
+    assert listed == messages.section(text), "run python tools/messages.py"

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
-PATH = Path(__file__).resolve().parents[1] / "tools" / "prose.py"
-spec = importlib.util.spec_from_file_location("prose", PATH)
-assert spec is not None and spec.loader is not None
-prose = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(prose)
+from tools import prose
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ def kill_worker(cluster: SparkCluster) -> None:
 def take_worker_away(cluster: SparkCluster) -> None:
     """Announce a worker's end, let its executors finish what they do, and kill it.
 
-    Spark asks an executor to leave only once it is registered with the driver. One that is just starting is told
-    nothing and works on until the end, as on a machine whose notice is over.
+    Spark asks an executor to leave only once it is registered with the driver. One that is just starting gets no
+    request, and works until it is killed.
     """
     leaving = wait_for(lambda: next((worker for worker in cluster.workers if worker.registered_executors()), None))
     asked = leaving.registered_executors()
