@@ -93,7 +93,9 @@ class AwsSettings:
         if self.endpoint_url and not self.endpoint_url.startswith(("http://", "https://")):
             raise _invalid("endpoint_url", repr(self.endpoint_url), "must begin with http:// or https://")
         if self.role_arn and not self.role_arn.startswith("arn:"):
-            raise _invalid("role_arn", repr(self.role_arn), "must be an ARN, as arn:aws:iam::<account>:role/<name>")
+            raise _invalid(
+                "role_arn", repr(self.role_arn), "must be an ARN, such as arn:aws:iam::<account>:role/<name>"
+            )
         if type(self.max_attempts) is not int or self.max_attempts < 1:
             raise _invalid("max_attempts", repr(self.max_attempts), "must be a whole number, at least 1")
         if bool(self.access_key_id) != bool(self.secret_access_key):

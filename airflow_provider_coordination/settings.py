@@ -126,7 +126,7 @@ def _check_names(cls: Any, what: str, values: Mapping[str, Any]) -> None:
     shape = _shape(cls)
     if unknown := [name for name in values if name not in shape.names]:
         known = ", ".join(field.name for field in dataclasses.fields(cls))
-        raise ConfigurationError(f"{what}: unknown field {unknown[0]!r}; known are {known}")
+        raise ConfigurationError(f"{what}: unknown field {unknown[0]!r}; the known fields are {known}")
     for name in shape.required:
         if name not in values:
             raise ConfigurationError(f"{what}: field {name!r} is missing")

@@ -40,7 +40,7 @@ def test_secrets_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"regoin": "eu-west-1"}, "unknown field 'regoin'; known are region, endpoint_url"),
+        ({"regoin": "eu-west-1"}, "unknown field 'regoin'; the known fields are region, endpoint_url"),
         ({"region": 5}, "field 'region' must be text or null; got 5"),
         ({"endpoint_url": "localhost:4568"}, "field 'endpoint_url' must begin with http:// or https://"),
         ({"role_arn": "reader"}, "field 'role_arn' must be an ARN"),

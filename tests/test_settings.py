@@ -62,11 +62,11 @@ def test_whole_numbers_do_where_fractions_are_wanted() -> None:
         ({"count": "5"}, r"settings: field 'count' must be a whole number or null; got '5'"),
         ({"is_on": 1}, r"settings: field 'is_on' must be true or false; got 1"),
         ({"login": {}}, r"settings: field 'login': field 'user' is missing"),
-        ({"login": {"usr": ""}}, r"settings: field 'login': unknown field 'usr'; known are user, password"),
+        ({"login": {"usr": ""}}, r"settings: field 'login': unknown field 'usr'; the known fields are user, password"),
         ({"login": []}, r"settings: field 'login': expected a JSON object; got list"),
         ({"logins": [{"user": 5}]}, r"settings: field 'logins': field 'user' must be text; got 5"),
         ({"items": [5]}, r"settings: field 'items' must be a JSON object; got 5"),
-        ({"more": 1}, r"settings: unknown field 'more'; known are at, wait"),
+        ({"more": 1}, r"settings: unknown field 'more'; the known fields are at, wait"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_value(given: dict[str, Any], message: str) -> None:

@@ -98,7 +98,9 @@ def release(
     task_id: Annotated[
         str | None, typer.Option("--task-id", help="Only leases of this task; requires --run-id.", show_default=False)
     ] = None,
-    expired: Annotated[bool, typer.Option("--expired", help="All expired leases; narrows the options above.")] = False,
+    expired: Annotated[
+        bool, typer.Option("--expired", help="Only expired leases of those selected above; alone, all expired leases.")
+    ] = False,
     reason: REASON = None,
     yes: YES = False,
 ) -> None:

@@ -101,7 +101,8 @@ def import_data_prepper(
     _show_families(session.output, found, in_place=in_place)
     if expires and in_place:
         session.output.info(
-            "The table's TTL is enabled: Data Prepper sets an expiry on items of every status, and again on each write."
+            "The table's TTL is enabled. Data Prepper sets an expiry on items of every status with each write: stop it "
+            "before you import, because unfinished items must not expire."
         )
     leased = sum(item.is_leased for item in found)
     if leased:
@@ -147,7 +148,9 @@ def _copy(
     conflicts = [transfer for transfer in transfers if transfer.state is TransferState.CONFLICT]
     _list_each(session.output, refused)
     for transfer in conflicts[:MAX_LISTED]:
-        session.output.info(f"{_label(transfer.partition)}: the store has it with different progress and keeps that")
+        session.output.info(
+            f"{_label(transfer.partition)}: the store already has it with other progress, which is not changed"
+        )
     totals = Counter(transfer.state for transfer in transfers)
     if not session.output.as_json:
         session.output.line(

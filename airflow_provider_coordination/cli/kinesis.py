@@ -46,7 +46,9 @@ def register(group: typer.Typer) -> None:
 def import_kcl(
     session: Session,
     *,
-    lease_table: Annotated[str, typer.Option("--lease-table", help="Lease table, named as the application.")],
+    lease_table: Annotated[
+        str, typer.Option("--lease-table", help="Lease table, which has the name of the application.")
+    ],
     stream: Annotated[str, typer.Option("--stream", help="Stream that the application reads.")],
     source: Annotated[str, typer.Option("--source", help="Source to import the partitions into.")],
     account: Annotated[
@@ -105,7 +107,7 @@ def import_kcl(
     now = session.context.clock.now()
     since = None if at_timestamp is None else _instant(at_timestamp, now)
     session.output.info(
-        f"Reading {lease_table} twice, {settle_seconds:g} s apart, to check that no application writes it …"
+        f"Reading {lease_table} twice, {settle_seconds:g} s apart, to check that no application writes to it …"
     )
     prepared = prepare_import(
         leases,
@@ -211,6 +213,6 @@ def _explain_plan(output: Output, plan: ImportPlan, conflicts: Sequence[ShardPla
         )
     for shard in conflicts:
         output.info(
-            f"{shard.shard_id}: the store has its partition with different progress and keeps that; "
+            f"{shard.shard_id}: the store already has its partition with other progress, which is not changed; "
             "check it with `show`, and `delete` it to import it again"
         )

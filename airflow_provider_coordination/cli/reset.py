@@ -49,7 +49,7 @@ def reset(
         typer.Option(
             "--part",
             metavar="NAME",
-            help="All partitions of one part of the source, such as a stream, in the required order, instead of keys.",
+            help="All partitions of one part of the source, such as a stream, instead of keys.",
             show_default=False,
         ),
     ] = None,

@@ -28,7 +28,7 @@ CONNECT = Annotated[
 ]
 LAKE = Annotated[
     str,
-    typer.Option("--lake", help="Folder in which the dataset gets its own folder.", show_default=False),
+    typer.Option("--lake", help="Folder in which the dataset's folder is created.", show_default=False),
 ]
 TRANSFORM = Annotated[
     str | None,

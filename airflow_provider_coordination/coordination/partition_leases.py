@@ -273,7 +273,7 @@ class PartitionLeases:
         if written.status is PartitionStatus.COMPLETED:
             self._events.count(CoordinationMetric.PARTITIONS_COMPLETED)
             log.info(
-                "partition completed by closing number %d: source=%s partition=%s",
+                "partition completed, because it was closed %d times: source=%s partition=%s",
                 written.closed_count, self._view.source, partition_key,
             )  # fmt: skip
         else:

@@ -61,8 +61,8 @@ class Registry(Generic[T]):
         if not owners:
             known = ", ".join(map(repr, self.names())) or "none"
             raise ConfigurationError(
-                f"{self.what} {name!r} is not known; known are {known}. Install the distribution that registers it "
-                f"as an entry point of the group {self.group!r}"
+                f"{self.what} {name!r} is not known; the known names are {known}. Install the distribution that "
+                f"registers it as an entry point of the group {self.group!r}"
             )
         return _reference(registered[0]) if registered else None
 

@@ -156,7 +156,8 @@ class SupplierRuns:
         """Create the partitions of a page, with their claims; yield the created keys."""
         if unknown := page.claims.keys() - page.partitions.keys():
             raise ConfigurationError(
-                f"page: names are claimed for {min(unknown)!r}, which is not one of its partitions"
+                f"the page claims names for {min(unknown)!r}, which is not in its 'partitions'; add it there, or "
+                "remove it from 'claims'"
             )
         plain = [self._view.new(key, progress) for key, progress in page.partitions.items() if not page.claims.get(key)]
         for created in state.create_absent(plain):

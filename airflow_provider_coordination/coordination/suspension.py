@@ -59,6 +59,7 @@ class Suspensions:
     def __init__(self, store: CoordinationStore, source_identifier: str, clock: Clock) -> None:
         self._store = store
         self._source_identifier = source_identifier
+        self._name = source_identifier.rpartition("|")[0]
         self._clock = clock
         self._read_at: float | None = None
         self._known: Suspension | None = None
@@ -97,7 +98,7 @@ class Suspensions:
             item = new_partition(self._source_identifier, KEY, self._clock.now())
             item = item.with_progress({"by": storable(by), "reason": storable(reason)})
             if self._store.create([item]):
-                log.warning("source suspended: family=%s by=%s reason=%r", self._source_identifier, by, reason)
+                log.warning("source suspended: source=%s by=%s reason=%r", self._name, by, reason)
             if (suspension := self.get()) is not None:  # None: it was resumed at this moment
                 return suspension
 
@@ -115,15 +116,15 @@ class Suspensions:
             suspension = _suspension_of(item)
             if since is not None and suspension.since != since:
                 raise PartitionUpdateError(
-                    f"source {self._source_identifier.rpartition('|')[0]!r} was suspended again since it was read: it "
-                    f"is now {suspension}; check it again"
+                    f"source {self._name!r} was suspended again since it was read: it is now "
+                    f"{suspension}; check it again"
                 )
             former, since = suspension, suspension.since
             with suppress(PartitionUpdateError):  # another process was faster, or the response was lost
                 self._store.delete(item)
                 break
         if former is not None:
-            log.warning("source resumed: family=%s by=%s reason=%r", self._source_identifier, by, reason)
+            log.warning("source resumed: source=%s by=%s reason=%r", self._name, by, reason)
         self._known = None
         self.invalidate()
         return former

@@ -12,7 +12,7 @@ def spark_finding(conn_id: str) -> Finding:
     try:
         from airflow_provider_coordination.hooks.connections import airflow_connection
 
-        connection = airflow_connection(conn_id, name, "create it, of type 'spark'")
+        connection = airflow_connection(conn_id, name, "create it with type 'spark'")
     except ConfigurationError as failure:
         return warning("connection", str(failure), "without it, jobs are submitted to YARN")
     except Exception as failure:  # Airflow or its database is missing; the text of the error may hold a secret

@@ -69,7 +69,7 @@ def _value_error(value: str, conn_id: str) -> str | None:
         return f"is not JSON{position}"
     for field in fields:
         if field not in FIELDS:
-            return f"has the unknown field {field!r}, known are {', '.join(FIELDS)}"
+            return f"has the unknown field {field!r}; the known fields are {', '.join(FIELDS)}"
     if fields.get("port") and not str(fields["port"]).isdecimal():
         return "has a 'port' that is not a whole number"
     return None

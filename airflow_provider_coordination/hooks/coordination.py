@@ -144,7 +144,7 @@ class CoordinationHook(BaseHook):
         # No `cached_property`: up to Python 3.11 all hooks share one lock of it, and a secrets backend may be slow.
         if self._settings is None:
             name = f"connection {self.coordination_conn_id!r}"
-            connection = airflow_connection(self.coordination_conn_id, name, "create it, of type 'coordination'")
+            connection = airflow_connection(self.coordination_conn_id, name, "create it with type 'coordination'")
             self._settings = connection_settings(connection)
         return self._settings
 
@@ -253,7 +253,7 @@ def _check_names(fields: ConnectionFields, own: Collection[str]) -> None:
         others = _kinds_with(field)
         if not others:
             known = ", ".join((COMMON_FIELDS[0], *own, *COMMON_FIELDS[1:]))
-            raise ConfigurationError(f"{fields.name}: unknown field {field!r}; known are {known}")
+            raise ConfigurationError(f"{fields.name}: unknown field {field!r}; the known fields are {known}")
         if fields.values[field] is not False:
             stores = " and ".join(map(repr, others))
             raise ConfigurationError(

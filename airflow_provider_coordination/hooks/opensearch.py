@@ -34,7 +34,9 @@ def opensearch_cluster(opensearch_conn_id: str) -> dict[str, Any]:
         raise ConfigurationError(f"{name}: its extra is not JSON: {error}") from None
     for field in extra:
         if field not in FIELDS:
-            raise ConfigurationError(f"{name}: unknown field {field!r} in its extra; known are {', '.join(FIELDS)}")
+            raise ConfigurationError(
+                f"{name}: unknown field {field!r} in its extra; the known fields are {', '.join(FIELDS)}"
+            )
     for field in ("use_ssl", "verify_certs"):
         if not isinstance(extra.get(field, True), bool):
             raise ConfigurationError(f"{name}: field {field!r} must be true or false; got {extra[field]!r}")

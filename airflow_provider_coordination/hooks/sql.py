@@ -44,7 +44,7 @@ def sql_server(conn_id: str) -> SqlServer:
     :raises ConfigurationError: naming the connection, and what is missing.
     """
     name = f"connection {conn_id!r}"
-    connection = airflow_connection(conn_id, name, "create it, of type 'postgres' or 'mysql'")
+    connection = airflow_connection(conn_id, name, "create it with type 'postgres' or 'mysql'")
     database = TYPES.get(connection.conn_type or "")
     if database is None:
         raise ConfigurationError(

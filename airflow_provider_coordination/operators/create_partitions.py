@@ -145,7 +145,10 @@ class CreatePartitionsOperator(KillableSupplierMixin, BaseOperator):
         reads = remaining_reads(other, self.reads, interval, coordinator)
         if reads is None:
             other_name = self.deduplicate_against
-            self.log.info("source %s delivers all of the interval: source=%s", other_name, coordinator.source)
+            self.log.info(
+                "no partitions are created, because source %s delivers the whole interval: source=%s",
+                other_name, coordinator.source,
+            )  # fmt: skip
             return lambda state: ()
         return reads.connect(connection.region).supplier(coordinator)
 

@@ -218,7 +218,8 @@ class JobFollower:
     def _give_up(self, coordinator: SourceCoordinator, jobs: Jobs, job: Job) -> None:
         """Record that a job vanished or did not begin in time, unless it has ended since."""
         if job.has_begun:
-            error = f"the job vanished: it gave no sign of life since its lease ran out at {job.since:%H:%M:%S} UTC"
+            since = f"{job.since:%Y-%m-%d %H:%M:%S} UTC"
+            error = f"the job vanished: it has not responded since its lease expired at {since}; read its log"
             tail = ""
         else:
             by = f"{job.start_by:%Y-%m-%d %H:%M:%S} UTC"

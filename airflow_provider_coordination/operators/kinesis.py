@@ -20,7 +20,7 @@ from airflow_provider_coordination.operators.reads.reads import own_copy, source
 from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncSummary
 
-LEFT_TO = "source {!r} delivers all of the interval"
+LEFT_TO = "source {!r} delivers the whole interval"
 
 
 class KinesisShardSyncOperator(KillableSupplierMixin, BaseOperator):

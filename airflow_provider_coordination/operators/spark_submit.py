@@ -249,8 +249,11 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         name: str = "ingest",
         **kwargs: Any,
     ) -> None:
-        if kwargs.get("durable") or kwargs.get("reconnect_on_retry"):
-            raise ValueError("durable=True is not supported: each try is a new owner; leases make a new job harmless")
+        for field in ("durable", "reconnect_on_retry"):
+            if kwargs.get(field):
+                raise ValueError(
+                    f"{field}=True is not supported, because each try starts a new job under a new owner; remove it"
+                )
         check_arguments(type(self).__name__, kwargs, reads=reads, writes=writes)
         assert reads is not None and writes is not None
         if deferrable:

@@ -51,8 +51,8 @@ class SuperviseOperator(BaseOperator):
     supervisor is terminated, the task stays deferred.
 
     The task submits a spec file whenever its content differs from the last version that came from a file. So a spec
-    that was submitted otherwise stays in force until a user edits the file. If the file is missing or invalid, or does
-    not fit the source, the stored spec stays in force, and the supervisor's status shows the error.
+    that was submitted otherwise stays in effect until a user edits the file. If the file is missing or invalid, or does
+    not fit the source, the stored spec stays in effect, and the supervisor's status shows the error.
 
     Returns a small summary: `source`, `state`, `spec_version` and the owners of the `jobs`.
 
@@ -168,12 +168,12 @@ class SuperviseOperator(BaseOperator):
                 if done.check_failure:
                     self.log.warning("source=%s: %s: %s", store.source, NOT_CHECKED, done.check_failure)
                 number, path = done.version.version, file.path
-                self.log.info("source=%s: version %d of the spec is in force, from %s", store.source, number, path)
+                self.log.info("source=%s: version %d of the spec is in effect, from %s", store.source, number, path)
         if error is None:
             return
         if stored is None or not stored.supervision.spec_version:
             raise error
-        self.log.error("source=%s: the stored spec stays in force: %s", store.source, error)
+        self.log.error("source=%s: the file is refused, and the stored spec stays in effect: %s", store.source, error)
         _record_error(store, claimant, error, coordinator.clock.now())
 
 

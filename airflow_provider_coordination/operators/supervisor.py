@@ -86,14 +86,14 @@ class _SupervisorOperator(BaseOperator):
 
 
 class SubmitSupervisorOperator(_SupervisorOperator):
-    """Submits a spec, which is in force from then on; a terminated supervisor starts again.
+    """Submits a spec, which is in effect from then on; a terminated supervisor starts again.
 
-    Returns the `source`, the `version` in force, its `change` (`NONE`, `COSMETIC`, `SUPERVISION` or `JOBS`) and the
-    `consequence`. A retry or a cleared task makes no new version of a spec that is already in force.
+    Returns the `source`, the `version` in effect, its `change` (`NONE`, `COSMETIC`, `SUPERVISION` or `JOBS`) and the
+    `consequence`. A retry or a cleared task makes no new version of a spec that is already in effect.
 
     :param spec: the spec: an object, or the path of its file on the worker. (templated)
     :param source: the source's name; by default the one in the spec. (templated)
-    :param replacing: the version that the spec was made from; the task fails if another version is in force by then.
+    :param replacing: the version that the spec was made from; the task fails if another version is in effect by then.
     :param connect: whether to query the source first, if the spec changes the work of the jobs.
     :param reason: the reason for the change; by default the run. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
@@ -120,7 +120,7 @@ class SubmitSupervisorOperator(_SupervisorOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Submit the spec.
 
-        :raises AirflowFailException: if it is invalid, does not fit the source, or another version is in force.
+        :raises AirflowFailException: if it is invalid, does not fit the source, or another version is in effect.
         :raises CoordinationError: if the store or the source did not respond; a retry may succeed.
         """
         with failing_when_misconfigured():
@@ -132,7 +132,7 @@ class SubmitSupervisorOperator(_SupervisorOperator):
             done = self._verbs(context, coordinator).submit(mapping, replacing=self.replacing, check=check)
         if done.check_failure:
             self.log.warning("source %s: %s: %s", source, NOT_CHECKED, done.check_failure)
-        self.log.info("source %s: version %d is in force: %s", source, done.version.version, done.consequence)
+        self.log.info("source %s: version %d is in effect: %s", source, done.version.version, done.consequence)
         return {
             "source": source,
             "version": done.version.version,

@@ -178,11 +178,11 @@ class PartitionCheck:
     def parked_message(self) -> str:
         """The parked partitions, their errors, and what to do."""
         shown = "; ".join(
-            f"{p.partition_key} (attempts {p.attempts}: {p.last_error})" for p in self.parked[:KEYS_SHOWN]
+            f"{p.partition_key} (failures: {p.attempts}, last error: {p.last_error})" for p in self.parked[:KEYS_SHOWN]
         )
         return (
-            f"{len(self.parked)} partitions are parked, because they failed too often or were put aside: {shown}; fix "
-            "the cause, then reopen them with `airflow-coordination reopen`"
+            f"{len(self.parked)} partitions are parked: {shown}; fix the causes, then reopen them with "
+            "`airflow-coordination reopen`"
         )
 
     def __str__(self) -> str:

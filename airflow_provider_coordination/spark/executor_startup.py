@@ -66,11 +66,11 @@ class _ExecutorWatch:
                 granted_at = (granted_at or now) if cores else None
             if granted_at is not None and now - granted_at > CONNECT_WAIT_SECONDS:
                 self.problem = (
-                    f"no executor has reached the driver, although the cluster started some {now - granted_at:.0f} s "
-                    f"ago: they connect to {_driver(self._context)}; set it in the task's conf to an address of this "
-                    "machine that workers reach ('spark.driver.bindAddress' is where the driver listens, if that is "
-                    "another), open its ports, or run the driver within the cluster; the logs of the executors, on the "
-                    "workers, say what else it may be"
+                    f"the cluster started executors {now - granted_at:.0f} s ago, but none has reached the driver. "
+                    f"They connect to {_driver(self._context)}. In the task's conf, set 'spark.driver.host' to an "
+                    "address that workers reach, and 'spark.driver.bindAddress' if the driver listens on another one. "
+                    "Open the driver's ports, or run the driver in the cluster. Otherwise, read the logs of the "
+                    "executors, on the workers"
                 )
                 self._context.cancelAllJobs()
                 return
@@ -82,7 +82,7 @@ class _ExecutorWatch:
         if cores == 0:
             return "the cluster has no free cores or memory for this job, which waits for them"
         if cores is not None:
-            return f"the cluster has started some, which are to connect to {_driver(self._context)}"
+            return f"the cluster has started executors, which must connect to {_driver(self._context)}"
         return (
             "the cluster is full and the job waits, or the started executors do not reach the driver at "
             f"{_driver(self._context)}"

@@ -392,7 +392,7 @@ class Ingestion:
         try:
             yield
         except LOST as error:
-            log.warning("partition is left to its next owner: %s", error)
+            log.warning("partition %s is left to its next owner: %s", key, error)
             self._partitions.check_lease(key)
         except StoreUnavailableError:
             raise

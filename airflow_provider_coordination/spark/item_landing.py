@@ -329,8 +329,8 @@ class _Landing:
             if self._has_moved:
                 raise _CutError from None
             raise ItemUnreadableError(
-                f"its records have columns that are not compatible: {error}; let its reader return a position before "
-                "they change, or the same columns throughout"
+                f"the columns of its records change: {error}; let the reader return a position before each change, or "
+                "the same columns in every page"
             ) from None
         self._rows[origin] = first + records.num_rows
         self._bytes += records.nbytes
@@ -341,7 +341,10 @@ class _Landing:
         self._first_reason = self._first_reason or reason
         if len(self._plan.items) == 1:
             if self._has_moved:  # the records read so far are landed; the next round gets the error again
-                log.warning("the records read so far are landed, the rest cannot be read: %s", origin)
+                log.warning(
+                    "partition %s: the records read so far are landed, the rest cannot be read: %s",
+                    self._plan.partition_key, origin,
+                )  # fmt: skip
                 raise _CutError
             raise _UnreadableError(reason)
         log.error("partition %s: an item cannot be read: %s", self._plan.partition_key, origin)

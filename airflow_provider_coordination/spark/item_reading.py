@@ -214,7 +214,8 @@ class ItemReading:
                 self._reader.delivered(PartitionProgress.from_mapping(partition.progress).items_read)
             except Exception as error:  # a user's reader may raise anything, and the data is delivered
                 log.warning(
-                    "partition %s: the reader could not finish its items; the next supplier run does: %s",
+                    "partition %s: its data is delivered, but the reader's last step, such as the deletion of the "
+                    "items, failed; the next run of the supplier repeats it: %s",
                     partition.partition_key, error,
                 )  # fmt: skip
 

@@ -182,7 +182,9 @@ class LandedFiles:
                     delete_files(files, self._access)
                     remove_if_empty(join(self._root, folder), self._access)
         except (StoreUnavailableError, OSError) as error:
-            log.warning("the next job deletes the landed files of completed partitions: %s", error)
+            log.warning(
+                "landed files of completed partitions could not be deleted; the next job deletes them: %s", error
+            )
 
     def _finished(self, folders: Collection[str]) -> Iterator[tuple[Partition, str]]:
         """Yield the partitions that a listing shows as completed and that have one of these folders."""

@@ -57,7 +57,7 @@ class Records:
 
     def _widen(self, schema: pa.Schema) -> None:
         if self._is_begun:
-            raise pa.ArrowInvalid("the file was started without them")
+            raise pa.ArrowInvalid("a part of the file is written, so its columns cannot change any more")
         kept, added = ([_widened(tables, schema)] if tables else [] for tables in (self._kept, self._added))
         self.schema, self._kept, self._added, self._whole = schema, kept, added, len(kept)
         self._count()

@@ -146,9 +146,10 @@ class _Table:
                     partitions.setdefault(batch.partition, {})[batch.ordinal] = batch
                     brought.setdefault(batch.batch, commit.at)
         if not partitions:
-            found = ", ".join(map(repr, sorted(sources))) or "none"
+            found = ", ".join(map(repr, sorted(sources))) or "no source"
             raise ConfigurationError(
-                f"table {history.location} names no batch of {source!r}; its commits name batches of {found}"
+                f"table {history.location} has no batch of source {source!r}; it has batches of {found}; give a table "
+                "that this source is delivered to"
             )
         return cls(history.location, min(brought.values()), partitions, brought)
 
@@ -234,8 +235,8 @@ def _warnings(table: TableHistory) -> list[str]:
     if not table.is_complete:
         since = f"{table.commits[0].at:%Y-%m-%dT%H:%M:%SZ}" if table.commits else "now"
         warnings.append(
-            f"the commits of table {table.location} before {since} have expired: partitions whose last batch is older "
-            "are not known, and their records are read again, unless the DAG reads only from then on"
+            f"the commits of table {table.location} before {since} have expired, so partitions whose last batch is "
+            f"older are not known: their records are read again, unless the DAG starts at {since}"
         )
     if table.unknown:
         warnings.append(

@@ -117,8 +117,8 @@ class SettingsReference:
             return files.read(path)
         except FileNotFoundError:
             raise ConfigurationError(
-                f"ingest settings {self.uri}: they do not exist: they are for one driver, which has read them, or they "
-                "were removed after they expired; run the task again, which writes new ones"
+                f"ingest settings {self.uri} do not exist: a driver has already read them, or they expired; run the "
+                "task again to write new ones"
             ) from None
         except PermissionError as error:
             raise ConfigurationError(

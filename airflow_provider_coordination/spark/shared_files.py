@@ -171,13 +171,15 @@ class SharedFiles:
             if is_visible or self.batches(name):
                 return []
             raise MissingFileError(
-                f"the prepared files in {staging} are gone: another owner delivers some of their batches"
+                f"the staged files in {staging} are gone: another owner delivers some of their batches"
             ) from None
         except ValueError as error:
             raise DeliveryError(f"the manifest in {staging} is incomplete: {error}") from None
         for attempt in attempts:
             if manifest["batches"].get(attempt.batch_id, [attempt.set_id])[0] != attempt.set_id:
-                raise DeliveryError(f"batch {attempt.batch_id}: {staging} contains another delivery: {manifest}")
+                raise DeliveryError(
+                    f"batch {attempt.batch_id}: the staged data in {staging} belongs to another delivery: {manifest}"
+                )
         for staged in [] if is_visible else manifest["files"]:
             file, size = join(staging, staged["name"]), staged["bytes"]
             is_first = publish(file, self.file(name), size=size, claim=claim_of(attempts[0]), access=self._access)

@@ -70,10 +70,12 @@ class Staging:
             content: Mapping[str, Any] = manifest.pop("content")
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise DeliveryError(
-                f"batch {attempt.batch_id}: what was prepared in {folder} is gone or incomplete: {error}"
+                f"batch {attempt.batch_id}: the staged data in {folder} is gone or incomplete: {error}"
             ) from None
         if manifest != _signature(attempt):
-            raise DeliveryError(f"batch {attempt.batch_id}: {folder} contains another delivery: {manifest}")
+            raise DeliveryError(
+                f"batch {attempt.batch_id}: the staged data in {folder} belongs to another delivery: {manifest}"
+            )
         return content
 
     def named(self, field: str) -> set[str]:
@@ -182,7 +184,7 @@ class LandedStaging(Staging):
                 raise MissingFileError(f"batch {attempt.batch_id}: its landed file {attempt.file} is gone")
             content: Mapping[str, Any] = manifest["content"]
             return content
-        raise DeliveryError(f"batch {attempt.batch_id}: nothing is prepared for it")
+        raise DeliveryError(f"batch {attempt.batch_id}: it has no staged data")
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """See `Staging.discard`."""

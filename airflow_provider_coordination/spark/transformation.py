@@ -228,7 +228,7 @@ class SparkTransformation:
                 result = self._plan(self._spark.createDataFrame([], self.layout.ddl), [])
                 conclusive = AnalysisException
         except Exception as error:  # some transforms need records; errors of others appear when their batches are read
-            log.warning("columns of predicates are not checked: the transform fails without records: %s", error)
+            log.warning("columns of predicates are not checked: the transform fails on an empty DataFrame: %s", error)
         for sink in self._routed:
             try:
                 if sink.where is not None:

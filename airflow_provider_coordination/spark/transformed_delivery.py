@@ -275,8 +275,8 @@ def _prepare_for(sink: Sink, batches: Sequence[ValidatedBatch], rows: Rows) -> N
         raise
     except Exception as error:
         raise DeliveryError(
-            f"batch {', '.join(batch.batch_id for batch in batches)}: sink {sink.name!r} at {sink.location!r} cannot "
-            f"take it: {error_text(error)}; fix the sink: until then, no sink gets the batch"
+            f"batch {', '.join(batch.batch_id for batch in batches)}: sink {sink.name!r} at {sink.location!r} refuses "
+            f"the rows: {error_text(error)}; fix the sink; until then, no sink receives them"
         ) from error
 
 

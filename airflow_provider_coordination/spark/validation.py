@@ -227,7 +227,8 @@ class ValidatedBatch:
             most = 0
         if (error := fails(0, 0)) is not None:
             raise DeliveryError(
-                f"batch {self.batch_id}: the transform or its write failed, even without any record: {error}"
+                f"batch {self.batch_id}: the transform fails even on an empty DataFrame: {error}; fix the transform, "
+                "or the service that it uses"
             )
         rows = landed.num_rows
         if rows > MAX_FAILING and (error := fails_everywhere(rows, fails)) is not None:

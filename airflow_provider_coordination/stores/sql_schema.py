@@ -298,7 +298,10 @@ def _exclusive(connection: sa.Connection, database: Database, name: str) -> Iter
             if connection.scalar(sa.select(sa.func.get_lock(lock, MYSQL_LOCK_TRY_SECONDS))):
                 break
         else:
-            raise StoreUnavailableError(f"store {database.name}: another process has locked its schema for too long")
+            raise StoreUnavailableError(
+                f"store {database.name}: another process has locked its schema for more than {LOCK_WAIT_SECONDS} s; "
+                "check on the server which process holds the lock"
+            )
         try:
             yield
             connection.exec_driver_sql("COMMIT")  # before the next process reads

@@ -233,7 +233,8 @@ class JobPlan:
     def _why_given_up(self, known: Job) -> str:
         ran_out_at = known.given_up_at(self.observation.safety_margin)
         if known.has_begun and ran_out_at is not None and ran_out_at <= self._at:
-            return f"the job vanished: it has not responded since its lease expired at {known.since:%H:%M:%S} UTC"
+            since = f"{known.since:%Y-%m-%d %H:%M:%S} UTC"
+            return f"the job vanished: it has not responded since its lease expired at {since}; read its log"
         by = "in time" if known.start_by is None else f"by {known.start_by:%Y-%m-%d %H:%M:%S} UTC"
         start = "start to read" if known.has_begun else "start"
         return f"the job did not {start} {by}; check whether the cluster has free resources"

@@ -181,7 +181,7 @@ def _reset(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[
             coordinator,
             item.key,
             written[item.key],
-            "removed: it is read again as part of the partition that it was split off" if item.key in removed else "",
+            "removed: the partition that it was split off from reads its data again" if item.key in removed else "",
         )
         for item in body.partitions
     ]

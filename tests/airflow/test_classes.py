@@ -97,7 +97,7 @@ def test_its_templated_fields_are_arguments_and_are_kept_as_they_were_given(cls:
 @every_class
 def test_a_connection_that_is_not_defined_fails_the_task_without_a_retry(cls: type[Any], context: Any) -> None:
     operator = cls(task_id="t", source="clicks", coordination_conn_id="absent", **GIVEN[cls])
-    with pytest.raises(AirflowFailException, match="connection 'absent' is not defined; create it, of type 'coord"):
+    with pytest.raises(AirflowFailException, match="connection 'absent' is not defined; create it with type 'coord"):
         operator.execute(context)
 
 

@@ -27,7 +27,7 @@ NAMED = "the environment variable AIRFLOW_CONN_C "
             f"{{'password': '{SECRET}'}}",
             "is not JSON: Expecting property name enclosed in double quotes, at character 2",
         ),
-        (f'{{"passwort": "{SECRET}"}}', "has the unknown field 'passwort', known are conn_type, "),
+        (f'{{"passwort": "{SECRET}"}}', "has the unknown field 'passwort'; the known fields are conn_type, "),
         (f'{{"port": "{SECRET}"}}', "has a 'port' that is not a whole number"),
         (SECRET, "is neither a JSON object nor a URI"),
         (f"postgres://ann:{SECRET}/1@host/db", "is not a URI that Airflow can read"),

@@ -137,10 +137,10 @@ def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbLoca
             'connection \'c\': extra is not JSON; give an object such as {"store": "sql", "url": ',
         ),
         ({"extra": "[1]"}, "connection 'c': extra is not a JSON object"),
-        ({"extra": {"uri": "x"}}, "connection 'c': unknown field 'uri'; known are store, url, table"),
+        ({"extra": {"uri": "x"}}, "connection 'c': unknown field 'uri'; the known fields are store, url, table"),
         (
             {"extra": {"store": "redis", "url": "x://y"}},
-            "connection 'c': store 'redis' is not known; known are 'dynamodb', 'in_memory', 'sql'. Install",
+            "connection 'c': store 'redis' is not known; the known names are 'dynamodb', 'in_memory', 'sql'. Install",
         ),
         (
             {"extra": {"store": "in_memory"}},

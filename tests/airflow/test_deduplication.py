@@ -81,7 +81,7 @@ def test_no_job_is_started_for_an_interval_that_live_ingestion_delivers(
 ) -> None:
     sync(reads=KinesisStreams("clicks", initial_position=live_begins)).execute(context)
     summary = sync(**SHARED).execute(context)
-    assert summary["skipped"] == "source 'clicks' delivers all of the interval"
+    assert summary["skipped"] == "source 'clicks' delivers the whole interval"
     assert list(source_of(coordination, summary["source"]).view.partitions()) == []
     result = ingest(spark, tmp_path).execute(context)
     assert (spark.calls, result["stopped_because"]) == ([], "nothing is left to do")

@@ -194,7 +194,7 @@ def test_a_job_that_vanished_fails_the_task_and_its_leases_are_free_at_once(
     long_ago = datetime.now(UTC) - timedelta(minutes=1)
     coordination.store.transact(update=[replace(item, ownership_timeout=long_ago, priority=long_ago)])
     assert held(coordination) == ["p0"]
-    with pytest.raises(AirflowException, match="the job vanished: it gave no sign of life since its lease ran out"):
+    with pytest.raises(AirflowException, match="the job vanished: it has not responded since its lease expired"):
         operator().execute_complete(context, event(submitted.owner, status="overdue"))
     assert held(coordination) == []
     assert not running.end(GOOD)

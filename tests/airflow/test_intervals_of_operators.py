@@ -75,7 +75,9 @@ def test_the_shards_of_an_interval_are_synced_once(coordination: SourceCoordinat
 
 def test_an_interval_that_the_stream_keeps_no_more_is_refused_with_what_is_lost(context: Any) -> None:
     old = f"{(START - 48 * HOUR).isoformat()}/{START.isoformat()}"
-    with pytest.raises(AirflowFailException, match="stream 'clicks' keeps 24 hours, so what arrived from"):
+    with pytest.raises(
+        AirflowFailException, match="stream 'clicks' keeps records for 24 hours: the records that arrived from"
+    ):
         sync(interval=old).execute(context)
 
 
@@ -84,7 +86,7 @@ def test_what_is_left_of_such_an_interval_is_read_on_request(
 ) -> None:
     old = f"{(START - 48 * HOUR).isoformat()}/{START.isoformat()}"
     summary = sync(interval=old, reads=KinesisStreams("clicks", on_data_loss="reset")).execute(context)
-    assert "data loss: stream 'clicks' keeps 24 hours" in caplog.text
+    assert "data loss: stream 'clicks' keeps records for 24 hours" in caplog.text
     assert len(list(source_of(coordination, summary["source"]).view.partitions())) == 2
 
 

@@ -116,5 +116,5 @@ def test_a_parked_partition_fails_the_task_that_deferred(coordination: SourceCoo
 
     assert payload["status"] == "parked"
     assert [p.status for p in strict.view.partitions()] == [PartitionStatus.CLOSED]
-    with pytest.raises(AirflowFailException, match="put aside: a \\(attempts 1: the sink is broken\\)"):
+    with pytest.raises(AirflowFailException, match="parked: a \\(failures: 1, last error: the sink is broken\\)"):
         completed().resume_execution("poll_again", {"event": payload}, context)

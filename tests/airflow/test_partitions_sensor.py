@@ -59,7 +59,8 @@ def test_a_parked_partition_ends_the_waiting_with_its_last_error(coordination: S
     once.leases.acquire(1)
     once.leases.fail("a", "the sink is broken")
     with pytest.raises(
-        AirflowFailException, match=r"'clicks': 1 partitions are parked, .*: a \(attempts 1: the sink is broken\)"
+        AirflowFailException,
+        match=r"'clicks': 1 partitions are parked: a \(failures: 1, last error: the sink is broken\)",
     ):
         poke(context)
 

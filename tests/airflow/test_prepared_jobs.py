@@ -309,7 +309,7 @@ def test_a_prepared_job_is_followed_to_its_end_and_nothing_of_its_settings_is_le
     ran, again = run(job), run(job)
     assert ran.returncode == EXIT_SUCCESS, ran.stdout + ran.stderr
     assert settings_in(folder) == []
-    assert again.returncode == EXIT_CONFIGURATION and "they are for one driver, which has read them" in again.stdout
+    assert again.returncode == EXIT_CONFIGURATION and "a driver has already read them" in again.stdout
     result = follow(job).execute_complete(context, event(job))
     assert result["owner"] == job.owner and "suspended by ann" in result["stopped_because"]
 
@@ -336,7 +336,7 @@ def test_a_job_that_did_not_begin_in_time_leaves_no_settings(prepare: Any, folde
         follow(job).execute(context)
     assert settings_in(folder) == []
     late = run(job)
-    assert late.returncode == EXIT_CONFIGURATION and "they do not exist" in late.stdout
+    assert late.returncode == EXIT_CONFIGURATION and "do not exist" in late.stdout
 
 
 def test_who_ends_the_task_by_hand_stops_the_job_and_removes_its_settings(

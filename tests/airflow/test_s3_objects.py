@@ -81,7 +81,7 @@ def test_values_are_taken_as_they_are_and_as_templates_leave_them() -> None:
         ({"count": "twice"}, "field 'count' must be a whole number; got 'twice'"),
         ({"delete_on_success": "perhaps"}, "field 'delete_on_success' must be true or false; got 'perhaps'"),
         ({"format": "avro"}, "'format.name' must be one of csv, json, parquet, text"),
-        ({"format_options": {"delimeter": ";"}}, "unknown field 'delimeter'; known are"),
+        ({"format_options": {"delimeter": ";"}}, "unknown field 'delimeter'; the known fields are"),
         ({"include": "[a"}, "glob '[a' has a '['"),
     ],
 )

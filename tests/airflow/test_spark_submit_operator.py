@@ -390,7 +390,7 @@ def test_wrong_settings_fail_without_a_retry_and_before_spark_starts(
 
 
 def test_durable_has_no_use_here(operator: Any) -> None:
-    with pytest.raises(ValueError, match="each try is a new owner"):
+    with pytest.raises(ValueError, match="each try starts a new job"):
         operator(durable=True)
     assert operator(durable=False).durable is False
 

@@ -137,4 +137,4 @@ def test_what_is_wrong_with_dynamodb_is_reported(said: Said, connect: Any, dynam
 
 
 def test_a_field_that_is_unknown_is_reported_with_those_that_are_known(said: Said) -> None:
-    assert "unknown field 'uri'; known are store, url, table" in said(extra={"uri": "x"})
+    assert "unknown field 'uri'; the known fields are store, url, table" in said(extra={"uri": "x"})

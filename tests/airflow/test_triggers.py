@@ -396,7 +396,7 @@ def test_a_connection_that_is_deleted_ends_the_waiting_with_a_remedy(
     assert payload == {
         "status": "error",
         "message": "source 'clicks' is no longer watched: connection 'coordination_default' is not defined; "
-        "create it, of type 'coordination'",
+        "create it with type 'coordination'",
         "deadline": DEADLINE,
     }
 

@@ -194,7 +194,7 @@ def test_what_is_wrong_with_a_delta_table_is_named(table: DeltaTable, message: s
 
 
 def test_a_kind_that_nobody_registered_is_refused_before_spark_starts() -> None:
-    with pytest.raises(ConfigurationError, match=r"^kind of sink 'queue' is not known; known are '"):
+    with pytest.raises(ConfigurationError, match=r"^kind of sink 'queue' is not known; the known names are '"):
         sinks_of(Queue("clicks"))
 
 

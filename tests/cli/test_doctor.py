@@ -125,7 +125,7 @@ def test_a_person_gets_a_line_for_each_finding_with_its_remedy(doctor: Doctor, s
 def test_without_a_connection_the_rest_is_looked_at(doctor: Doctor, tmp_path: Path) -> None:
     found = doctor("--output", str(tmp_path))
     assert found.exit_code == 1
-    assert ("error", "connection 'coordination_default' is not defined; create it, of type 'coordination'") in (
+    assert ("error", "connection 'coordination_default' is not defined; create it with type 'coordination'") in (
         found.of("connection")
     )
     assert [status for status, _ in found.of("store")] == ["not checked"]

@@ -307,7 +307,7 @@ def test_what_is_no_such_table_is_refused(shell: Shell, store: CoordinationStore
 def test_a_table_of_other_sources_is_refused(lake: Lake, recover: Callable[..., Ended]) -> None:
     delivered_stream(lake)
     ended = recover("orders", "--yes")
-    assert ended.exit_code == 2 and "names no batch of 'orders|PARTITION'" in ended.err and "clicks" in ended.err
+    assert ended.exit_code == 2 and "has no batch of source 'orders|PARTITION'" in ended.err and "clicks" in ended.err
 
 
 def test_the_example_of_the_manual_shows_what_the_command_writes(

@@ -71,7 +71,7 @@ def test_a_suspended_source_goes_on_once_it_is_resumed(shell: Shell, clicks: Cli
     assert clicks.a.leases.acquire(1) == []
     ended = shell("resume", "clicks", "--reason", "done", "--verbose")
     assert ended.out == f"resumed clicks, which was {SUSPENDED.removeprefix('clicks is ')}"
-    assert "source resumed: family=clicks|SUPERVISOR by=ann reason='done'" in ended.err
+    assert "source resumed: source=clicks by=ann reason='done'" in ended.err
     clicks.clock.advance(CACHE_SECONDS)
     assert len(clicks.a.leases.acquire(1)) == 1
     again = shell("resume", "clicks")

@@ -86,7 +86,7 @@ def test_a_partition_that_exists_without_its_claims_is_an_error(fleet: Fleet) ->
 
 
 def test_names_are_claimed_for_partitions_of_the_page_alone(fleet: Fleet) -> None:
-    with pytest.raises(ConfigurationError, match="claimed for 'q', which is not one of its partitions"):
+    with pytest.raises(ConfigurationError, match="the page claims names for 'q', which is not in its 'partitions'"):
         fleet.owner("a").supply(lambda _: [Page({"p": {}}, claims={"q": ["x"]})])
 
 

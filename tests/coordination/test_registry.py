@@ -94,7 +94,9 @@ def test_the_packages_own_are_found_in_a_zip_that_has_no_metadata(shapes: Regist
 
 def test_a_name_that_nobody_registered_is_refused_with_those_that_are(shapes: Registry[str], install: Install) -> None:
     install("squares", "square", "squares_of_test", "OBJECT = 'square'")
-    with pytest.raises(ConfigurationError, match=r"shape 'oval' is not known; known are 'bent', 'round', 'square'\."):
+    with pytest.raises(
+        ConfigurationError, match=r"shape 'oval' is not known; the known names are 'bent', 'round', 'square'\."
+    ):
         shapes.load("oval")
     with pytest.raises(ConfigurationError, match=r"registers it as an entry point of the group 'test\.shapes'"):
         shapes.implementation("oval")

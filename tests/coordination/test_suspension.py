@@ -214,7 +214,7 @@ def test_the_log_says_it_once_and_once_more_when_it_goes_on(
         a.leases.acquire(1)
     assert caplog.messages == [
         "source is suspended by ann since 2026-01-01T00:00:00Z: why not: no new work starts: source=clicks",
-        "source resumed: family=test|clicks|SUPERVISOR by=bob reason=''",
+        "source resumed: source=test|clicks by=bob reason=''",
         "source resumed: source=clicks",
     ]
 

@@ -113,7 +113,7 @@ MUTATIONS = {
     ),
     "a lease that is lost while its partition is taken over ends the round": Mutation(
         "spark/ingestion.py",
-        '            log.warning("partition is left to its next owner: %s", error)\n',
+        '            log.warning("partition %s is left to its next owner: %s", key, error)\n',
         "            raise\n",
         ("plain-items", "plain-shards"),
     ),

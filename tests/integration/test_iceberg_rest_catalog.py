@@ -186,7 +186,7 @@ def test_a_table_that_is_dropped_between_a_look_and_the_commit_is_not_made_again
     job.join(30)
     assert not job.is_alive()
     [error] = failed
-    assert isinstance(error, DeliveryError) and "is gone, and the job cannot know why" in str(error)
+    assert isinstance(error, DeliveryError) and "was dropped after the job began" in str(error)
     assert place.visible == {}
 
 

@@ -652,7 +652,7 @@ def test_a_sink_that_cannot_be_written_is_named_and_no_sink_gets_the_batch(place
     (place.folder / broken).write_text("in the way")
     delivery = place.delivery(place.sink("copy"), schema=PAYLOAD)
     with pytest.raises(
-        DeliveryError, match=f"sink '{broken}' at .* cannot take it: .*until then, no sink gets the batch"
+        DeliveryError, match=f"sink '{broken}' at .* refuses the rows: .*until then, no sink receives them"
     ):
         place.deliver(delivery)
     assert place.rows("main") == []

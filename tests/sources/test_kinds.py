@@ -64,7 +64,9 @@ def test_another_distribution_registers_a_kind_with_a_progress_of_its_own(
 
 
 def test_a_kind_that_nobody_registered_is_named_with_what_to_install() -> None:
-    with pytest.raises(ConfigurationError, match=r"kind of source 'sea' is not known; known are 'dynamodb', .*Install"):
+    with pytest.raises(
+        ConfigurationError, match=r"kind of source 'sea' is not known; the known names are 'dynamodb', .*Install"
+    ):
         get_kind("sea")
     with pytest.raises(SourceError, match="kind of source 'sea' is not registered; install the distribution that"):
         SourceBatches().pending({"kind": "sea", "checkpoint": "7"})

@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_be_written_is_a_configuration_error_that_names_the
 @pytest.mark.parametrize(
     ("sink", "message"),
     [
-        (replace(parquet("/lake"), kind="queue"), "kind of sink 'queue' is not known; known are '"),
+        (replace(parquet("/lake"), kind="queue"), "kind of sink 'queue' is not known; the known names are '"),
         (
             replace(parquet("/lake"), kind="queue", implementation="no_such:QUEUE"),
             "kind of sink 'queue': implementation 'no_such:QUEUE' cannot be imported: ModuleNotFoundError",

@@ -368,7 +368,9 @@ def test_a_window_that_is_not_kept_any_more_is_refused(streams: Streams) -> None
     start = streams.clock.now() + timedelta(hours=1)
     streams.clock.advance(30 * 3600)
 
-    with pytest.raises(ConfigurationError, match=r"keeps 24 hours.* begin later, or .* failOnDataLoss=false"):
+    with pytest.raises(
+        ConfigurationError, match=r"keeps records for 24 hours.* begin later, or .* failOnDataLoss=false"
+    ):
         streams.plan(initialPosition=text(start))
 
 

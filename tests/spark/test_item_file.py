@@ -122,7 +122,7 @@ def test_a_file_that_is_begun_takes_no_wider_columns_and_no_others(file: ItemFil
     with file:
         file.add(a_page(0, 100))
         file.keep(write=True)
-        with pytest.raises(pa.ArrowInvalid, match="the file was started without them"):
+        with pytest.raises(pa.ArrowInvalid, match="a part of the file is written"):
             file.add(other)
         uri, _ = file.close()
     assert numbers(uri) == list(range(100))

@@ -275,7 +275,7 @@ def test_columns_that_change_within_an_item_without_a_position_make_it_unreadabl
     first, second = place.land_all()
     assert (first.end, table(first).column("n").to_pylist()) == ("1", [0])
     assert (second.end, table(second).column("n").to_pylist()) == ("3", [2])
-    assert [(f.item, "columns that are not compatible" in f.reason) for f in second.failed] == [(1, True)]
+    assert [(f.item, "the columns of its records change" in f.reason) for f in second.failed] == [(1, True)]
 
 
 def test_the_columns_of_an_item_that_is_set_aside_do_not_stand_in_the_way_of_others(place: Place) -> None:

@@ -121,7 +121,7 @@ def test_what_was_not_prepared_or_is_discarded_cannot_be_committed(landing: Land
     prepare(delivery, attempts[:2])
     delivery.discard(attempts[:1])
     for attempt in (attempts[0], attempts[2]):
-        with pytest.raises(CoordinationError, match="nothing is prepared for it"):
+        with pytest.raises(CoordinationError, match="it has no staged data"):
             delivery.commit("main", [attempt])
     delivery.commit("main", [attempts[1]])
     assert landing.place.visible == {"b-1": [3]}

@@ -143,7 +143,7 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"workers": 0}, "'workers' must be positive; got 0"),
         ({"reads": ReadsSettings(kind="")}, "what is read: field 'kind' must not be empty"),
         ({"reads": ReadsSettings(kind="k", settings={"reader": "m"})}, "'reader' must be of the form 'module:class'"),
-        ({"reads": ReadsSettings(kind="ftp")}, "kind of source 'ftp' is not known; known are .*'s3'"),
+        ({"reads": ReadsSettings(kind="ftp")}, "kind of source 'ftp' is not known; the known names are .*'s3'"),
         ({"max_duration": -1.0}, "RoundSettings: field 'max_duration' must be positive; got -1 seconds"),
         ({"idle_duration": -1.0}, "RoundSettings: field 'idle_duration' must not be negative; got -1 seconds"),
         ({"timeout": 0}, "AcknowledgmentSettings: field 'timeout' must be positive; got 0 seconds"),

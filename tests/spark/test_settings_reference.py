@@ -121,7 +121,7 @@ def test_sealed_settings_serve_one_driver_and_nothing_of_them_is_left(
     assert main([reference.to_text(), "a job"]) == EXIT_SUCCESS
     assert not Path(reference.uri).exists()
     assert main([reference.to_text(), "a job"]) == EXIT_CONFIGURATION
-    assert "they do not exist: they are for one driver, which has read them" in capsys.readouterr().out
+    assert "do not exist: a driver has already read them" in capsys.readouterr().out
     Path(reference.uri).write_bytes(kept)  # as an earlier version in a bucket, or another driver's copy
     assert main([reference.to_text(), "a job"]) == EXIT_CONFIGURATION
     assert "another driver has already used the settings of job" in capsys.readouterr().out

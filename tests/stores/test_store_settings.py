@@ -17,7 +17,7 @@ from airflow_provider_coordination.stores.kinds.sql import SqlSettings
 
 def test_an_unknown_store_kind_names_the_known_ones() -> None:
     with pytest.raises(
-        ConfigurationError, match="store 'redis' is not known; known are 'dynamodb', 'in_memory', 'sql'"
+        ConfigurationError, match="store 'redis' is not known; the known names are 'dynamodb', 'in_memory', 'sql'"
     ):
         open_store(StoreSettings(kind="redis"))
 
@@ -76,11 +76,11 @@ def test_settings_that_cannot_work_are_refused_before_connecting(settings: Store
     [
         (
             StoreSettings(settings={"url": "sqlite:////x.db", "aws": {"region": "eu-west-1"}}),
-            "store 'sql': unknown field 'aws'; known are url, table",
+            "store 'sql': unknown field 'aws'; the known fields are url, table",
         ),
         (
             StoreSettings(kind="in_memory", settings={"ttl_seconds": 60}),
-            "store 'in_memory': unknown field 'ttl_seconds'; known are ",
+            "store 'in_memory': unknown field 'ttl_seconds'; the known fields are ",
         ),
         (
             StoreSettings(settings={"url": 7}),
@@ -181,7 +181,9 @@ def test_a_store_in_dynamodb_without_a_region_is_reported(monkeypatch: pytest.Mo
 
 
 def test_an_unknown_field_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="unknown field 'uri'; known are kind, settings, implementation"):
+    with pytest.raises(
+        ConfigurationError, match="unknown field 'uri'; the known fields are kind, settings, implementation"
+    ):
         read_settings(StoreSettings, "store settings", {"kind": "sql", "uri": "sqlite:////x.db"})
 
 

@@ -193,7 +193,7 @@ def test_a_transform_splits_what_a_schema_does_not_parse(kind: str) -> None:
         (
             "ioConfig.inputFormat",
             {"type": "json", "flattenSpec": {"fields": [{"type": "path", "name": "page", "expr": "$.a.b"}]}},
-            r"'page' is taken from '\$.a.b'",
+            r"'page' is nested, at '\$.a.b'",
         ),
         ("ioConfig.type", "kafka", "only supervisors of type 'kinesis'"),
         ("ioConfig.recordsPerFetsch", 5, "'ioConfig.recordsPerFetsch': it is unknown"),
@@ -205,7 +205,7 @@ def test_a_transform_splits_what_a_schema_does_not_parse(kind: str) -> None:
             "a schema cannot parse the format 'yyyy-MM'",
         ),
         ("dataSchema.timestampSpec", {"column": "at", "missingValue": "2020-01-01"}, "'missingValue' is '2020-01-01'"),
-        ("dataSchema.dimensionsSpec", {"dimensions": ["shard_id"]}, "'shard_id' is a column that every record has"),
+        ("dataSchema.dimensionsSpec", {"dimensions": ["shard_id"]}, "every record has a column 'shard_id' already"),
         ("dataSchema.dimensionsSpec", {"dimensions": ["Page", "page"]}, "'page' and 'Page' are one column for Spark"),
         ("dataSchema.transformSpec", {"transforms": [{"name": "upper"}]}, "'transforms' computes the columns upper"),
         ("dataSchema.transformSpec", {"filter": {"type": "javascript"}}, "'javascript' cannot be translated"),

@@ -111,7 +111,7 @@ class DynamoDBExportSettings:
             value = getattr(self, name)
             if value and not value.startswith("arn:"):
                 raise _invalid_export(
-                    name, value, "must be an ARN, as arn:aws:dynamodb:eu-west-1:123456789012:table/orders"
+                    name, value, "must be an ARN, such as arn:aws:dynamodb:eu-west-1:123456789012:table/orders"
                 )
         if self.table_arn and not self.bucket:
             raise _invalid_export("bucket", self.bucket, "must be given together with 'table_arn'")

@@ -215,7 +215,7 @@ class RangeSettings:
             raise _invalid(
                 "nulls",
                 self.nulls,
-                "must be 'refuse' or 'ignore': a null is in no interval, and neither new nor old",
+                "must be 'refuse' or 'ignore', because no interval and no incremental read can include a NULL",
             )
         self._check_incremental()
 

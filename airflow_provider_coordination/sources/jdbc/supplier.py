@@ -201,8 +201,8 @@ class RangeSupplier:
         rows = column.count(nulls) if handling in (READ, REFUSE) else 0
         if rows and handling == REFUSE:
             raise ConfigurationError(
-                f"{self._what}: {rows} rows have no value in the column, so they are in no interval, and neither new "
-                "nor old; correct them, or leave them out with nulls='ignore'"
+                f"{self._what}: {rows} rows have NULL in the column, so no interval and no incremental read can "
+                "include them; give them a value, or set nulls='ignore' to leave them out"
                 + ("; nulls='read' makes them a range of their own" if self._ranges.reads_everything else "")
             )
         return (nulls,) if rows else ()

@@ -164,13 +164,15 @@ def given_value(kind: Kind, text: str) -> Value:
         ) from None
     if kind is Kind.TIMESTAMP_TZ:
         if instant.tzinfo is None:
-            raise ValueError("the column has time zones; give one, such as 2026-01-31T00:00:00Z")
+            raise ValueError(
+                "the column has instants with a time zone; add 'Z' or an offset, such as 2026-01-31T00:00:00Z"
+            )
         return instant.astimezone(UTC)
     naive = instant if instant.tzinfo is None else instant.astimezone(UTC).replace(tzinfo=None)
     if kind is Kind.TIMESTAMP:
         return naive
     if naive.time() != time():
-        raise ValueError("the column has days; give one, such as 2026-01-31, or its midnight in UTC")
+        raise ValueError("the column has dates; give a date such as 2026-01-31, or an instant at midnight UTC")
     return naive.date()
 
 

@@ -104,9 +104,9 @@ def check_kept(stream: StreamDescription, bounds: Bounds, on_data_loss: str) -> 
     lost = None if bounds.start is None or bounds.end is None else trimmed_part(stream, bounds.start, bounds.end)
     if lost is None:
         return
-    lost = f"{lost}, but is within the bounds {bounds.name}"
+    lost = f"{lost}, but the bounds {bounds.name} include them"
     if on_data_loss == "fail":
-        raise ConfigurationError(f"{lost}; start later, or continue with what is left by on_data_loss='reset'")
+        raise ConfigurationError(f"{lost}; start later, or set on_data_loss='reset' to read the remaining records")
     log.error("data loss: %s", lost)
 
 
@@ -120,8 +120,8 @@ def trimmed_part(stream: StreamDescription, start: datetime, end: datetime) -> s
     if begun >= gone:
         return None
     return (
-        f"stream {stream.name!r} keeps {stream.retention_hours} hours, so what arrived from {begun:%Y-%m-%dT%H:%M:%SZ} "
-        f"to {gone:%Y-%m-%dT%H:%M:%SZ} is gone"
+        f"stream {stream.name!r} keeps records for {stream.retention_hours} hours: the records that arrived from "
+        f"{begun:%Y-%m-%dT%H:%M:%SZ} to {gone:%Y-%m-%dT%H:%M:%SZ} are gone"
     )
 
 

@@ -155,7 +155,10 @@ def _refusal(error: ClientError, call: Call) -> CoordinationError:
     if code in _BAD_REQUEST_CODES and call.shard_id is None:
         return ConfigurationError(f"{call}: {message}; check the stream's name")
     if code in _BAD_REQUEST_CODES:
-        return PositionRefusedError(f"{call}: {message}; was the position stored for another stream of this name?")
+        return PositionRefusedError(
+            f"{call}: {message}; check whether the endpoint, region or account has changed, otherwise reset the "
+            "partition"
+        )
     unavailable = KinesisUnavailableError
     if code == "LimitExceededException":
         unavailable = QuotaExceededError
@@ -170,7 +173,9 @@ def _not_found(call: Call, message: str) -> CoordinationError:
             f"stream '{call.stream}' does not exist in region {call.region} at {call.endpoint_url}:"
             " check its name, the region, the account of the credentials and endpoint_url, or create it"
         )
-    return ShardNotFoundError(f"{call}: not found: {message}; was the stream deleted, or the shard trimmed?")
+    return ShardNotFoundError(
+        f"{call}: not found: {message}; the shard has expired, or the stream was deleted: run a shard sync"
+    )
 
 
 def _sentence(error: Exception) -> str:

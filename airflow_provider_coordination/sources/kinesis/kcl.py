@@ -425,4 +425,7 @@ def _of_an_earlier_stream(creation_epoch: int) -> tuple[str, str]:
     )
 
 
-_FINISH_THE_BATCH = "let the application finish its batch and checkpoint without naming a record; stop it; import again"
+_FINISH_THE_BATCH = (
+    "start the application again, let it finish the batch and call checkpoint() without a record, stop it, and import "
+    "again"
+)

@@ -92,8 +92,8 @@ def parse_position(text: str) -> Position:
     elif _is_number(kind) and (not colon or _is_number(rest)):
         return Position(sequence_number=kind, sub_sequence_number=int(rest) if colon else None)
     raise ValueError(
-        f"position '{text}' is neither {TRIM_HORIZON}, {AT_TIMESTAMP}:<instant in UTC> nor a sequence number in "
-        f"decimal digits, with or without ':' and a sub-sequence number, or with {AT_SEQUENCE_NUMBER}: before it"
+        f"position '{text}' is invalid; give {TRIM_HORIZON}, {AT_TIMESTAMP}:<instant in UTC>, <sequence number>, "
+        f"<sequence number>:<sub-sequence number>, or {AT_SEQUENCE_NUMBER}:<sequence number>"
     )
 
 

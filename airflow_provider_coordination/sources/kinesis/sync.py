@@ -596,8 +596,9 @@ class _Run:
             return True
         except (SourceError, ConfigurationError) as error:
             log.warning(
-                "shard %s is not listed, and it could not be checked whether it is gone: %s", key.shard_id, error
-            )
+                "stream %s shard %s is not listed, and the check whether it is gone failed: %s",
+                key.stream, key.shard_id, error,
+            )  # fmt: skip
         return False
 
     def _put_aside_unnamed(self) -> None:

@@ -102,13 +102,14 @@ class Views:
     def search(self, path: str, about: str, body: Mapping[str, Any], *, repeat: bool, **parameters: str) -> Answer:
         """Search, and parse the response.
 
-        :raises SourceUnavailableError: if the search did not cover the whole shard.
+        :raises SourceUnavailableError: if the search timed out, or failed on a shard.
         """
         answer = self._parse(
             self._client.send("POST", path, about=about, parameters=parameters, body=body, repeat=repeat)
         )
         if answer.timed_out or answer.shards.failed:
-            raise SourceUnavailableError(f"{about}: the search did not cover the whole shard")
+            why = "timed out" if answer.timed_out else f"failed on {answer.shards.failed} shards"
+            raise SourceUnavailableError(f"{about}: the search {why}; check the health of the cluster")
         documents = []
         for hit in answer.hits.hits:
             if not (source := bytes(hit.source).decode()):

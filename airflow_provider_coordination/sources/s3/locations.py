@@ -81,9 +81,9 @@ def check_path(uri: str) -> None:
     if is_s3(uri):
         bucket, _ = bucket_and_key(uri)
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]", bucket):
-            raise _invalid_path(uri, "must name a bucket, as s3://bucket/prefix")
+            raise _invalid_path(uri, "must name a bucket, such as s3://bucket/prefix")
     elif not (uri.startswith("/") or _SCHEME.match(uri)):
-        raise _invalid_path(uri, "must be a URI as s3://bucket/prefix, or an absolute path")
+        raise _invalid_path(uri, "must be a URI such as s3://bucket/prefix, or an absolute path")
     if "\0" in uri:
         raise _invalid_path(uri, "must not contain a NUL")
 

@@ -231,7 +231,11 @@ class S3Scan:
                 items = self._delivered_items(partition)
                 deletion.delivered(items)
             except ProgressFormatError as error:
-                log.warning("partition %s: its objects are not deleted: %s", partition.partition_key, error)
+                log.warning(
+                    "partition %s: its objects are not deleted: %s; delete them yourself if they are not needed",
+                    partition.partition_key,
+                    error,
+                )
                 continue
             except (ConfigurationError, SourceError) as error:
                 log.error("delivered objects could not be deleted; the next scan tries again: %s", error)
@@ -246,7 +250,7 @@ class S3Scan:
         """Return the items of a finished partition that were read; the others have partitions of their own."""
         progress = PartitionProgress.from_mapping(partition.progress)
         if progress.kind != KIND:
-            raise ProgressFormatError(f"it is of kind {progress.kind!r}")
+            raise ProgressFormatError(f"its progress is of kind {progress.kind!r}, not {KIND!r}")
         return progress.items_read
 
 

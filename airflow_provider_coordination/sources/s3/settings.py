@@ -143,7 +143,7 @@ class S3Settings:
         for name in ("start_time", "end_time"):
             value = getattr(self, name)
             if value is not None and value.tzinfo is None:
-                raise _invalid(name, str(value), "must have a time zone, as 2026-01-31T00:00:00Z")
+                raise _invalid(name, str(value), "must have a time zone, such as 2026-01-31T00:00:00Z")
         if self.start_time and self.end_time and self.start_time >= self.end_time:
             raise _invalid(
                 "start_time", self.start_time.isoformat(), f"must be before end_time, {self.end_time.isoformat()}"

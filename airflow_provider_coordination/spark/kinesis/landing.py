@@ -240,7 +240,11 @@ def land_shard(
         # The source responds: only the user, or `on_data_loss`, can decide about records that it no longer holds.
         failure = Failure(type(error).__name__)
         return _data_loss_row(
-            plan, error.gap, failure, "read on with `airflow-coordination reset` to earliest, or on_data_loss='reset'"
+            plan,
+            error.gap,
+            failure,
+            "to read the remaining records, run `airflow-coordination reset --to earliest`, or set "
+            "on_data_loss='reset'",
         )
     except ShardNotFoundError as error:
         gap = Gap(
@@ -255,7 +259,7 @@ def land_shard(
             plan,
             gap,
             Failure.of(error),
-            "a shard sync with on_data_loss='reset' finishes it and continues with its successors",
+            "run a shard sync with on_data_loss='reset': it completes the partition and continues with the children",
         )
     except CoordinationError as error:
         is_temporary = isinstance(error, KinesisUnavailableError)
@@ -277,8 +281,8 @@ def _data_loss_row(plan: ShardReadPlan, gap: Gap, failure: Failure, remedy: str)
         partition_key=plan.partition_key,
         gap=gap,
         failure=failure,
-        error=f"stream '{plan.stream}' shard '{plan.shard_id}': data was gone before it was read: {gap}; "
-        f"once that is understood, {remedy}",
+        error=f"stream '{plan.stream}' shard '{plan.shard_id}': data was gone before it was read: {gap}; find the "
+        f"cause, then {remedy}",
     )
 
 
@@ -327,7 +331,10 @@ def _land_shard(
         except CoordinationError as error:
             if reading.end == plan.start:
                 raise
-            log.warning("the records read so far are landed, the rest is left to the next round: %s", error)
+            log.warning(
+                "partition %s: the records read so far are landed, the rest is left to the next round: %s",
+                plan.partition_key, error,
+            )  # fmt: skip
     seconds = clock.monotonic() - begun
     file, file_bytes = landed.close()
     return LandedShardRow(

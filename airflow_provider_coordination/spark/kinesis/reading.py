@@ -334,7 +334,7 @@ class ShardReading:
         self._coordinator.leases.save_progress(key, with_loss(progress, gap).to_mapping())
 
     def _report_loss(self, key: str, progress: ShardProgress, gap: Gap) -> None:
-        log.error("data loss: stream=%s shard=%s range=%s", progress.stream, progress.shard_id, gap)
+        log.error("data loss: source=%s partition=%s range=%s", self._coordinator.source, key, gap)
         self._coordinator.events.count(CoordinationMetric.DATA_LOSS)
         self._summary.data_loss[key] = str(gap)
 

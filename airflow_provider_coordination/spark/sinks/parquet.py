@@ -263,7 +263,9 @@ class ParquetSink:
                 raise
             return
         if len(self.committed(others)) < len(others):
-            raise DeliveryError(f"batch {others[0].batch_id}: {self._shared.staging(name)} holds other batches")
+            raise DeliveryError(
+                f"batch {others[0].batch_id}: the staged data in {self._shared.staging(name)} belongs to other batches"
+            )
 
     def _landed_content(self, attempt: Attempt) -> bytes:
         check_all_of_it(attempt)
@@ -351,7 +353,9 @@ class ParquetSink:
                 f"batch {attempt.batch_id}: the staged data in {staging} is gone or incomplete: {error}"
             ) from None
         if manifest != _signature(attempt):
-            raise DeliveryError(f"batch {attempt.batch_id}: {staging} holds another delivery: {manifest}")
+            raise DeliveryError(
+                f"batch {attempt.batch_id}: the staged data in {staging} belongs to another delivery: {manifest}"
+            )
         return files
 
     # Landed files, unchanged

@@ -123,7 +123,10 @@ class MySql:
         """See `Database.lock`."""
         cursor.execute("SELECT GET_LOCK(%s, %s)", (name[-LOCK_NAME_CHARACTERS:], LOCK_TIMEOUT_SECONDS))
         if cursor.fetchone() != (1,):
-            raise DeliveryError("another process has been changing tables for too long; the delivery is tried again")
+            raise DeliveryError(
+                f"another process has held the lock on table changes for more than {LOCK_TIMEOUT_SECONDS} s; the "
+                "batches are delivered by the next try"
+            )
 
     def columns(self, cursor: Any, table: str) -> list[Column] | None:
         """See `Database.columns`."""

@@ -49,12 +49,14 @@ class Columns:
             return
         if name.lower() in RESERVED:
             raise UnsupportedFieldError(
-                f"{name!r} is a column that every record has; {FUNCTION}, which parses the column 'data'"
+                f"every record has a column {name!r} already; write a function that parses the column 'data' into "
+                "columns with other names, and name it in 'transform'"
             )
         for other in self.types:
             if other.lower() == name.lower():
                 raise UnsupportedFieldError(
-                    f"{name!r} and {other!r} are one column for Spark; {FUNCTION}, and rename one of them"
+                    f"{name!r} and {other!r} are one column for Spark; write a function that renames one of them, and "
+                    "name it in 'transform'"
                 )
         self.types[name] = kind
 
@@ -117,7 +119,8 @@ def add_dimensions(columns: Columns, spec: Any) -> None:
         kind = str(each.get("type", "string")).lower()
         if kind not in DIMENSION_TYPES:
             raise UnsupportedFieldError(
-                f"dimension {each['name']!r} is of type {each['type']!r}; known are {', '.join(DIMENSION_TYPES)}"
+                f"dimension {each['name']!r} is of type {each['type']!r}; the known types are "
+                f"{', '.join(DIMENSION_TYPES)}"
             )
         columns.add(each["name"], DIMENSION_TYPES[kind])
 
@@ -173,7 +176,10 @@ def read_format(columns: Columns, given: Any, *, has_transform: bool) -> bool:
         if expression in (f"$.{name}", f".{name}", f"$['{name}']"):
             continue
         if not has_transform:
-            raise UnsupportedFieldError(f"field {name!r} is taken from {expression!r}; {FUNCTION}")
+            raise UnsupportedFieldError(
+                f"field {name!r} is nested, at {expression!r}, which a schema cannot read; write a function that reads "
+                "it, and name it in 'transform'"
+            )
         columns.nested[name] = expression
     return True
 
@@ -194,4 +200,6 @@ def _list(what: str, given: Any) -> list[Any]:
 def _check_keys(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for name in given:
         if name not in known:
-            raise UnsupportedFieldError(f"{what} has the unknown field {name!r}; known are {', '.join(known)}")
+            raise UnsupportedFieldError(
+                f"{what} has the unknown field {name!r}; the known fields are {', '.join(known)}"
+            )

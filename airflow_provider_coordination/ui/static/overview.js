@@ -282,7 +282,7 @@ function Cards({ cards, search }) {
       icon: "tree",
     });
   }
-  if (found.length === 0) return h(EmptyState, { title: "No source matches", text: `No name of a source contains “${search}”.`, kind: "empty" });
+  if (found.length === 0) return h(EmptyState, { title: "No source matches", text: `No source name contains “${search}”.`, kind: "empty" });
   return h(
     C.Grid,
     {

@@ -42,7 +42,7 @@ export function Supervisors({ connection, statuses, search, refresh }) {
       h(VerbsForAll, { connection, count: statuses.length, refresh }),
     ),
     found.length === 0
-      ? h(EmptyState, { title: "No supervisor matches", text: `No name of a source contains “${search}”.`, kind: "empty" })
+      ? h(EmptyState, { title: "No supervisor matches", text: `No source name contains “${search}”.`, kind: "empty" })
       : h(List, { connection: connection.connection_id, statuses: supervisorsByUrgency(found) }),
   );
 }

@@ -95,7 +95,7 @@ def test_the_connections_are_those_that_one_may_see_with_what_is_wrong(
         answer = found(as_role(role).get("/coordination/connections"))
         assert [each["connection_id"] for each in answer["connections"]] == seen
     broken, default, odd = answer["connections"]
-    assert "store 'tape' is not known; known are" in broken["problem"]
+    assert "store 'tape' is not known; the known names are" in broken["problem"]
     assert "is not an SQLAlchemy URL" in odd["problem"] and PASSWORD not in odd["problem"]
     assert default == {"connection_id": "coordination_default", "may_change": True, "problem": None}
 

@@ -113,7 +113,7 @@ def test_rows_without_a_value_are_a_partition_of_their_own(database: Database) -
 @pytest.mark.parametrize("nulls", [None, "refuse"])
 def test_rows_without_a_value_are_refused_where_they_belong_nowhere(database: Database, nulls: str | None) -> None:
     database.insert(1, None)
-    with pytest.raises(ConfigurationError, match="1 rows have no value in the column"):
+    with pytest.raises(ConfigurationError, match="1 rows have NULL in the column"):
         database.supply(start="0", end="10", nulls=nulls)
     assert list(database.coordinator.view.partitions()) == []
 

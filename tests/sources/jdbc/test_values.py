@@ -148,8 +148,8 @@ def test_a_person_may_name_an_instant_for_any_kind_of_time(kind: Kind, text: str
     [
         (Kind.INTEGER, "2026-01-31", "give a number"),
         (Kind.TIMESTAMP, "yesterday", "give a time such as"),
-        (Kind.TIMESTAMP_TZ, "2026-01-31T00:00:00", "time zones"),
-        (Kind.DATE, "2026-01-31T06:00:00Z", "has days"),
+        (Kind.TIMESTAMP_TZ, "2026-01-31T00:00:00", "instants with a time zone"),
+        (Kind.DATE, "2026-01-31T06:00:00Z", "has dates"),
     ],
 )
 def test_a_bound_that_does_not_fit_its_column_is_refused(kind: Kind, text: str, said: str) -> None:

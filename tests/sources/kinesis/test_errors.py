@@ -52,7 +52,7 @@ def refused(code: str, operation: str = "GetRecords") -> exceptions.ClientError:
         (refused("ResourceNotFoundException"), SHARD, ShardNotFoundError, "shard 'shard-1'"),
         (refused("ExpiredIteratorException"), SHARD, ExpiredIteratorError, "said so"),
         (refused("ResourceInUseException"), STREAM, StreamNotReadyError, "when the stream is ACTIVE"),
-        (refused("InvalidArgumentException"), SHARD, PositionRefusedError, "another stream of this name"),
+        (refused("InvalidArgumentException"), SHARD, PositionRefusedError, "region or account has changed"),
         (refused("ValidationException"), STREAM, ConfigurationError, "check the stream's name"),
         (refused("AccessDeniedException"), STREAM, AccessDeniedError, "check the credentials"),
         (refused("UnrecognizedClientException"), SHARD, AccessDeniedError, "check the credentials"),

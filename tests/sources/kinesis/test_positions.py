@@ -80,7 +80,7 @@ def test_positions_compare_by_what_they_say(one: Position, other: Position) -> N
     ],
 )
 def test_what_is_no_position_is_refused(position: str) -> None:
-    message = "is neither TRIM_HORIZON, AT_TIMESTAMP:<instant in UTC> nor a sequence number"
+    message = "is invalid; give TRIM_HORIZON, AT_TIMESTAMP:<instant in UTC>, <sequence number>"
     with pytest.raises(ValueError, match=message):
         position_order(position)
 

@@ -251,7 +251,7 @@ def test_a_position_the_service_does_not_know_is_named(shard: Shard) -> None:
 
 
 def test_what_is_no_position_is_refused_before_anything_is_asked(shard: Shard) -> None:
-    with pytest.raises(ValueError, match="position 'LATEST' is neither"):
+    with pytest.raises(ValueError, match="position 'LATEST' is invalid"):
         shard.reading("LATEST")
 
 

@@ -34,8 +34,11 @@ def test_settings_travel_as_json() -> None:
     [
         ({"paths": []}, "'paths' must name at least one path; got "),
         ({"paths": ["s3://bucket/a", "s3://bucket/a"]}, "'paths' must name each path once"),
-        ({"paths": ["in/folder"]}, "'paths' must be a URI as s3://bucket/prefix, or an absolute path; got 'in/folder'"),
-        ({"paths": ["s3://b!/x"]}, "'paths' must name a bucket, as s3://bucket/prefix; got 's3://b!/x'"),
+        (
+            {"paths": ["in/folder"]},
+            "'paths' must be a URI such as s3://bucket/prefix, or an absolute path; got 'in/folder'",
+        ),
+        ({"paths": ["s3://b!/x"]}, "'paths' must name a bucket, such as s3://bucket/prefix; got 's3://b!/x'"),
         ({"paths": ["s3:///x"]}, "'paths' must name a bucket"),
         ({"include": ["[a"]}, "'include': glob '[a' has a '[' without its ']'"),
         ({"exclude": [""]}, "'exclude': an empty glob matches nothing; remove it"),
@@ -76,7 +79,7 @@ def test_settings_travel_as_json() -> None:
         ({"condition": {"object_name": "a", "retry_seconds": 0}}, "'condition.retry_seconds' must be positive"),
         ({"condition": {"object_name": "a", "max_retries": -1}}, "'condition.max_retries' must be from 0 to 1000"),
         ({"format": {"name": "avro"}}, "'format.name' must be one of"),
-        ({"bucket": "b"}, "unknown field 'bucket'; known are paths,"),
+        ({"bucket": "b"}, "unknown field 'bucket'; the known fields are paths,"),
         ({"max_objects": "many"}, "'max_objects' must be a whole number; got 'many'"),
     ],
 )

@@ -49,7 +49,7 @@ def test_a_kind_that_is_not_the_packages_own_is_made_by_its_implementation(
 @pytest.mark.parametrize(
     ("kind", "implementation", "message"),
     [
-        ("queue", None, "^kind of sink 'queue' is not known; known are '"),
+        ("queue", None, "^kind of sink 'queue' is not known; the known names are '"),
         (
             "queue",
             "no_such:KIND",

@@ -97,7 +97,7 @@ def test_a_manifest_of_another_delivery_publishes_nothing(sink: ParquetSink) -> 
     sink.prepare([FIRST], rows(1))
     staged(sink, SECOND).mkdir(parents=True)
     (staged(sink, FIRST) / MANIFEST).rename(staged(sink, SECOND) / MANIFEST)
-    with pytest.raises(DeliveryError, match="holds another delivery"):
+    with pytest.raises(DeliveryError, match="belongs to another delivery"):
         sink.commit([SECOND])
 
 

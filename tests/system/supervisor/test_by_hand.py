@@ -107,13 +107,13 @@ class Interference:
         parcels.delivered()
 
     def has_a_wrong_file(self) -> None:
-        """The stored spec stays in force, and the status names the field."""
+        """The stored spec stays in effect, and the status names the field."""
         self.parcels.write(self.parcels.spec(task_count=0))
         self._keeps_to_what_is_stored("wrong file", "field 'task_count' must be at least 1")
         self.parcels.write(self.parcels.spec())
 
     def loses_its_file(self) -> None:
-        """The stored spec stays in force, and the status names the file; an edit is submitted once it is back."""
+        """The stored spec stays in effect, and the status names the file; an edit is submitted once it is back."""
         parcels = self.parcels
         parcels.file.unlink()
         self._keeps_to_what_is_stored("vanished file", f"{parcels.file.name}' cannot be read")

@@ -59,8 +59,8 @@ class TableLog:
             self._id = found
         elif found != self._id:
             raise DeliveryError(
-                f"table {self.uri} is {'gone' if found is None else 'another one'} since the job began; its batches "
-                "wait: restore it, or start the job again, which accepts the table it finds or creates a missing one"
+                f"table {self.uri} was {'dropped' if found is None else 'replaced'} after the job began; its batches "
+                "wait. Restore it, or start the job again, which uses the table that it finds, or creates a missing one"
             )
         return table
 

@@ -127,7 +127,8 @@ class CatalogTable:
         """
         if is_unauthorized(error):
             raise SinkUnavailableError(
-                f"{self}: its catalog, at {self._location}, refuses the job: {type(error).__name__}: {_line(error)}"
+                f"{self}: its catalog, at {self._location}, denies access: {type(error).__name__}: {_line(error)}; "
+                "check the credentials in 'catalog_conn_id' or 'catalog', and their permissions"
             ) from None
         if not is_unavailable(error) or is_refusal(error):
             raise error
@@ -150,8 +151,7 @@ class CatalogTable:
         table = self.with_retries(self._load)
         if table is None and self._uuid is not None:
             raise DeliveryError(
-                f"{self} is gone, and the job cannot know why; restore it, or start the job again to create the table "
-                "again"
+                f"{self} was dropped after the job began; restore it, or start the job again, which creates a new table"
             )
         return table
 
@@ -296,8 +296,8 @@ class CatalogTable:
                 update.union_by_name(self._as_required(transaction, columns))
         except (TypeError, ValueError, UnsupportedPyArrowTypeException, ValidationError) as error:
             raise DeliveryError(
-                f"{self}: its columns cannot become those of the delivery: {_line(error)}; the batches wait: change "
-                "the table or the transform"
+                f"{self}: its columns cannot be changed to fit the records: {_line(error)}; change the table or the "
+                "transform; the batches wait until then"
             ) from None
         if transaction.table_metadata.current_schema_id == known[0]:
             self._known_fit = known

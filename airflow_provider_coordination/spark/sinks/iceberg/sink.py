@@ -28,6 +28,7 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.landed_rows import LandedDelivery
+from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.settings import SinkSettings
@@ -99,8 +100,8 @@ class TableState:
             return False
         if entry.fencing_token >= attempt.fencing_token:
             raise DeliveryError(
-                f"batch {attempt.batch_id} was delivered under the fencing token {entry.fencing_token}, but this is "
-                f"{attempt.fencing_token}: another owner has the partition"
+                f"batch {attempt.batch_id} was delivered under fencing token {entry.fencing_token}, but this job has "
+                f"token {attempt.fencing_token}: another owner has the partition"
             )
         return True
 
@@ -293,7 +294,10 @@ class IcebergSink:
         own = [written for written in files if attempt.batch_id in written.batches]
         found = sum(written.batches[attempt.batch_id] for written in own)
         if found != rows:
-            raise DeliveryError(f"batch {attempt.batch_id}: {found} rows were written, but it has {rows}")
+            raise DeliveryError(
+                f"batch {attempt.batch_id}: {found} rows were written for {self._table}, but there are {rows}; the "
+                f"transform must leave {BATCH_ID!r} unchanged"
+            )
         named = [{**vars(written), "batches": written.batches[attempt.batch_id]} for written in own]
         self._staging.seal(attempt, {"spec": table.spec().spec_id, "files": named})
 
