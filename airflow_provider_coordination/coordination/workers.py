@@ -119,6 +119,7 @@ class Workers:
     ) -> None:
         self._store = store
         self._source_identifier = source_identifier
+        self._source = source_identifier.rpartition("|")[0]
         self._owner = owner
         self._leases = leases
         self._safety_margin = safety_margin
@@ -188,7 +189,7 @@ class Workers:
             if worker.registered_until + self._safety_margin > now:
                 found.append(worker)
             elif worker.registered_until + REMOVED_AFTER_TIMEOUTS * self._leases.ownership_timeout < now:
-                log.info("dead worker removed: family=%s owner=%s", self._source_identifier, worker.owner)
+                log.info("dead worker removed: source=%s owner=%s", self._source, worker.owner)
                 with suppress(PartitionUpdateError):  # it is alive after all, or another worker was faster
                     self._store.delete(item)
         return found
@@ -215,7 +216,7 @@ class Workers:
         item = new_partition(self._source_identifier, self._key, now).with_progress(progress)
         self._store.create([item.acquired(self._owner, now + self._leases.ownership_timeout)])
         self._leases.adopt(self._key)
-        log.info("worker registered: family=%s owner=%s", self._source_identifier, self._owner)
+        log.info("worker registered: source=%s owner=%s", self._source, self._owner)
 
 
 def item_key(owner: str) -> str:
