@@ -240,7 +240,7 @@ def test_a_partition_with_another_progress_stops_everything_and_stays(
 
     assert shell.run(*kcl.arguments, "--yes") == 1
 
-    assert f"{kcl.low.shard_id}: the store has its partition with different progress" in shell.err
+    assert f"{kcl.low.shard_id}: the store already has its partition with other progress" in shell.err
     assert {ShardProgress.from_mapping(p.progress).checkpoint for p in everything(store)} == {"TRIM_HORIZON"}
 
 
