@@ -577,14 +577,12 @@ def test_the_exit_codes_of_the_commands_are_documented() -> None:
 @cache
 def texts_of_the_code() -> list[str]:
     """Return every text of the package, with `…` where values go."""
-    found = []
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.JoinedStr):
-                found.append("".join(str(p.value) if isinstance(p, ast.Constant) else "…" for p in node.values))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.append(re.sub(r"%[sdg]", "…", node.value))
-    return found
+    return [
+        messages.text(node)
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    ]
 
 
 def test_every_message_of_the_manual_is_one_of_the_code() -> None:

@@ -72,8 +72,8 @@ ANY_TEXT = "…"
 FEWEST_WORDS = 4
 """A text with fewer words of its own is put together from others, such as `partition …: …`."""
 LOGGED = ("warning", "error", "exception")
-ERROR = re.compile(r"\w*(?:Error|Exception|Invalid|BadParameter)")
-NOT_FOR_USERS = ("AssertionError", "NotImplementedError")
+ERROR = re.compile(r"(?!AssertionError)\w*(?:Error|Exception|Invalid|BadParameter)")
+"""What a user may see: an assertion is a defect of the package."""
 
 
 def messages(path: Path) -> Iterator[str]:
@@ -92,7 +92,7 @@ def messages(path: Path) -> Iterator[str]:
             called = getattr(node.func, "id", getattr(node.func, "attr", ""))
             if called in LOGGED:
                 yield from map(text, node.args[:1])
-            elif called in makers or (ERROR.fullmatch(called) and called not in NOT_FOR_USERS):
+            elif called in makers or ERROR.fullmatch(called):
                 yield from map(text, [*node.args, *(keyword.value for keyword in node.keywords)])
 
 
