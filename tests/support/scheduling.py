@@ -87,8 +87,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the tests into the order in which they are begun, where several processes take groups of them."""
-    if config.getoption("dist", "no") == "loadgroup":
+    """Put the tests into the order in which they are begun, where several processes take groups of them.
+
+    These processes collect the tests. pytest-xdist leaves them `loadgroup`; there, `dist` is always "no".
+    """
+    if getattr(config.option, "loadgroup", False):
         files = dict.fromkeys(item.nodeid.split("::", 1)[0] for item in items)
         place = {file: number for number, file in enumerate(in_order(list(files), recorded()))}
         items.sort(key=lambda item: place[item.nodeid.split("::", 1)[0]])
