@@ -28,7 +28,7 @@ def test_a_driver_that_executors_do_not_reach_ends_within_a_minute_and_names_its
     pipeline.send(1)
     job = pipeline.start(conf={"spark.driver.host": NOWHERE, "spark.driver.bindAddress": "127.0.0.1"})
     assert job.wait() == EXIT_CONFIGURATION
-    assert f"they connect to 'spark.driver.host' '{NOWHERE}', port " in job.output
+    assert f"They connect to 'spark.driver.host' '{NOWHERE}', port " in job.output
     assert not any(counted_attempts(pipeline))
 
 
