@@ -27,6 +27,7 @@ from tests.support.kinesis_server.errors import ApiError, in_use
 from tests.support.kinesis_server.faults import Faults, Refuse, Subject
 from tests.support.kinesis_server.in_process import InProcessClient
 from tests.support.kinesis_server.limits import Limits, Window
+from tests.support.kinesis_server.state import Behaviour
 from tests.support.kinesis_server.tokens import fields_of, token
 
 STREAM = "clicks"
@@ -92,6 +93,18 @@ def test_the_client_is_one_that_the_package_can_use(client: InProcessClient) -> 
 # Histories
 
 Step = tuple[str, int]
+
+def test_a_stream_that_took_time_to_create_has_its_shards_at_its_trim_horizon(
+    engine: Engine, clock: VirtualClock
+) -> None:
+    engine.behaviour = Behaviour(transition_seconds=0.001)  # as when a busy machine's clock moves on meanwhile
+    client = InProcessClient(engine)
+    client.create_stream(StreamName=STREAM, ShardCount=2)
+    clock.advance(60)
+
+    shards = client.list_shards(StreamName=STREAM, ShardFilter={"Type": "AT_TRIM_HORIZON"})["Shards"]
+    assert covers_every_key(shards)
+
 
 steps = st.lists(
     st.tuples(st.sampled_from(["put", "put", "split", "merge", "scale", "wait"]), st.integers(0, 2**32)), max_size=30

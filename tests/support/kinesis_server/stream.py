@@ -59,7 +59,7 @@ class Stream:
     :param uid: distinguishes it from every other stream there ever was.
     :param created_ms: its creation time; in another second than the creation of an earlier stream of
         its name.
-    :param began_ms: since when it really exists.
+    :param began_ms: since when it has shards: its trim horizon is never before.
     """
 
     uid: str
@@ -86,6 +86,7 @@ class Stream:
 
     def begin(self, count: int, now_ms: int) -> None:
         """Create the first shards, all of the same size, as nearly as can be."""
+        self.began_ms = now_ms
         width = HASH_KEYS // count
         tick = self.births.tick(now_ms)
         for number in range(count):
