@@ -90,14 +90,10 @@ def test_the_client_is_one_that_the_package_can_use(client: InProcessClient) -> 
     assert [shard.shard_id for shard in list_shards(of_the_package, STREAM)] == [FIRST_SHARD]
 
 
-# Histories
-
-Step = tuple[str, int]
-
 def test_a_stream_that_took_time_to_create_has_its_shards_at_its_trim_horizon(
     engine: Engine, clock: VirtualClock
 ) -> None:
-    engine.behaviour = Behaviour(transition_seconds=0.001)  # as when a busy machine's clock moves on meanwhile
+    engine.behaviour = Behaviour(transition_seconds=0.001)  # the clock moves on within the call
     client = InProcessClient(engine)
     client.create_stream(StreamName=STREAM, ShardCount=2)
     clock.advance(60)
@@ -105,6 +101,10 @@ def test_a_stream_that_took_time_to_create_has_its_shards_at_its_trim_horizon(
     shards = client.list_shards(StreamName=STREAM, ShardFilter={"Type": "AT_TRIM_HORIZON"})["Shards"]
     assert covers_every_key(shards)
 
+
+# Histories
+
+Step = tuple[str, int]
 
 steps = st.lists(
     st.tuples(st.sampled_from(["put", "put", "split", "merge", "scale", "wait"]), st.integers(0, 2**32)), max_size=30
