@@ -85,7 +85,8 @@ pins: venv ## compile requirements/*.txt: the newest compatible versions, and th
 	@$(COMPILE) --universal --extra spark pyproject.toml requirements/base.in -o requirements/base.txt
 	@$(COMPILE) --universal --all-extras pyproject.toml requirements/dev.in -o requirements/dev.txt
 	@$(COMPILE) --resolution lowest-direct --all-extras pyproject.toml -o requirements/lowest.txt
-	@for name in base dev lowest; do \
+	@$(COMPILE) --universal requirements/ministack.in -o requirements/ministack.txt
+	@for name in base dev lowest ministack; do \
 	    sed -i "1i # Made by \`make pins\` from pyproject.toml: do not edit." requirements/$$name.txt || exit 1; \
 	done
 

@@ -8,7 +8,7 @@ the smallest size.
 Creation in SQL is timed on a separate table: partitions one by one, then many at once, in turn.
 
 Everything runs on this machine, in temporary directories: SQLite in a file, PostgreSQL and MariaDB as servers with
-their defaults, DynamoDB Local in memory. PostgreSQL is vacuumed after its tables are filled, as autovacuum would do.
+their defaults, a DynamoDB engine in memory. PostgreSQL is vacuumed after its tables are filled, as autovacuum would do.
 
 Usage: python benchmarks/acquire_scale.py [--quick] [--stores sqlite,postgresql,mariadb,dynamodb]
 """
@@ -33,7 +33,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.store import Acquisition, CoordinationStore
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
 from airflow_provider_coordination.stores.sql import SqlStore
-from tests.support.dynamodb_local import REGION, DynamoDbLocal
+from tests.support.dynamodb_server import REGION, DynamoDbServer
 from tests.support.mariadb import MariaDb
 
 FAMILY = "benchmark|PARTITION"
@@ -107,8 +107,8 @@ def mariadb() -> Iterator[Server]:
 
 @contextmanager
 def dynamodb() -> Iterator[Server]:
-    """DynamoDB Local, one table for each store."""
-    with DynamoDbLocal(heap_megabytes=2048) as server:
+    """DynamoDB, one table for each store."""
+    with DynamoDbServer() as server:
         aws = AwsSettings(
             region=REGION, endpoint_url=server.endpoint_url, access_key_id="test", secret_access_key="test"
         )

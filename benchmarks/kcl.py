@@ -16,7 +16,7 @@ import pyspark
 
 from airflow_provider_coordination.aws import AwsSettings
 from demo.local_kinesis import SERVERS_VARIABLE
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 
 VERSION = "3.5.1"
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -42,10 +42,10 @@ def fetch() -> None:
 
 
 class Kcl:
-    """A JVM that reads a stream once for each call of `read`, with its leases in its own DynamoDB Local."""
+    """A JVM that reads a stream once for each call of `read`, with its leases in a DynamoDB engine of its own."""
 
     def __enter__(self) -> Self:
-        self._dynamodb = DynamoDbLocal().start()
+        self._dynamodb = DynamoDbServer().start()
         # The server of pages supports only JSON.
         command = ["java", "-Xmx2g", "-Daws.cborEnabled=false", "-cp", f"{FOLDER}/*", str(COUNT)]
         self._process = subprocess.Popen(

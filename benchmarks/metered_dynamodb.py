@@ -1,13 +1,12 @@
 """The cost of DynamoDB requests, and a way to let several workers compete in a repeatable order.
 
-DynamoDB Local reports the capacity that each request consumed. Its reports agree with AWS's published rules for the
-table and its index. A put that is new to an index costs the index one write. A put that changes the index's key costs
-two, because the old entry is removed and the new one added. A put that changes nothing in it costs none. Each started
-KB of an entry counts. The reports differ in two points, which `cost_of` corrects:
+The tests' DynamoDB server reports the capacity that each request consumed. Its reports agree with AWS's published rules
+for the table and its index. A put that is new to an index costs the index one write. A put that changes the index's key
+costs two, because the old entry is removed and the new one added. A put that changes nothing in it costs none. Each
+started KB of an entry counts. A query that finds nothing costs half a unit.
 
-- a query that finds nothing is reported as free; AWS charges the minimum read, half a unit;
-- a write refused by its condition is reported without its cost; AWS charges the stored item's write to the table, and
-  nothing to an index. It is counted as one unit, so items must not exceed 1 KB.
+A write refused by its condition is reported without its cost. AWS charges the stored item's write to the table, and
+nothing to an index. `cost_of` counts it as one unit, so items must not exceed 1 KB.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def cost_of(operation: str, answer: Mapping[str, Any]) -> Tally:
             raise ValueError(f"{operation} failed: {answer['Error']}")
         return Tally(requests=1, refused=1, write_units=REFUSED_WRITE_UNITS)
     if operation in READS:
-        return Tally(requests=1, read_units=max(LEAST_READ_UNITS, answer["ConsumedCapacity"]["CapacityUnits"]))
+        return Tally(requests=1, read_units=answer["ConsumedCapacity"]["CapacityUnits"])
     if operation in WRITES:
         consumed = answer["ConsumedCapacity"]
         tables = consumed if isinstance(consumed, list) else [consumed]

@@ -1,7 +1,7 @@
 """The requests to DynamoDB in a round of a job, by the number of its partitions.
 
 One job reads a stream in memory and publishes the landed files; every round finds one record in each partition. Only
-the store is real: requests to DynamoDB Local are counted. The first round, which acquires, and the last one, which
+the store is real: requests to a DynamoDB engine are counted. The first round, which acquires, and the last one, which
 releases, are left out. Leases are long enough that none is renewed.
 """
 
@@ -19,14 +19,14 @@ from typing import Any
 
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 from tests.support.fleet import FakeStream, Fleet
 
 ROUNDS = 4
 PARTITIONS = (1, 64, 1000)
 
 
-def measure(server: DynamoDbLocal, partitions: int) -> dict[str, Any]:
+def measure(server: DynamoDbServer, partitions: int) -> dict[str, Any]:
     """Return the requests in a round of a job with this number of partitions, as the mean of several rounds."""
     settings = DynamoDbSettings(table=f"round-{partitions}", aws=server.settings)
     store = open_store(StoreSettings.of("dynamodb", settings))
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer partitions")
     options = parser.parse_args(arguments)
-    with DynamoDbLocal() as server:
+    with DynamoDbServer() as server:
         figures = {n: measure(server, n) for n in (PARTITIONS[:2] if options.quick else PARTITIONS)}
     print("| partitions | requests a round | requests a partition |\n|--:|--:|--:|")
     for partitions, cost in figures.items():

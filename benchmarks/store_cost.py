@@ -1,9 +1,9 @@
 """The requests and capacity units of coordination on DynamoDB: ours, a model of Data Prepper's, and the minimum.
 
-A partition is created, acquired, checkpointed once, and completed. This life runs on DynamoDB Local, with one worker
-and with eight that compete. Competing workers continue request by request, in an order that a seed determines, so a run
-repeats exactly. Nothing is timed. DynamoDB Local's index is always current; on AWS all coordinators get a few more
-refused writes.
+A partition is created, acquired, checkpointed once, and completed. This life runs on the tests' DynamoDB server, with
+one worker and with eight that compete. Competing workers continue request by request, in an order that a seed
+determines, so a run repeats exactly. Nothing is timed. The server's index is always current; on AWS
+all coordinators get a few more refused writes.
 
 - `ours` acquires up to a number of partitions at a time: 10, or 1 for an equal comparison. Once in five seconds, a
   worker checks whether the source is suspended, which Data Prepper does not support. It also checks for expired leases
@@ -60,7 +60,7 @@ from airflow_provider_coordination.stores.history_recording import RecordingStor
 from benchmarks.data_prepper_model import EnhancedModel, LeaseBasedModel, ModelStore
 from benchmarks.metered_dynamodb import LEAST_READ_UNITS, WRITES, Meter, Tally, Turnstile, item_bytes
 from tests.support.clock import ManualClock
-from tests.support.dynamodb_local import REGION, DynamoDbLocal
+from tests.support.dynamodb_server import REGION, DynamoDbServer
 
 WORKERS = 8
 AT_A_TIME = 10
@@ -104,9 +104,9 @@ class Worker(Protocol):
 
 @dataclass
 class Table:
-    """A table of DynamoDB Local for one measurement, and the clock of its workers."""
+    """A DynamoDB table for one measurement, and the clock of its workers."""
 
-    server: DynamoDbLocal
+    server: DynamoDbServer
     clock: ManualClock = field(default_factory=ManualClock)
     name: str = field(default_factory=lambda: f"cost-{uuid.uuid4().hex[:12]}")
 
@@ -303,7 +303,7 @@ def least_life(at_a_time: int) -> Bill:
     }
 
 
-def polls(server: DynamoDbLocal) -> dict[str, dict[str, Tally]]:
+def polls(server: DynamoDbServer) -> dict[str, dict[str, Tally]]:
     """Return the cost of a poll without a result, by the content of the queue and by worker."""
     costs: dict[str, dict[str, Tally]] = {}
     for name, make in WAYS.items():
@@ -369,7 +369,7 @@ SAVES = (1, 3)
 ONE_PARTITION = "a process for one partition"
 
 
-def history_life(server: DynamoDbLocal, *, partitions: int, at_a_time: int, saves: int, history: bool) -> Written:
+def history_life(server: DynamoDbServer, *, partitions: int, at_a_time: int, saves: int, history: bool) -> Written:
     """Return the writes of a worker that creates and processes partitions.
 
     :param saves: how often the progress of each partition is saved.
@@ -404,7 +404,7 @@ def history_life(server: DynamoDbLocal, *, partitions: int, at_a_time: int, save
     return written
 
 
-def measure_history(server: DynamoDbLocal, *, partitions: int) -> dict[str, tuple[Written, Written]]:
+def measure_history(server: DynamoDbServer, *, partitions: int) -> dict[str, tuple[Written, Written]]:
     """Return the writes without a history and with it."""
     lives = {f"a job of {partitions} partitions, {saves} saves of each": (partitions, saves) for saves in SAVES}
     lives[ONE_PARTITION] = (1, 1)
@@ -431,7 +431,7 @@ def history_table(measured: Mapping[str, tuple[Written, Written]]) -> str:
     return "\n".join(lines)
 
 
-def measure(server: DynamoDbLocal, *, partitions: int, seeds: int) -> dict[tuple[str, int], list[Bill]]:
+def measure(server: DynamoDbServer, *, partitions: int, seeds: int) -> dict[tuple[str, int], list[Bill]]:
     """Return the cost of a partition's life in each way, alone and in competition, by run."""
     costs = {}
     for (name, make), workers in itertools.product(WAYS.items(), (1, WORKERS)):
@@ -561,7 +561,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     partitions = options.partitions or (160 if options.quick else 400)
     seeds = options.orders or (2 if options.quick else 5)
-    with DynamoDbLocal() as server:
+    with DynamoDbServer() as server:
         costs = measure(server, partitions=partitions, seeds=seeds)
         poll_costs = polls(server)
         history = measure_history(server, partitions=partitions)

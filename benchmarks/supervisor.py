@@ -1,6 +1,6 @@
 """The cost of supervisors: polls of idle sources, turns of busy ones, and a turn by the number of shards.
 
-Everything is in one store on this machine, of each kind in turn: a SQLite database, PostgreSQL, DynamoDB Local. The
+Everything is in one store on this machine, of each kind in turn: a SQLite database, PostgreSQL, a DynamoDB engine. The
 source and the cluster are stubs that respond at once, so only the supervisor and its store are measured.
 
 - *poll*: the triggerer's work every few seconds: it reads the supervision, its jobs, and whether the source is

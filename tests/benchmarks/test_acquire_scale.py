@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks import acquire_scale
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 from tests.support.mariadb import MariaDb
 
 
@@ -26,7 +26,7 @@ def test_the_last_line_is_json_with_the_results(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.integration
 def test_it_measures_every_server(
-    postgres_server: str, mariadb_server: MariaDb, dynamodb: DynamoDbLocal, capsys: pytest.CaptureFixture[str]
+    postgres_server: str, mariadb_server: MariaDb, dynamodb: DynamoDbServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # It starts its own servers; the fixtures skip this test if there are none.
     figures = results_of("postgresql,mariadb,dynamodb", capsys)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import browsing
 from tests.support.depth import at_depth
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 from tests.support.mariadb import MariaDb
 
 PAGES = 13
@@ -35,7 +35,7 @@ def test_the_last_line_is_json_with_the_results(capsys: pytest.CaptureFixture[st
 @pytest.mark.integration
 @pytest.mark.deep
 def test_it_measures_every_server(
-    postgres_server: str, mariadb_server: MariaDb, dynamodb: DynamoDbLocal, capsys: pytest.CaptureFixture[str]
+    postgres_server: str, mariadb_server: MariaDb, dynamodb: DynamoDbServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # It starts its own servers; the fixtures skip this test if there are none.
     figures = results_of("postgresql,mariadb,dynamodb", capsys)

@@ -23,20 +23,20 @@ from benchmarks.store_cost import (
     live,
     total,
 )
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 
 pytestmark = pytest.mark.integration
 
 PARTITIONS = 400
 
 
-def life_of(way: str, server: DynamoDbLocal, *, workers: int, partitions: int = PARTITIONS, seed: int = 0) -> Bill:
+def life_of(way: str, server: DynamoDbServer, *, workers: int, partitions: int = PARTITIONS, seed: int = 0) -> Bill:
     bill = live(WAYS[way], Table(server), workers=workers, partitions=partitions, seed=seed)
     return {phase: bill[phase].divided_by(partitions) for phase in PHASES}
 
 
 @pytest.fixture(scope="module")
-def competing(dynamodb: DynamoDbLocal) -> dict[str, Bill]:
+def competing(dynamodb: DynamoDbServer) -> dict[str, Bill]:
     return {way: life_of(way, dynamodb, workers=WORKERS) for way in (ENHANCED, OURS)}
 
 
@@ -66,7 +66,7 @@ def test_eight_workers_use_at_most_a_fifth_more_capacity_than_the_minimum(compet
 
 @pytest.mark.parametrize(("way", "at_a_time"), [(ONE, 1), (OURS, store_cost.AT_A_TIME)])
 def test_a_worker_alone_pays_the_minimum_and_the_checks_of_five_seconds(
-    way: str, at_a_time: int, dynamodb: DynamoDbLocal
+    way: str, at_a_time: int, dynamodb: DynamoDbServer
 ) -> None:
     least = least_life(at_a_time)
     least["acquire"].add(store_cost.CHECKS.divided_by(40))  # all of it takes less than five seconds
@@ -74,7 +74,7 @@ def test_a_worker_alone_pays_the_minimum_and_the_checks_of_five_seconds(
     assert life_of(way, dynamodb, workers=1, partitions=40) == least
 
 
-def test_a_worker_that_acquires_one_in_five_seconds_checks_each_time(dynamodb: DynamoDbLocal) -> None:
+def test_a_worker_that_acquires_one_in_five_seconds_checks_each_time(dynamodb: DynamoDbServer) -> None:
     least = least_life(1)
     least["acquire"].add(store_cost.CHECKS)
 
@@ -82,7 +82,7 @@ def test_a_worker_that_acquires_one_in_five_seconds_checks_each_time(dynamodb: D
 
 
 def test_one_at_a_time_a_worker_alone_makes_no_more_requests_than_the_enhanced_coordinator(
-    dynamodb: DynamoDbLocal,
+    dynamodb: DynamoDbServer,
 ) -> None:
     ours, theirs = (
         total(life_of(way, dynamodb, workers=1, partitions=40).values()).requests for way in (ONE, ENHANCED)
@@ -91,7 +91,7 @@ def test_one_at_a_time_a_worker_alone_makes_no_more_requests_than_the_enhanced_c
     assert ours <= theirs
 
 
-def test_the_lease_based_model_alone_reads_before_each_write(dynamodb: DynamoDbLocal) -> None:
+def test_the_lease_based_model_alone_reads_before_each_write(dynamodb: DynamoDbServer) -> None:
     bill = life_of(LEASE_BASED, dynamodb, workers=1, partitions=20)
 
     assert {phase: cost.requests for phase, cost in bill.items()} == {
@@ -102,7 +102,7 @@ def test_the_lease_based_model_alone_reads_before_each_write(dynamodb: DynamoDbL
     }
 
 
-def test_the_enhanced_model_alone_writes_without_reading(dynamodb: DynamoDbLocal) -> None:
+def test_the_enhanced_model_alone_writes_without_reading(dynamodb: DynamoDbServer) -> None:
     bill = life_of(ENHANCED, dynamodb, workers=1, partitions=20)
 
     assert {phase: cost.requests for phase, cost in bill.items()} == {
@@ -114,13 +114,13 @@ def test_the_enhanced_model_alone_writes_without_reading(dynamodb: DynamoDbLocal
 
 
 @pytest.mark.parametrize("way", [LEASE_BASED, ENHANCED, OURS])
-def test_the_same_order_of_workers_costs_the_same(way: str, dynamodb: DynamoDbLocal) -> None:
+def test_the_same_order_of_workers_costs_the_same(way: str, dynamodb: DynamoDbServer) -> None:
     first, second = (life_of(way, dynamodb, workers=4, partitions=40) for _ in range(2))
 
     assert first == second
 
 
-def test_the_history_costs_a_job_at_most_a_tenth_more_writes_including_its_deletion(dynamodb: DynamoDbLocal) -> None:
+def test_the_history_costs_a_job_at_most_a_tenth_more_writes_including_its_deletion(dynamodb: DynamoDbServer) -> None:
     off, on = (
         history_life(dynamodb, partitions=100, at_a_time=store_cost.AT_A_TIME, saves=2, history=history)
         for history in (False, True)
@@ -131,7 +131,7 @@ def test_the_history_costs_a_job_at_most_a_tenth_more_writes_including_its_delet
     assert off.write_units < on.write_units <= 1.1 * off.write_units
 
 
-def test_the_last_line_is_json_with_the_results(dynamodb: DynamoDbLocal, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_line_is_json_with_the_results(dynamodb: DynamoDbServer, capsys: pytest.CaptureFixture[str]) -> None:
     # It starts its own server; the fixture skips this test if there is none.
     store_cost.main(["--partitions", "8", "--orders", "1"])
 

@@ -14,7 +14,7 @@ from airflow_provider_coordination.diagnosis.store import store_findings
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 
 MARGIN = timedelta(seconds=2)
 
@@ -27,7 +27,7 @@ def _verdicts(settings: StoreSettings) -> dict[str, set[str]]:
 
 
 def test_a_dynamodb_table_answers_allows_everything_and_stays_as_it_is(
-    dynamodb: DynamoDbLocal, dynamodb_table: str
+    dynamodb: DynamoDbServer, dynamodb_table: str
 ) -> None:
     own = DynamoDbSettings(table=dynamodb_table, aws=dynamodb.settings, ttl_seconds=3600)
     settings = StoreSettings.of("dynamodb", own)
@@ -41,7 +41,7 @@ def test_a_dynamodb_table_answers_allows_everything_and_stays_as_it_is(
     assert _state(dynamodb.client(), dynamodb_table) == before
 
 
-def test_a_dynamodb_table_that_is_not_there_is_not_made(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+def test_a_dynamodb_table_that_is_not_there_is_not_made(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     settings = StoreSettings.of("dynamodb", DynamoDbSettings(table=dynamodb_table, aws=dynamodb.settings))
     assert "warning" in _verdicts(settings)["store"]
     assert dynamodb_table not in dynamodb.client().list_tables()["TableNames"]

@@ -29,7 +29,7 @@ from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.aws_wire import AwsWire
 from tests.support.dynamodb_export import FOLDER, export_objects
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.integration
@@ -38,7 +38,7 @@ LARGE = "x" * 100_000
 """Ten of these make a page."""
 
 
-def create(server: DynamoDbLocal, table: str, key: str = "S", sort_key: str | None = None) -> None:
+def create(server: DynamoDbServer, table: str, key: str = "S", sort_key: str | None = None) -> None:
     keys = [("id", "HASH", key), *([("at", "RANGE", sort_key)] if sort_key else [])]
     server.client().create_table(
         TableName=table,
@@ -48,14 +48,14 @@ def create(server: DynamoDbLocal, table: str, key: str = "S", sort_key: str | No
     )
 
 
-def put(server: DynamoDbLocal, table: str, items: list[dict[str, Any]]) -> None:
+def put(server: DynamoDbServer, table: str, items: list[dict[str, Any]]) -> None:
     client = server.client()
     for start in range(0, len(items), 25):
         requests = [{"PutRequest": {"Item": item}} for item in items[start : start + 25]]
         assert not client.batch_write_item(RequestItems={table: requests})["UnprocessedItems"]
 
 
-def settings(server: DynamoDbLocal, table: str, **changes: Any) -> DynamoDBSettings:
+def settings(server: DynamoDbServer, table: str, **changes: Any) -> DynamoDBSettings:
     aws = replace(server.settings, max_attempts=2)
     return DynamoDBSettings(**{"table": table, "aws": aws, **changes})
 
@@ -75,7 +75,7 @@ def data(pages: Iterator[ReadPage] | list[ReadPage]) -> list[Any]:
 
 
 def test_the_segments_of_a_table_are_all_of_it_and_none_holds_what_another_holds(
-    dynamodb: DynamoDbLocal, dynamodb_table: str
+    dynamodb: DynamoDbServer, dynamodb_table: str
 ) -> None:
     create(dynamodb, dynamodb_table, sort_key="N")
     put(dynamodb, dynamodb_table, [{"id": {"S": f"k{n}"}, "at": {"N": str(n)}} for n in range(200)])
@@ -94,7 +94,7 @@ def test_the_segments_of_a_table_are_all_of_it_and_none_holds_what_another_holds
     ],
 )
 def test_reading_goes_on_exactly_at_the_position_of_any_page_whatever_the_type_of_the_key(
-    dynamodb: DynamoDbLocal, dynamodb_table: str, kind: str, values: list[Any]
+    dynamodb: DynamoDbServer, dynamodb_table: str, kind: str, values: list[Any]
 ) -> None:
     create(dynamodb, dynamodb_table, key=kind)
     put(dynamodb, dynamodb_table, [{"id": {kind: value}, "large": {"S": LARGE}} for value in values])
@@ -109,7 +109,7 @@ def test_reading_goes_on_exactly_at_the_position_of_any_page_whatever_the_type_o
         assert read == keys
 
 
-def test_a_position_is_good_after_its_item_was_deleted(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+def test_a_position_is_good_after_its_item_was_deleted(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     put(dynamodb, dynamodb_table, [{"id": {"S": f"k{n}"}, "large": {"S": LARGE}} for n in range(30)])
     chosen = settings(dynamodb, dynamodb_table)
@@ -119,7 +119,7 @@ def test_a_position_is_good_after_its_item_was_deleted(dynamodb: DynamoDbLocal, 
     assert data(SegmentReader(chosen).read(item, first.position)) == data(others)
 
 
-def test_a_record_has_the_key_and_the_whole_item_as_plain_json(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+def test_a_record_has_the_key_and_the_whole_item_as_plain_json(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table, sort_key="N")
     put(dynamodb, dynamodb_table, [{"id": {"S": "k"}, "at": {"N": "1.50"}, "tags": {"SS": ["a"]}, "b": {"B": b"\xff"}}])
     chosen = settings(dynamodb, dynamodb_table)
@@ -130,7 +130,7 @@ def test_a_record_has_the_key_and_the_whole_item_as_plain_json(dynamodb: DynamoD
     assert json.loads(record["data"]) == {"id": "k", "at": 1.5, "tags": ["a"], "b": "/w=="}
 
 
-def test_expressions_choose_items_and_attributes(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+def test_expressions_choose_items_and_attributes(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     put(dynamodb, dynamodb_table, [{"id": {"S": f"k{n}"}, "size": {"N": str(n)}} for n in range(10)])
     chosen = settings(
@@ -147,7 +147,7 @@ def test_expressions_choose_items_and_attributes(dynamodb: DynamoDbLocal, dynamo
 
 
 def test_an_expression_that_dynamodb_refuses_is_a_matter_of_the_settings(
-    dynamodb: DynamoDbLocal, dynamodb_table: str
+    dynamodb: DynamoDbServer, dynamodb_table: str
 ) -> None:
     create(dynamodb, dynamodb_table)
     chosen = settings(dynamodb, dynamodb_table, filter_expression="size >=")
@@ -156,7 +156,7 @@ def test_an_expression_that_dynamodb_refuses_is_a_matter_of_the_settings(
 
 
 def test_reading_takes_no_more_than_its_share_of_the_units_a_second(
-    dynamodb: DynamoDbLocal, dynamodb_table: str
+    dynamodb: DynamoDbServer, dynamodb_table: str
 ) -> None:
     create(dynamodb, dynamodb_table)
     put(dynamodb, dynamodb_table, [{"id": {"S": f"k{n}"}, "text": {"S": "x" * 4000}} for n in range(400)])
@@ -171,7 +171,7 @@ def test_reading_takes_no_more_than_its_share_of_the_units_a_second(
     assert all(0.8 <= pause <= 1.1 for pause in pauses[1:3]) and 18 <= limits[1] <= 22
 
 
-def test_throttling_is_outlasted_and_then_asks_for_patience(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+def test_throttling_is_outlasted_and_then_asks_for_patience(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     put(dynamodb, dynamodb_table, [{"id": {"S": "k"}}])
     chosen = settings(dynamodb, dynamodb_table)
@@ -185,7 +185,7 @@ def test_throttling_is_outlasted_and_then_asks_for_patience(dynamodb: DynamoDbLo
         list(reader.read(item, ""))
 
 
-def test_access_that_is_refused_says_what_to_allow(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+def test_access_that_is_refused_says_what_to_allow(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     chosen = settings(dynamodb, dynamodb_table)
     [item] = items(chosen)
@@ -196,7 +196,7 @@ def test_access_that_is_refused_says_what_to_allow(dynamodb: DynamoDbLocal, dyna
 
 
 def test_a_table_that_does_not_exist_is_an_error_of_the_supplier_and_never_an_end_of_reading(
-    dynamodb: DynamoDbLocal, dynamodb_table: str
+    dynamodb: DynamoDbServer, dynamodb_table: str
 ) -> None:
     create(dynamodb, dynamodb_table)
     chosen = settings(dynamodb, dynamodb_table)
@@ -209,7 +209,7 @@ def test_a_table_that_does_not_exist_is_an_error_of_the_supplier_and_never_an_en
         list(SegmentReader(chosen).read(item, ""))
 
 
-def test_a_recreated_table_is_another_one(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+def test_a_recreated_table_is_another_one(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     chosen = settings(dynamodb, dynamodb_table)
     [item] = items(chosen)
@@ -220,7 +220,7 @@ def test_a_recreated_table_is_another_one(dynamodb: DynamoDbLocal, dynamodb_tabl
 
 
 def test_a_scan_keeps_its_segments_and_another_scan_reads_the_table_again(
-    dynamodb: DynamoDbLocal, dynamodb_table: str
+    dynamodb: DynamoDbServer, dynamodb_table: str
 ) -> None:
     create(dynamodb, dynamodb_table)
     coordinator = new_coordinator()
@@ -234,7 +234,7 @@ def test_a_scan_keeps_its_segments_and_another_scan_reads_the_table_again(
 
 
 def test_a_segment_that_is_read_at_an_interval_restarts_count_times(
-    dynamodb: DynamoDbLocal, dynamodb_table: str
+    dynamodb: DynamoDbServer, dynamodb_table: str
 ) -> None:
     create(dynamodb, dynamodb_table)
     chosen = settings(dynamodb, dynamodb_table, interval_seconds=60.0, count=3)
@@ -243,7 +243,7 @@ def test_a_segment_that_is_read_at_an_interval_restarts_count_times(
     assert (progress.reread_seconds, progress.reads_left) == (60.0, 2)
 
 
-def test_a_reader_travels_after_it_was_used(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+def test_a_reader_travels_after_it_was_used(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     put(dynamodb, dynamodb_table, [{"id": {"S": "k"}}])
     chosen = settings(dynamodb, dynamodb_table)

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 from airflow_provider_coordination.aws import aws_client
 from demo.local_kinesis import LocalKinesis, LocalKinesisError
-from tests.support.dynamodb_local import DynamoDbLocal, DynamoDbLocalError
+from tests.support.dynamodb_server import DynamoDbServer, DynamoDbServerError
 from tests.support.mariadb import MariaDb
 from tests.support.s3_server import DENIED, S3Server, S3ServerError
 
@@ -58,7 +58,9 @@ def test_mariadb_keeps_its_data_when_it_is_stopped_and_started_again() -> None:
         server.start().connect(name).close()
 
 
-def test_dynamodb_answers_whatever_the_region_and_the_credentials(dynamodb: DynamoDbLocal, dynamodb_table: str) -> None:
+def test_dynamodb_has_tables_of_a_region_whatever_the_credentials(
+    dynamodb: DynamoDbServer, dynamodb_table: str
+) -> None:
     key = {"AttributeName": "k", "KeyType": "HASH"}
     dynamodb.client().create_table(
         TableName=dynamodb_table,
@@ -67,12 +69,13 @@ def test_dynamodb_answers_whatever_the_region_and_the_credentials(dynamodb: Dyna
         BillingMode="PAY_PER_REQUEST",
     )
 
-    others = dynamodb.client(region_name="eu-west-1", aws_access_key_id="other")
+    others = dynamodb.client(aws_access_key_id="other")
     assert others.describe_table(TableName=dynamodb_table)["Table"]["KeySchema"] == [key]
+    assert dynamodb_table not in dynamodb.client(region_name="eu-west-1").list_tables()["TableNames"]
 
 
 def test_dynamodb_ends_when_it_is_stopped() -> None:
-    with DynamoDbLocal() as server:
+    with DynamoDbServer() as server:
         client = server.client()
         assert client.list_tables()["TableNames"] == []
     with pytest.raises(EndpointConnectionError):
@@ -82,8 +85,8 @@ def test_dynamodb_ends_when_it_is_stopped() -> None:
 def test_a_missing_server_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(LocalKinesisError, match="make servers"):
         LocalKinesis(servers=tmp_path).start()
-    with pytest.raises(DynamoDbLocalError, match="make servers"):
-        DynamoDbLocal(servers=tmp_path).start()
+    with pytest.raises(DynamoDbServerError, match="make servers"):
+        DynamoDbServer(servers=tmp_path).start()
 
 
 def test_an_s3_bucket_is_empty_and_of_its_own_and_others_are_denied(s3: S3Server, s3_bucket: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 
 STORES = [
     "in_memory",
@@ -34,7 +34,7 @@ def store_settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSetti
 
 
 @pytest.fixture
-def dynamodb_settings(dynamodb: DynamoDbLocal, dynamodb_table: str) -> StoreSettings:
+def dynamodb_settings(dynamodb: DynamoDbServer, dynamodb_table: str) -> StoreSettings:
     """Settings of a store in a DynamoDB table of its own, which does not exist yet."""
     return StoreSettings.of("dynamodb", DynamoDbSettings(table=dynamodb_table, aws=dynamodb.settings))
 

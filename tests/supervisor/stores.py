@@ -12,7 +12,7 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.sql import SqlStore
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 
 STORES = [
     "in_memory",
@@ -33,6 +33,6 @@ def opening(kind: str, request: pytest.FixtureRequest, folder: Path) -> Callable
     if kind == "postgresql":
         url: str = request.getfixturevalue("postgres_url")
         return lambda: SqlStore(url, table=f"coordination_{next(numbers)}")
-    server: DynamoDbLocal = request.getfixturevalue("dynamodb")
+    server: DynamoDbServer = request.getfixturevalue("dynamodb")
     table: str = request.getfixturevalue("dynamodb_table")
     return lambda: DynamoDbStore(server.settings, table=f"{table}-{next(numbers)}")

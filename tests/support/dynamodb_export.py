@@ -1,4 +1,4 @@
-"""Point-in-time exports of DynamoDB, laid out as AWS documents them: DynamoDB Local makes none."""
+"""Point-in-time exports of DynamoDB, laid out as AWS documents them: the tests' server makes none."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ import urllib3
 
 from demo.local_kinesis import SERVERS_VARIABLE
 from demo.server_process import Server, answers_http, ending_with_its_input, start_server, stop_server
-from tests.support.dynamodb_local import find_java
 
 PORTS = range(9201, 9300)
 """Where the runner may listen; others it refuses."""
@@ -74,7 +73,7 @@ class OpenSearchServer(Server):
         configuration.write_text(_CONFIGURATION)
         self._port = _free_port()
         command = [
-            find_java(OpenSearchServerError),
+            _java(),
             *("-Xms256m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             *("-cp", str(installed[-1].parent / "*"), "org.codelibs.opensearch.runner.OpenSearchRunner"),
             *("-basePath", str(self._folder), "-numOfNode", "1", "-baseHttpPort", str(self._port - 1)),
@@ -146,3 +145,11 @@ def _free_port() -> int:
                 continue
             return port
     raise OpenSearchServerError(f"no port from {PORTS[0]} to {PORTS[-1]} is free on 127.0.0.1")
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if java is None:
+        raise OpenSearchServerError("Java 17 was not found: set JAVA_HOME, put `java` on PATH, or run `make servers`")
+    return java

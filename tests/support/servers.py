@@ -23,7 +23,7 @@ import pytest
 from demo.local_kinesis import SERVERS_VARIABLE, LocalKinesis, LocalKinesisError
 from demo.local_postgres import LocalPostgresError, local_postgres
 from tests.support.cable import Cable
-from tests.support.dynamodb_local import DynamoDbLocal, DynamoDbLocalError
+from tests.support.dynamodb_server import DynamoDbServer, DynamoDbServerError
 from tests.support.mariadb import MariaDb, MariaDbError
 from tests.support.opensearch_server import OpenSearchServer, OpenSearchServerError
 from tests.support.s3_server import S3Server, S3ServerError
@@ -76,13 +76,13 @@ def kinesis_stream(kinesis: LocalKinesis) -> Iterator[Callable[[int], str]]:
 
 
 @pytest.fixture(scope="session")
-def dynamodb() -> Iterator[DynamoDbLocal]:
+def dynamodb() -> Iterator[DynamoDbServer]:
     """A DynamoDB server, shared by the whole test run: use `dynamodb_table` to have a table for yourself."""
-    server = DynamoDbLocal()
+    server = DynamoDbServer()
     try:
         server.start()
-    except DynamoDbLocalError as error:
-        unavailable("DynamoDB Local", error)
+    except DynamoDbServerError as error:
+        unavailable("the DynamoDB server", error)
     try:
         yield server
     finally:
@@ -90,7 +90,7 @@ def dynamodb() -> Iterator[DynamoDbLocal]:
 
 
 @pytest.fixture
-def dynamodb_table(dynamodb: DynamoDbLocal) -> Iterator[str]:
+def dynamodb_table(dynamodb: DynamoDbServer) -> Iterator[str]:
     """The name of a DynamoDB table that does not exist yet; deleted after the test."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     yield name

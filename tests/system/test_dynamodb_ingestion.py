@@ -17,14 +17,14 @@ from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBSett
 from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from tests.airflow.conftest import REPOSITORY, run_dag
-from tests.support.dynamodb_local import REGION, DynamoDbLocal
+from tests.support.dynamodb_server import REGION, DynamoDbServer
 from tests.support.item_job import ItemPipeline
 
 ITEMS = 400
 
 
 @pytest.fixture
-def orders(dynamodb: DynamoDbLocal, dynamodb_table: str) -> str:
+def orders(dynamodb: DynamoDbServer, dynamodb_table: str) -> str:
     """A table of 400 items, together 8 MB."""
     client = dynamodb.client()
     client.create_table(
@@ -40,7 +40,7 @@ def orders(dynamodb: DynamoDbLocal, dynamodb_table: str) -> str:
 
 
 @pytest.fixture
-def pipeline(dynamodb: DynamoDbLocal, orders: str, java: str, tmp_path: Path) -> Iterator[ItemPipeline]:
+def pipeline(dynamodb: DynamoDbServer, orders: str, java: str, tmp_path: Path) -> Iterator[ItemPipeline]:
     settings = DynamoDBSettings(table=orders, segments=3, aws=dynamodb.settings)
     reader = ReadsSettings(kind="dynamodb", settings=write_settings(settings))
     made = ItemPipeline(tmp_path, reader, lambda coordinator: SegmentSupplier(settings, coordinator.view))
@@ -63,7 +63,7 @@ def test_each_item_is_delivered_once_although_the_driver_died(pipeline: ItemPipe
 
 
 def test_the_example_delivers_each_item_once(
-    dynamodb: DynamoDbLocal, orders: str, tmp_path: Path, connect: Any
+    dynamodb: DynamoDbServer, orders: str, tmp_path: Path, connect: Any
 ) -> None:
     aws = {"region_name": REGION, "endpoint_url": dynamodb.endpoint_url}
     connect("aws_default", "aws", login="test", password="test", extra=aws)

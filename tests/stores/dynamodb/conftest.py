@@ -8,14 +8,14 @@ import pytest
 
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
 from tests.support.aws_wire import AwsWire
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 from tests.support.partitions import SOURCE
 
 MakeStore = Callable[..., DynamoDbStore]
 
 
 @pytest.fixture
-def make_store(dynamodb: DynamoDbLocal, dynamodb_table: str) -> Iterator[MakeStore]:
+def make_store(dynamodb: DynamoDbServer, dynamodb_table: str) -> Iterator[MakeStore]:
     """Makes stores of one table, as different processes would."""
     with ExitStack() as stack:
 
@@ -45,7 +45,7 @@ def other(make_store: MakeStore, store: DynamoDbStore) -> DynamoDbStore:
 
 
 @pytest.fixture
-def raw(dynamodb: DynamoDbLocal, dynamodb_table: str) -> RawTable:
+def raw(dynamodb: DynamoDbServer, dynamodb_table: str) -> RawTable:
     return RawTable(dynamodb.client(), dynamodb_table)
 
 

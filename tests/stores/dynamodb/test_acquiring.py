@@ -229,7 +229,7 @@ def test_a_worker_that_finds_a_page_worked_off_returns_what_it_has(
 
 
 def test_an_index_that_is_behind_costs_no_second_write(store: DynamoDbStore, wire: AwsWire, raw: RawTable) -> None:
-    """DynamoDB Local's index never is, so what it showed before is shown again."""
+    """The server's index never is, so what it showed before is shown again."""
     store.create([a_partition("a")])
     before = raw.client.query(
         TableName=raw.name,

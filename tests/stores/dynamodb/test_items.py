@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 
 DECADE = 10 * 365 * 86400
-"""A time to live that ends after today: DynamoDB Local deletes what is over."""
+"""A time to live that ends after today: the server deletes what is over."""
 
 
 def the(store: DynamoDbStore, key: str) -> Partition:

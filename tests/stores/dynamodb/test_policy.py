@@ -18,7 +18,7 @@ from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
 from airflow_provider_coordination.stores.dynamodb.table import TableOptions
 from tests.stores import test_store_contract
 from tests.support.aws_wire import AwsWire
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 from tests.support.partitions import SOURCE
 
 pytestmark = pytest.mark.integration
@@ -54,7 +54,7 @@ def permissions(operation: str, request: dict[str, Any]) -> Iterator[tuple[str, 
         yield f"dynamodb:{operation}", INDEX if index else TABLE
 
 
-def test_the_documented_policy_is_exactly_what_the_store_calls(dynamodb: DynamoDbLocal) -> None:
+def test_the_documented_policy_is_exactly_what_the_store_calls(dynamodb: DynamoDbServer) -> None:
     needed: set[tuple[str, str]] = set()
 
     def run(use: Any, *, table: str | None = None, **options: Any) -> str:
@@ -88,7 +88,7 @@ def test_the_documented_policy_is_exactly_what_the_store_calls(dynamodb: DynamoD
 
 
 def test_without_creation_and_expiry_their_statements_are_not_needed(
-    dynamodb: DynamoDbLocal, store: DynamoDbStore, dynamodb_table: str
+    dynamodb: DynamoDbServer, store: DynamoDbStore, dynamodb_table: str
 ) -> None:
     """The docs say which statements may go."""
     checking = DynamoDbStore(dynamodb.settings, table=dynamodb_table, options=TableOptions(skip_creation=True))

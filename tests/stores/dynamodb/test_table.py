@@ -15,7 +15,7 @@ from airflow_provider_coordination.stores.dynamodb import DynamoDbStore, table
 from airflow_provider_coordination.stores.dynamodb.table import TableOptions
 from tests.stores.dynamodb.conftest import MakeStore, RawTable
 from tests.support.aws_wire import AwsWire
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import REGION, DynamoDbServer
 from tests.support.fake_aws import fake_aws
 from tests.support.partitions import a_partition
 
@@ -106,7 +106,7 @@ def test_a_table_of_another_form_is_refused_and_said_how(
         make_store(options=TableOptions(skip_creation=skip)).initialize()
 
 
-def test_without_creation_an_absent_table_is_reported(make_store: MakeStore, dynamodb: DynamoDbLocal) -> None:
+def test_without_creation_an_absent_table_is_reported(make_store: MakeStore, dynamodb: DynamoDbServer) -> None:
     store = make_store(options=TableOptions(skip_creation=True))
     wire = AwsWire(store.client)
 
@@ -172,12 +172,12 @@ def test_a_table_that_is_being_deleted_is_not_waited_for(make_store: MakeStore) 
         store.initialize()
 
 
-def test_processes_may_all_initialize_an_absent_table_at_once(dynamodb: DynamoDbLocal, raw: RawTable) -> None:
+def test_processes_may_all_initialize_an_absent_table_at_once(dynamodb: DynamoDbServer, raw: RawTable) -> None:
     code = (
         "import sys; from airflow_provider_coordination.stores import *; "
         "open_store(StoreSettings.from_url(sys.argv[1])).initialize()"
     )
-    url = f"dynamodb://{raw.name}?region=eu-west-1&endpoint_url={dynamodb.endpoint_url}"
+    url = f"dynamodb://{raw.name}?region={REGION}&endpoint_url={dynamodb.endpoint_url}"
     environment = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
     processes = [
         subprocess.Popen([sys.executable, "-c", code, url], stderr=subprocess.PIPE, text=True, env=environment)

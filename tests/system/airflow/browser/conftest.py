@@ -12,7 +12,7 @@ import pytest
 
 from demo.local_kinesis import LocalKinesis
 from tests.support.browser import BrowserError, Theme, Visits, Window, Windows, chromium, find_axe
-from tests.support.dynamodb_local import DynamoDbLocal
+from tests.support.dynamodb_server import DynamoDbServer
 from tests.support.servers import unavailable
 from tests.support.site import DAG, Site, open_site
 from tests.support.spark_job import Pipeline
@@ -76,7 +76,7 @@ def axe() -> Path:
 
 @pytest.fixture(scope="package")
 def site(
-    browser: Browser, airflow: Standalone, dynamodb: DynamoDbLocal, tmp_path_factory: pytest.TempPathFactory
+    browser: Browser, airflow: Standalone, dynamodb: DynamoDbServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
     """The Airflow with users of all roles, and sources in all states; there is a browser before Airflow is started."""
     folder = tmp_path_factory.mktemp("browser")
