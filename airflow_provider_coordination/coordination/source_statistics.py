@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count
 
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.browsing import Filter
+from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import CoordinationStore, is_available
 
 PAGE = 500
 ERRORS_LISTED = 5
+UNFINISHED = (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +25,14 @@ class SourceStatistics:
 
     :param partitions: the number of partitions of each status, including zeros.
     :param expired_leases: the number of leases that expired and were not taken over yet.
-    :param parked: the number of partitions that only a user reopens.
+    :param parked: the number of partitions that only a user reopens. They are counted first, whatever the time limit.
     :param failing: the number of unfinished partitions whose last attempt failed.
     :param oldest_waiting: how long the longest waiting partition has been available; None if none is.
     :param owners: the number of leases that each owner holds and that have not expired.
     :param worst: a few partitions with the most failures in a row, the worst first.
-    :param incomplete: the statuses of which not every partition was examined. All values except `partitions` are then
-        partial.
+    :param incomplete: the statuses of which not every partition was examined. All values except `partitions` and
+        `parked` are then lower bounds.
+    :param parked_is_exact: whether every parked partition was counted; else there are more than `parked`.
     """
 
     partitions: Mapping[PartitionStatus, int]
@@ -40,6 +43,7 @@ class SourceStatistics:
     owners: Mapping[str, int]
     worst: Sequence[Partition] = ()
     incomplete: frozenset[PartitionStatus] = frozenset()
+    parked_is_exact: bool = True
 
     @property
     def is_complete(self) -> bool:
@@ -51,8 +55,8 @@ class SourceStatistics:
 class ScanLimits:
     """Limits a scan whose result a user waits for.
 
-    :param partitions: the maximum number of partitions to examine.
-    :param seconds: the maximum duration; one page of each status is read in any case.
+    :param partitions: the maximum number of parked partitions, and of others, to examine.
+    :param seconds: the maximum duration for those that are not parked; one page of each status is read in any case.
     """
 
     partitions: int
@@ -73,37 +77,61 @@ def source_statistics(
     :param limits: the limits of the scan; None for every unfinished partition.
     :param on_partition: called with each partition that is examined.
     """
-    expired, parked, failing = 0, 0, 0
+    expired, parked = 0, 0
     waiting_since: datetime | None = None
     owners: Counter[str] = Counter()
-    worst: list[tuple[int, int, Partition]] = []
-    order = count(0, -1)
+    failing = _Failing()
     scan = _Scan(store, source_identifier, limits)
-    for status in (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED):
-        for page in scan.pages(status):
-            for partition in page:
-                on_partition(partition)
-                if partition.attempts:
-                    failing += 1
-                    heapq.heappush(worst, (partition.attempts, next(order), partition))
-                    if len(worst) > ERRORS_LISTED:
-                        heapq.heappop(worst)
-                parked += partition.is_parked
-                if is_available(partition, now):
-                    waiting_since = min(waiting_since or partition.priority, partition.priority)
-                    expired += status is PartitionStatus.ASSIGNED
-                elif partition.owner:
-                    owners[partition.owner] += 1
+    for partition in scan.parked():
+        on_partition(partition)
+        failing.note(partition)
+        parked += 1
+    for status in UNFINISHED:
+        for partition in scan.others(status):
+            on_partition(partition)
+            failing.note(partition)
+            if is_available(partition, now):
+                waiting_since = min(waiting_since or partition.priority, partition.priority)
+                expired += status is PartitionStatus.ASSIGNED
+            elif partition.owner:
+                owners[partition.owner] += 1
+    if scan.incomplete:  # which partitions were examined depends on the time; these do not
+        for partition in store.browse(
+            source_identifier, Filter(statuses=UNFINISHED, failing=True), limit=PAGE
+        ).partitions:
+            failing.note(partition)
     return SourceStatistics(
         partitions=store.count_by_status(source_identifier),
         expired_leases=expired,
         parked=parked,
-        failing=failing,
+        failing=len(failing.keys),
         oldest_waiting=None if waiting_since is None else now - waiting_since,
         owners=dict(sorted(owners.items())),
-        worst=[partition for _, _, partition in sorted(worst, reverse=True)],
+        worst=failing.worst(),
         incomplete=frozenset(scan.incomplete),
+        parked_is_exact=scan.parked_is_exact,
     )
+
+
+class _Failing:
+    """The failing partitions, each counted once, and those with the most failures in a row."""
+
+    def __init__(self) -> None:
+        self.keys: set[str] = set()
+        self._worst: list[tuple[int, int, Partition]] = []
+        self._order = count(0, -1)
+
+    def note(self, partition: Partition) -> None:
+        if not partition.attempts or partition.partition_key in self.keys:
+            return
+        self.keys.add(partition.partition_key)
+        heapq.heappush(self._worst, (partition.attempts, next(self._order), partition))
+        if len(self._worst) > ERRORS_LISTED:
+            heapq.heappop(self._worst)
+
+    def worst(self) -> list[Partition]:
+        """Return the worst ones, the worst first."""
+        return [partition for _, _, partition in sorted(self._worst, reverse=True)]
 
 
 class _Scan:
@@ -112,20 +140,46 @@ class _Scan:
     def __init__(self, store: CoordinationStore, source_identifier: str, limits: ScanLimits | None) -> None:
         self._store = store
         self._source_identifier = source_identifier
-        self._left = None if limits is None else limits.partitions
-        self._until = None if limits is None else time.monotonic() + limits.seconds
+        self._limits = limits
+        self._left = 0 if limits is None else limits.partitions
+        self._until: float | None = None
         self.incomplete: set[PartitionStatus] = set()
+        self.parked_is_exact = True
 
-    def pages(self, status: PartitionStatus) -> Iterator[list[Partition]]:
-        """Yield the pages of a status, the oldest partitions first."""
+    def parked(self) -> Iterator[Partition]:
+        """Yield the parked partitions."""
+        examined = 0
+        for page in self._pages(PartitionStatus.CLOSED, since=PARKED_UNTIL):
+            yield from page
+            examined += len(page)
+            if len(page) == PAGE and self._limits is not None and examined >= self._limits.partitions:
+                self.parked_is_exact = False
+                return
+
+    def others(self, status: PartitionStatus) -> Iterator[Partition]:
+        """Yield the partitions of a status that are not parked, the oldest first."""
+        if self._limits is not None and self._until is None:
+            self._until = time.monotonic() + self._limits.seconds
+        for page in self._pages(status):
+            for partition in page:
+                if partition.is_parked:
+                    return  # as are all that follow
+                yield partition
+            if len(page) == PAGE and self._is_over():
+                self.incomplete.add(status)
+                return
+
+    def _is_over(self) -> bool:
+        """Count a page that is not the last one; return whether a limit is reached."""
+        if self._limits is None:
+            return False
+        self._left -= PAGE
+        return self._left <= 0 or (self._until is not None and time.monotonic() >= self._until)
+
+    def _pages(self, status: PartitionStatus, since: datetime | None = None) -> Iterator[list[Partition]]:
         last: Partition | None = None
-        while page := self._store.query(self._source_identifier, status, after=last, limit=PAGE):
+        while page := self._store.query(self._source_identifier, status, since=since, after=last, limit=PAGE):
             yield page
             if len(page) < PAGE:
                 return
             last = page[-1]
-            if self._left is not None:
-                self._left -= len(page)
-                if self._left <= 0 or (self._until is not None and time.monotonic() >= self._until):
-                    self.incomplete.add(status)
-                    return

@@ -84,6 +84,13 @@ def lost(partition: Partition) -> list[str]:
     return [] if kind is None else kind.lost(partition.progress)
 
 
+def open_loss(partition: Partition) -> tuple[str, str] | None:
+    """Return the lost range for which a partition is parked, and what to do; None if it is not parked for that."""
+    kind = known_kind(partition) if partition.is_parked else None
+    loss = None if kind is None else kind.open_loss(partition.progress)
+    return None if kind is None or loss is None else (loss, kind.loss_remedy)
+
+
 def unreadable_items(partition: Partition) -> list[tuple[int | None, str]]:
     """Return the items of a partition that could not be read: the index of each, from 0, and the reason."""
     kind = known_kind(partition)

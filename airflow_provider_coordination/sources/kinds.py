@@ -91,6 +91,8 @@ class SourceKind:
     """`module:attribute` of the class with which a DAG or a spec describes what is read; None if there is none."""
     pages: str | None = None
     """`module:attribute` of its additions to the UI: a `KindPages`; see `ui/kinds.py`."""
+    loss_remedy = "Reset the partitions to a position that exists"
+    """What a user does about a partition that lost data stops; a sentence without its period."""
     import_commands: str | None = None
     """`module:attribute` of the function that adds its commands to the typer application `import`."""
 
@@ -158,6 +160,10 @@ class SourceKind:
     def lost(self, progress: Mapping[str, Any]) -> list[str]:
         """Return the ranges of a partition that were lost before they were read, each as a sentence."""
         return []
+
+    def open_loss(self, progress: Mapping[str, Any]) -> str | None:
+        """Return the lost range where reading stopped, as a sentence; None if reading continues or nothing is lost."""
+        return None
 
     def unreadable_items(self, progress: Mapping[str, Any]) -> list[tuple[int | None, str]]:
         """Return the items of a partition that could not be read: the index of each, from 0, and the reason."""

@@ -15,10 +15,10 @@ from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
 from airflow_provider_coordination.coordination.sink_reports import sinks_of
-from airflow_provider_coordination.coordination.source_statistics import ScanLimits, source_statistics
+from airflow_provider_coordination.coordination.source_statistics import ScanLimits, SourceStatistics, source_statistics
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import latest_completed
-from airflow_provider_coordination.sources.inspection import inspect_partition
+from airflow_provider_coordination.sources.inspection import inspect_partition, open_loss
 from airflow_provider_coordination.sources.kinds import Inspection
 from airflow_provider_coordination.supervisor.status import is_abandoned
 from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore
@@ -70,6 +70,7 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
     kind = observed.kind() or _kind_of_finished(view, now)
     supervision = SupervisionStore(view).get()
     is_supervised = supervision is not None and supervision.supervision.spec_version > 0
+    assigned_are_complete = PartitionStatus.ASSIGNED not in statistics.incomplete
     card = SourceCard(
         connection_id=connection_id,
         source=view.source,
@@ -77,11 +78,10 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
         pages=[*pages_named(kind), *(["supervisor"] if is_supervised else [])],
         counts={status.value: count for status, count in statistics.partitions.items()},
         parked=statistics.parked,
-        failing=statistics.failing,
-        expired_leases=statistics.expired_leases,
-        oldest_lease=_oldest_lease(
-            observed.held, now, is_every_one=PartitionStatus.ASSIGNED not in statistics.incomplete
-        ),
+        lost=len(observed.lost),
+        failing=_counted(statistics.failing, is_every_one=statistics.is_complete),
+        expired_leases=_counted(statistics.expired_leases, is_every_one=assigned_are_complete),
+        oldest_lease=_oldest_lease(observed.held, now, is_every_one=assigned_are_complete),
         oldest_waiting_seconds=None if statistics.oldest_waiting is None else statistics.oldest_waiting.total_seconds(),
         lag=observed.lag,
         throughput=observed.throughput,
@@ -98,11 +98,15 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
             for partition in statistics.worst
         ],
         completed=completed,
-        is_complete=statistics.is_complete and trend_is_complete,
+        is_complete=statistics.is_complete and statistics.parked_is_exact and trend_is_complete,
         sinks=_sinks(view),
         alarms=[],
     )
-    alarms = [*_alarms(card, now), *([] if supervision is None else _alarms_of_supervisor(supervision, card, now))]
+    alarms = [*_alarms_of_parked(card, observed.lost, is_every_one=statistics.parked_is_exact)]
+    alarms += [
+        *_alarms(card, now, statistics),
+        *([] if supervision is None else _alarms_of_supervisor(supervision, card, now)),
+    ]
     card.alarms = sorted(alarms, key=lambda alarm: alarm.level != "error")
     return card
 
@@ -114,6 +118,7 @@ class _Observations:
         self._now = now
         self._kinds: Counter[str] = Counter()
         self.held: list[Partition] = []
+        self.lost: list[tuple[str, str, str]] = []
         self.lag: float | None = None
         self.throughput: float | None = None
 
@@ -125,6 +130,8 @@ class _Observations:
             self.lag = max(self.lag or 0.0, inspection.lag)
         if inspection.throughput is not None:
             self.throughput = (self.throughput or 0.0) + inspection.throughput
+        if (loss := open_loss(partition)) is not None:
+            self.lost.append((partition.partition_key, *loss))
         if state_of(partition, self._now) is PartitionState.HELD:
             self.held.append(partition)
 
@@ -184,10 +191,24 @@ def _completed(view: SourceView, now: datetime) -> tuple[list[int | None], bool]
     return buckets, True
 
 
-def _alarms(card: SourceCard, now: datetime) -> Iterator[Alarm]:
-    if card.parked:
-        them = "it" if card.parked == 1 else "them"
-        yield _alarm("error", "parked", f"{_partitions(card.parked)} parked. Reopen {them} once the cause is fixed")
+def _counted(number: int, *, is_every_one: bool) -> int | None:
+    """Return a number that was counted; None for 0 if not everything was examined."""
+    return number if number or is_every_one else None
+
+
+def _alarms_of_parked(card: SourceCard, lost: list[tuple[str, str, str]], *, is_every_one: bool) -> Iterator[Alarm]:
+    """Yield an alarm for partitions that lost data stops, which reopening does not help, and one for the others."""
+    if lost:
+        key, loss, remedy = lost[0]
+        are = "1 partition is" if card.lost == 1 else f"{card.lost} partitions are"
+        yield _alarm("error", "lost", f"{are} parked, data is gone. {remedy}. {key}: {loss}"[:MAX_ALARM_CHARACTERS])
+    if others := card.parked - card.lost:
+        them = "it" if others == 1 else "them"
+        text = f"{_partitions(others, is_every_one=is_every_one)} parked. Reopen {them} once the cause is fixed"
+        yield _alarm("error", "parked", text)
+
+
+def _alarms(card: SourceCard, now: datetime, statistics: SourceStatistics) -> Iterator[Alarm]:
     if card.next_set_expires_at is not None and card.next_set_expires_at < now - timedelta(minutes=1):
         yield _alarm("error", "overdue", "an acknowledgment set is overdue. Check that Airflow's triggerer runs")
     if card.suspended is not None:
@@ -197,10 +218,11 @@ def _alarms(card: SourceCard, now: datetime) -> Iterator[Alarm]:
     waits = card.oldest_waiting_seconds is not None and card.oldest_waiting_seconds >= LATE_AFTER.total_seconds()
     if card.expired_leases:
         leases = "1 lease has" if card.expired_leases == 1 else f"{card.expired_leases} leases have"
+        at_least = "at least " if PartitionStatus.ASSIGNED in statistics.incomplete else ""
         yield _alarm(
             "warning" if card.workers else "error",
             "expired",
-            f"{leases} expired, and no worker has taken over. {_next_step(card)}",
+            f"{at_least}{leases} expired, and no worker has taken over. {_next_step(card)}",
         )
     elif waits and card.suspended is None:
         yield _alarm("warning", "waiting", f"partitions have waited for more than 1 h. {_next_step(card)}")
@@ -217,7 +239,8 @@ def _alarms(card: SourceCard, now: datetime) -> Iterator[Alarm]:
             yield _alarm("error", "sink", text)
     if card.failing:
         last_error = "its last error" if card.failing == 1 else "their last errors"
-        yield _alarm("warning", "failing", f"{_partitions(card.failing)} failing. Read {last_error}, and fix the cause")
+        partitions = _partitions(card.failing, is_every_one=statistics.is_complete)
+        yield _alarm("warning", "failing", f"{partitions} failing. Read {last_error}, and fix the cause")
 
 
 def _alarms_of_supervisor(stored: StoredSupervision, card: SourceCard, now: datetime) -> Iterator[Alarm]:
@@ -248,8 +271,9 @@ def _duration(minutes: int) -> str:
     return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // (24 * 60)} d"
 
 
-def _partitions(number: int) -> str:
-    return "1 partition is" if number == 1 else f"{number} partitions are"
+def _partitions(number: int, *, is_every_one: bool) -> str:
+    counted = "1 partition is" if number == 1 else f"{number} partitions are"
+    return counted if is_every_one else f"at least {counted}"
 
 
 def _next_step(card: SourceCard) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MANUAL = {
     # Alarms of a source, by what they are about
+    "lost": "data_loss#data-loss",
     "parked": "operations#what-to-press",
     "overdue": "troubleshooting#acknowledgments",
     "suspended": "operations#what-to-press",

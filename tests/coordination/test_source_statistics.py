@@ -6,7 +6,12 @@ import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, PartitionStatus
-from airflow_provider_coordination.coordination.source_statistics import ScanLimits, SourceStatistics, source_statistics
+from airflow_provider_coordination.coordination.source_statistics import (
+    PAGE,
+    ScanLimits,
+    SourceStatistics,
+    source_statistics,
+)
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
 
@@ -83,6 +88,21 @@ def test_the_worst_are_those_that_failed_most_often_in_a_row(source: Source) -> 
     statistics = source.statistics
     assert [partition.partition_key for partition in statistics.worst] == ["p7", "p6", "p5", "p4", "p3"]
     assert statistics.failing == 7
+
+
+def test_parked_and_failing_partitions_are_counted_whatever_the_limit(source: Source) -> None:
+    source.a.create_partitions({f"p{number:04}": {} for number in range(1200)})
+    for number, partition in enumerate(source.a.leases.acquire(1200)):
+        failed = partition.failed("no luck") if number % 100 == 99 else partition
+        until = PARKED_UNTIL if number >= 600 else source.clock.now() + timedelta(hours=1)
+        source.store.transact(update=[failed.resting(until)])
+    limits = ScanLimits(partitions=PAGE, seconds=0)
+    statistics = source_statistics(source.store, "clicks|PARTITION", source.clock.now(), limits=limits)
+    assert statistics.incomplete == {PartitionStatus.CLOSED}
+    assert (statistics.parked, statistics.parked_is_exact, statistics.failing) == (PAGE, False, 12)
+    limits = ScanLimits(partitions=2 * PAGE, seconds=0)
+    statistics = source_statistics(source.store, "clicks|PARTITION", source.clock.now(), limits=limits)
+    assert (statistics.parked, statistics.parked_is_exact, statistics.failing) == (600, True, 12)
 
 
 def test_statistics_that_somebody_waits_for_are_limited_and_say_so(source: Source) -> None:

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_coordination.coordination.partition import PARKED_UNTIL
 from airflow_provider_coordination.sources.inspection import (
     Inspection,
     inspect_partition,
     landed_facts,
     lost,
+    open_loss,
     sets_waited_for,
     unreadable_items,
 )
@@ -53,6 +55,17 @@ def test_an_inspection_of_a_shard_has_its_position_and_lag() -> None:
 )
 def test_the_lag_of_a_shard_is_what_its_progress_knows(progress: ShardProgress, lag: float | None) -> None:
     assert inspection_of(progress).lag == lag
+
+
+def test_open_loss_belongs_to_a_parked_shard_that_stopped_there() -> None:
+    gap = Gap(after="100", before="200", since=None, until=None, found_at=NOW, reason="trimmed")
+    stopped = a_partition("p", **SHARD.with_gap(gap).to_mapping())
+    assert open_loss(stopped) is None
+    loss, remedy = open_loss(stopped.resting(PARKED_UNTIL)) or ("", "")
+    assert loss == str(gap) and "on_data_loss='reset'" in remedy
+    read_on = SHARD.with_gap(gap).landing(a_batch("100", "220"))
+    assert open_loss(a_partition("p", **read_on.to_mapping()).resting(PARKED_UNTIL)) is None
+    assert open_loss(a_partition("p", **ITEMS.to_mapping()).resting(PARKED_UNTIL)) is None
 
 
 def test_what_is_delivered_to_its_end_is_not_behind() -> None:

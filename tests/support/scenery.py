@@ -294,6 +294,16 @@ class Scenery:
         report = JobReport(at=now, totals=totals, rates=rates, lag_ms={"state/held.json.gz": 800}, parse_errors=[error])
         record.note(report=report.to_text(), application_id="app-1")
 
+    def lost(self, source: str, shards: int) -> None:
+        """Make shards that are parked, as their data was trimmed before it was read."""
+        gap = Gap(
+            after="TRIM_HORIZON", before="100", since=None, until=None, found_at=datetime.now(UTC), reason="trimmed"
+        )
+        for number in range(shards):
+            progress = _shard(number, (), 0, MAX_HASH_KEY).with_gap(gap).to_mapping()
+            key = partition_key(STREAM, EPOCH, f"shardId-{number:012}")
+            self.make(source, {key: lambda p, progress=progress: replace(p, progress=progress).resting(PARKED_UNTIL)})
+
     def without_sink(self, source: str) -> None:
         """Make a source with three sinks, of which one has been unavailable for seven minutes; its job runs."""
         self.make(source, {"a": lambda p: p.failed(DOWN)})

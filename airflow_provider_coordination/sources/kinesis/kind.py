@@ -78,9 +78,17 @@ class KinesisKind(SourceKind):
         throughput = number_of(partition.progress.get("throughput"))
         return replace(glance, lag=_lag(partition.progress, glance.position, now), throughput=throughput)
 
+    loss_remedy = "Run the shard sync once with on_data_loss='reset', then reopen what is still parked"
+
     def lost(self, progress: Mapping[str, Any]) -> list[str]:
         """See `SourceKind.lost`."""
         return [_gap(gap) for gap in objects_in(progress, "gaps")]
+
+    def open_loss(self, progress: Mapping[str, Any]) -> str | None:
+        """See `SourceKind.open_loss`: the last gap, if nothing was landed after it."""
+        gaps, landed = list(objects_in(progress, "gaps")), list(objects_in(progress, "landed"))
+        position = landed[-1].get("end") if landed else progress.get("checkpoint")
+        return _gap(gaps[-1]) if gaps and gaps[-1].get("after") == position else None
 
     def facts(self, progress: Mapping[str, Any]) -> Iterator[tuple[str, str | datetime | None]]:
         """See `SourceKind.facts`."""

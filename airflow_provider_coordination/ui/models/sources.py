@@ -9,7 +9,9 @@ from pydantic import BaseModel
 
 from airflow_provider_coordination.ui.models.values import Owner
 
-AlarmSubject = Literal["parked", "overdue", "suspended", "expired", "waiting", "lag", "failing", "supervisor", "sink"]
+AlarmSubject = Literal[
+    "lost", "parked", "overdue", "suspended", "expired", "waiting", "lag", "failing", "supervisor", "sink"
+]
 
 
 class ConnectionRow(BaseModel):
@@ -87,9 +89,11 @@ class SourceCard(BaseModel):
     """The status of a source.
 
     `completed` is the number of partitions that were completed in each five minutes of the last hour, the oldest first;
-    null where it is unknown. `is_complete` is whether the statistics cover every unfinished partition. `sinks` are
-    those of the job that reported last. `pages` are the source's pages in addition to those of every source: of its
-    kind, and of its supervisor. `oldest_waiting_seconds` is how long the partition that waits longest has waited.
+    null where it is unknown. `parked` and `lost`, the parked ones that lost data stops, are counted first. Up to
+    20,000 they are exact. `is_complete` is whether the statistics cover every unfinished partition; else `failing`,
+    `expired_leases`, `lag` and `throughput` are lower bounds, and null where none was found. `sinks` are those of the
+    job that reported last. `pages` are the source's pages in addition to those of every source: of its kind, and of
+    its supervisor. `oldest_waiting_seconds` is how long the partition that waits longest has waited.
     """
 
     connection_id: str
@@ -98,8 +102,9 @@ class SourceCard(BaseModel):
     pages: list[str]
     counts: dict[str, int]
     parked: int
-    failing: int
-    expired_leases: int
+    lost: int
+    failing: int | None
+    expired_leases: int | None
     oldest_lease: OldestLease | None
     oldest_waiting_seconds: float | None
     lag: float | None

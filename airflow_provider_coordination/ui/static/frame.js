@@ -23,8 +23,17 @@ const FOCUS = {
   },
 };
 
-/** An alarm on one line, cut off if it is longer. */
-const ONE_LINE = { "& p": { minWidth: 0 }, "& p span": { whiteSpace: "nowrap", overflow: "hidden", textOverflow: "ellipsis" } };
+/** A folded alarm: one line, cut off if it is longer. On a phone two lines, without the link to the manual. */
+const FOLDED = {
+  "& p": { minWidth: 0 },
+  "& p span": {
+    overflow: "hidden",
+    md: { whiteSpace: "nowrap", textOverflow: "ellipsis" },
+    mdDown: { lineHeight: "19px", maxHeight: "38px" },
+  },
+  "& [data-manual]": { mdDown: { display: "none" } },
+};
+const FOLDED_HEIGHT = { base: "48px", md: "29px" };
 
 /**
  * The root of the pages: it scrolls on its own, and shows messages.
@@ -262,7 +271,7 @@ function Tabs({ connection, source, page, card }) {
  * @param {string} name
  */
 function hasPage(card, name) {
-  return card === null || card === undefined || card.kind === null || card.pages.includes(name);
+  return card === null || card === undefined || card.pages.includes(name);
 }
 
 /**
@@ -291,12 +300,12 @@ function Alarms({ card, place }) {
       mb: 3,
       align: "flex-start",
       flexShrink: 0,
-      minH: "29px",
-      h: isFolded ? "29px" : undefined,
+      minH: FOLDED_HEIGHT,
+      h: isFolded ? FOLDED_HEIGHT : undefined,
     },
     h(
       C.Stack,
-      { gap: 1, flex: 1, minW: 0, css: isFolded ? ONE_LINE : undefined },
+      { gap: 1, flex: 1, minW: 0, css: isFolded ? FOLDED : undefined },
       lines.length > 0 ? (isFolded ? lines[0] : lines) : card !== null && h(NoAlarm),
     ),
     lines.length > 0 &&
@@ -386,6 +395,15 @@ function Suspended({ suspended }) {
     ),
     h(ManualLink, { topic: "suspended", ms: "auto" }),
   );
+}
+
+/** A sign that the statistics of a source are incomplete. @param {{card: Api.SourceCard} & Styles} props */
+export function PartialBadge({ card, ...rest }) {
+  if (card.is_complete) return null;
+  const title =
+    "The source has more partitions than were examined. Parked partitions are all counted. Failing partitions, expired " +
+    "leases, lag and throughput may be higher, and earlier completed partitions are not counted.";
+  return h(C.Badge, { colorPalette: "gray", variant: "subtle", flexShrink: 0, title, ...rest }, "partial");
 }
 
 /**
@@ -485,6 +503,7 @@ export function Frame({ place, card, live, connection, children }) {
             place.source,
           ),
           card?.kind && h(C.Badge, { variant: "outline", colorPalette: "gray", flexShrink: 0 }, card.kind),
+          card !== null && h(PartialBadge, { card }),
         ),
       ),
       h(

@@ -1,6 +1,6 @@
 /** The overview: every source that the user may view, or every supervisor, those with problems first. */
 
-import { AlarmLine, Freshness, StatusBar, useTitle } from "./frame.js";
+import { AlarmLine, Freshness, PartialBadge, StatusBar, useTitle } from "./frame.js";
 import {
   C,
   Fragment,
@@ -154,17 +154,7 @@ const Card = memo(function Card(/** @type {{card: Api.SourceCard}} */ { card }) 
               { size: "xs", colorPalette: "purple", variant: "subtle", title: card.suspended.reason },
               "Suspended",
             ),
-          !card.is_complete &&
-            h(
-              C.Badge,
-              {
-                size: "xs",
-                colorPalette: "gray",
-                variant: "subtle",
-                title: "The statistics cover only the first 20,000 unfinished partitions",
-              },
-              "partial",
-            ),
+          h(PartialBadge, { card, size: "xs" }),
         ),
       ),
       h(Trend, { completed: card.completed }),

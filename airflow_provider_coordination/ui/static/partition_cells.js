@@ -17,7 +17,7 @@ export function Time({ row }) {
   const [sign, text, palette] = timeOf(row, now);
   return h(
     C.Text,
-    { as: "span", whiteSpace: "nowrap", color: palette ? `${palette}.fg` : undefined, title: sign },
+    { as: "span", truncate: true, color: palette ? `${palette}.fg` : undefined, title: `${text} ${sign}` },
     text,
   );
 }
@@ -35,7 +35,7 @@ function timeOf(row, now) {
       const left = secondsUntil(row.leased_until, now);
       return left >= 0
         ? ["until the lease expires", `${duration(left)} left`]
-        : ["since the lease expired", `expired ${duration(left)} ago`, "orange"];
+        : ["since the lease expired", `expired ${duration(left, { short: left <= -600 })} ago`, "orange"];
     }
     case "waiting":
       return ["since it became available", `waiting ${duration(since, { short: since >= 600 })}`];

@@ -81,7 +81,7 @@ export function Filters({ card, parameters, change }) {
     if (event.detail === 0) input.current?.focus();
   };
   const statuses = parameters.getAll("status");
-  /** @type {Record<string, number|undefined>} */
+  /** @type {Record<string, number|null|undefined>} */
   const counts = {
     ...(card?.counts ?? {}),
     parked: card?.parked,
@@ -202,7 +202,7 @@ export function Filters({ card, parameters, change }) {
 
 /**
  * @param {{
- *   name: string, label: string, count?: number, isOn: boolean, palette?: string, onClick: () => void,
+ *   name: string, label: string, count?: number|null, isOn: boolean, palette?: string, onClick: () => void,
  * }} props
  */
 function Toggle({ name, label, count, isOn, palette = "brand", onClick }) {

@@ -124,7 +124,7 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
         cell: (row) => h(Owner, { owner: row.owner, withHost: true }),
       },
       { name: "held", track: "72px", title: "Held for", align: "end", cell: (row) => h(HeldFor, { row }) },
-      { name: "time", track: "128px", align: "end", cell: (row) => h(Time, { row }) },
+      { name: "time", track: "148px", align: "end", cell: (row) => h(Time, { row }) },
       { name: "lag", track: "84px", title: "Lag", align: "end", cell: (row) => lagText(row.lag) },
       { name: "progress", track: "minmax(134px, 1fr)", title: "Progress", cell: (row) => h(Progress, { row }) },
     ],

@@ -143,9 +143,9 @@ export function segmentsOf(card) {
   /** @type {[string, number][]} */
   const parts = [
     ["parked", card.parked],
-    ["expired", card.expired_leases],
+    ["expired", card.expired_leases ?? 0],
     ["resting", counts.CLOSED - card.parked],
-    ["held", counts.ASSIGNED - card.expired_leases],
+    ["held", counts.ASSIGNED - (card.expired_leases ?? 0)],
     ["waiting", counts.UNASSIGNED],
     ["completed", counts.COMPLETED],
   ];

@@ -12,7 +12,7 @@ import { anchoredTop, topToShow, visibleRows } from "./virtual_rows.js";
 
 const HEAD = 36;
 /** The width of all columns at their narrowest, with gaps. Below it the table scrolls sideways. */
-const NARROWEST = "1020px";
+const NARROWEST = "1040px";
 
 /** The style of all rows: a style for each row would cost as much as the row itself. */
 const ROWS = {

@@ -87,6 +87,7 @@ export function withParameters(search, changes) {
  * @type {Record<Api.Alarm["about"], [string, Record<string, Parameter>]>}
  */
 const ALARM_TARGETS = {
+  lost: ["partitions", { parked: true }],
   parked: ["partitions", { parked: true }],
   expired: ["partitions", { expired: true }],
   failing: ["partitions", { failing: true }],

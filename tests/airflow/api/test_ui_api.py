@@ -23,7 +23,7 @@ from airflow_provider_coordination.coordination.acknowledgment_sets import Ackno
 from airflow_provider_coordination.coordination.browsing import BrowsePosition
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Jobs
-from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, PartitionStatus
 from airflow_provider_coordination.coordination.source_statistics import ScanLimits
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -137,6 +137,36 @@ def test_a_card_has_the_status_of_a_source(scenery: Scenery, op: TestClient) -> 
     alarms = [(alarm["level"], alarm["about"]) for alarm in card["alarms"]]
     assert alarms == [("error", "parked"), ("warning", "expired"), ("warning", "failing")]
     assert card == found(op.get(at("orders", "summary"))) | {"oldest_waiting_seconds": card["oldest_waiting_seconds"]}
+
+
+def test_lost_data_has_an_alarm_of_its_own(scenery: Scenery, op: TestClient) -> None:
+    scenery.lost("clicks", 2)
+    scenery.make("clicks", {"other": lambda partition: partition.failed("no luck").resting(PARKED_UNTIL)})
+    card = found(op.get(at("clicks", "summary")))
+    assert (card["parked"], card["lost"]) == (3, 2)
+    lost, parked = (alarm for alarm in card["alarms"] if alarm["level"] == "error")
+    assert (lost["about"], lost["manual"]) == ("lost", "data_loss#data-loss")
+    assert lost["text"].startswith(
+        "2 partitions are parked, data is gone. Run the shard sync once with on_data_loss='reset', then reopen what is "
+        "still parked. "
+    )
+    assert "TRIM_HORIZON, 100), arrived from unknown to unknown: trimmed" in lost["text"]
+    assert parked["text"] == "1 partition is parked. Reopen it once the cause is fixed"
+
+
+def test_parked_partitions_are_an_alarm_however_many_others_there_are(
+    scenery: Scenery, op: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cards, "BOUNDS", ScanLimits(partitions=1000, seconds=0))
+    resting = {f"{n:04}": lambda partition: partition.resting(soon(HOUR)) for n in range(600)}
+    scenery.make("orders", resting | {"parked": lambda partition: partition.failed("no luck").resting(PARKED_UNTIL)})
+    card = found(op.get(at("orders", "summary")))
+    assert (card["is_complete"], card["parked"], card["failing"]) == (False, 1, 1)
+    texts = [alarm["text"] for alarm in card["alarms"]]
+    assert texts[0] == "1 partition is parked. Reopen it once the cause is fixed"
+    assert texts[1].startswith("at least 1 partition is failing.")
+    scenery.make("healthy", resting)
+    assert found(op.get(at("healthy", "summary")))["failing"] is None
 
 
 def test_an_unavailable_sink_is_an_alarm_with_its_name(scenery: Scenery, op: TestClient) -> None:
