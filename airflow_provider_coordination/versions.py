@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -199,11 +200,14 @@ def _python_of_jobs(environment: Mapping[str, str]) -> Path:
 
 
 def _package_versions() -> Iterator[tuple[str, str]]:
+    """Yield the installed packages; without the client of another folder, whose `pyspark` is not imported."""
+    folders: dict[str, Path] = {}
     for name in PACKAGES:
-        try:
-            yield name, metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+        with suppress(metadata.PackageNotFoundError):
+            found = metadata.distribution(name)
+            folders[name] = Path(str(found.locate_file("")))
+            if name != "pyspark-client" or folders[name] == folders.get("pyspark", folders[name]):
+                yield name, found.version
 
 
 def _spark_on_path(environment: Mapping[str, str]) -> str | None:

@@ -18,7 +18,7 @@ DELTA=4.4.0
 DELTA_SPARK_SHA256=27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead
 DELTA_STORAGE_SHA256=c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc
 ICEBERG=1.12.0
-ICEBERG_SPARK=4.1.4
+OTHER_SPARK=4.1.4
 ICEBERG_SHA256=3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82
 HADOOP_AWS=3.5.0
 AWS_SDK=2.35.4
@@ -96,19 +96,19 @@ fetch_jar tables io.delta delta-spark_4.2_2.13 "$DELTA" "$DELTA_SPARK_SHA256"
 fetch_jar tables io.delta delta-storage "$DELTA" "$DELTA_STORAGE_SHA256"
 fetch_jar tables org.apache.iceberg iceberg-spark-runtime-4.1_2.13 "$ICEBERG" "$ICEBERG_SHA256"
 
-# The Spark version that Iceberg supports, in its own folder, about 480 MB. Only one test needs it: errors are not fatal.
-iceberg_spark() {
-    folder=.venv/servers/spark-$ICEBERG_SPARK
+# The Spark version that Iceberg supports, in its own folder, about 480 MB. Few tests need it: errors are not fatal.
+other_spark() {
+    folder=.venv/servers/spark-$OTHER_SPARK
     [ ! -e "$folder/complete" ] || return 0
-    echo "servers: downloading pyspark $ICEBERG_SPARK with uv into $folder"
+    echo "servers: downloading pyspark $OTHER_SPARK with uv into $folder"
     rm -rf "$folder"
-    if uv pip install --quiet --python .venv/bin/python --target "$folder" "pyspark==$ICEBERG_SPARK" 2>.venv/servers/spark.log; then
+    if uv pip install --quiet --python .venv/bin/python --target "$folder" "pyspark==$OTHER_SPARK" 2>.venv/servers/spark.log; then
         touch "$folder/complete"
     else
-        echo "servers: uv could not download pyspark $ICEBERG_SPARK (see .venv/servers/spark.log): check the network" >&2
+        echo "servers: uv could not download pyspark $OTHER_SPARK (see .venv/servers/spark.log): check the network" >&2
     fi
 }
-iceberg_spark &
+other_spark &
 
 # An OpenSearch node as a library with its dependencies, about 50 MB. Only the tests of one source need it, so an error
 # here is not fatal either.

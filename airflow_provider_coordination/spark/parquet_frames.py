@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import signature
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -99,12 +100,10 @@ def read_frame(spark: SparkSession, files: Mapping[str, int], schema: StructType
     :param schema: the wanted columns, as `spark_schema` returns them; null if a file does not have a column.
     :param access: the credentials for the files.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-
     tasks = _dealt(files, spark.sparkContext.defaultParallelism)
-    wanted = _nullable(to_arrow_schema(schema, timezone=ZONE))
+    wanted = _nullable(_arrow_schema(schema))
     read = _named("read_parquet", partial(_read, tasks, wanted, access, OUTAGE_MARK))
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, from_arrow_schema(wanted))
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, _frame_schema(wanted))
 
 
 def spark_schema(columns: pa.Schema) -> StructType:
@@ -113,10 +112,9 @@ def spark_schema(columns: pa.Schema) -> StructType:
     :raises pa.ArrowNotImplementedError: if Spark has no such type.
     """
     from pyspark.errors import PySparkTypeError
-    from pyspark.sql.pandas.types import from_arrow_schema
 
     try:
-        return from_arrow_schema(_retyped(columns, _in_spark))
+        return _frame_schema(_retyped(columns, _in_spark))
     except PySparkTypeError as error:
         raise pa.ArrowNotImplementedError(str(error)) from None
 
@@ -232,10 +230,8 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
         raise
     if written:
         return written
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     schema = rows.schema if by is None else rows.drop(by).schema
-    file, columns = _new_file(folder), _in_files(to_arrow_schema(schema, timezone=ZONE))
+    file, columns = _new_file(folder), _in_files(_arrow_schema(schema))
     return [WrittenFile(file=file, bytes=write_table(columns.empty_table(), file, access))]
 
 
@@ -303,6 +299,22 @@ def _runs(portions: Iterable[pa.Table], by: str | None) -> Iterator[tuple[str, p
 
 
 # Types
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow types of Spark's types. Instants are in UTC, as they always are before Spark 4.2."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    takes_zone = "timezone" in signature(to_arrow_schema).parameters
+    convert = partial(to_arrow_schema, timezone=ZONE) if takes_zone else to_arrow_schema
+    return convert(schema)
+
+
+def _frame_schema(columns: pa.Schema) -> StructType:
+    """Return Spark's types of Arrow types. A timestamp without a zone stays one, as by default from Spark 4.2."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(columns, prefer_timestamp_ntz=True)
 
 
 def _in_spark(kind: pa.DataType) -> pa.DataType:

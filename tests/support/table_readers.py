@@ -21,7 +21,7 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
-ICEBERG_SPARK = "spark-4.1.4"
+OTHER_SPARK = "spark-4.1.4"
 
 
 def servers() -> Path:
@@ -71,6 +71,14 @@ def read_delta(query: str) -> list[list[Any]]:
     return read_by_spark(conf, query)[0]
 
 
+def other_spark() -> Path:
+    """Return the folder of a pyspark that is older than the tests' own, and that Iceberg supports."""
+    spark = servers() / OTHER_SPARK
+    if not (spark / "complete").exists():
+        unavailable("the other Spark", f"it is not in {spark}: run `make servers`")
+    return spark
+
+
 def read_iceberg(query: str, *, catalog: str, jdbc: str, user: str, warehouse: str) -> list[list[Any]]:
     """Return the rows of a query to the Iceberg tables of a catalog that a PostgreSQL database holds.
 
@@ -78,9 +86,6 @@ def read_iceberg(query: str, *, catalog: str, jdbc: str, user: str, warehouse: s
     :param jdbc: the database.
     :param user: who may read it.
     """
-    spark = servers() / ICEBERG_SPARK
-    if not (spark / "complete").exists():
-        unavailable("Iceberg's Spark", f"it is not in {spark}: run `make servers`")
     here = f"spark.sql.catalog.{catalog}"
     conf = {
         "spark.jars": ",".join(
@@ -97,7 +102,7 @@ def read_iceberg(query: str, *, catalog: str, jdbc: str, user: str, warehouse: s
         f"{here}.jdbc.schema-version": "V1",
         f"{here}.warehouse": warehouse,
     }
-    return read_by_spark(conf, query, path=spark)[0]
+    return read_by_spark(conf, query, path=other_spark())[0]
 
 
 def read_postgresql(url: str, query: str) -> list[list[Any]]:

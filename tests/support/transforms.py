@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime, timedelta
 
+import pandas as pd
 from pyspark.sql import DataFrame, functions
 
 
@@ -33,3 +35,18 @@ def leaky(records: DataFrame) -> DataFrame:
 
 def nothing(records: DataFrame) -> DataFrame:
     return records.where("false")
+
+
+@functions.udf("timestamp_ntz")
+def _later(local: datetime) -> datetime:
+    return local + timedelta(microseconds=1)
+
+
+@functions.pandas_udf("long")  # type: ignore[call-overload, untyped-decorator, unused-ignore]
+def _doubled(number: pd.Series) -> pd.Series:
+    return number * 2
+
+
+def converted(records: DataFrame) -> DataFrame:
+    """Use both kinds of Python functions, and timestamps with a zone and without one."""
+    return records.select("id", "at", "local", _later("local").alias("later"), _doubled("number").alias("doubled"))
