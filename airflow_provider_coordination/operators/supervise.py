@@ -124,7 +124,7 @@ class SuperviseOperator(BaseOperator):
                 turn = supervisor.turn(SparkLauncher(connection=connection, source=source, context=context))
             except SupervisedElsewhereError as error:
                 if _is_other_dag(supervisor.store, claimant):
-                    raise AirflowException(str(error)) from None
+                    raise AirflowException(f"{error}{_way_out(file)}") from None
                 self.log.info("%s", error)
                 return {"source": source, "state": "supervised by a later run"}
             log_ended_jobs(JobFollower(connection=connection, source=source, task=task_of(source)))
@@ -149,19 +149,22 @@ class SuperviseOperator(BaseOperator):
     ) -> None:
         """Submit the file's spec if it is new; record an error of the file in the status.
 
+        The source is leased first, so that only the DAG that supervises it submits.
+
+        :raises SupervisedElsewhereError: if another DAG, or a later run of this DAG, supervises the source.
         :raises ConfigurationError: if the spec cannot be carried out, and no spec is stored.
         :raises SourceError: if the source does not respond, and no spec is stored.
         """
         if file is None:
             return
         store = SupervisionStore(coordinator.view)
-        stored = store.get()
+        stored = store.acquire(claimant)
         error: ConfigurationError | SourceError | None = file.error
-        if error is None and (stored is None or stored.supervision.file_digest != file.digest):
+        if error is None and stored.supervision.file_digest != file.digest:
             verbs = SupervisorVerbs(coordinator, by=claimant.dag_id, reason=f"file {Path(file.path).name}")
             check = checks_against_source(region, connect=self.connect)
             try:
-                done = verbs.submit(file.mapping, file_digest=file.digest, check=check)
+                done = verbs.submit(file.mapping, file_digest=file.digest, check=check, claimant=claimant)
             except (ConfigurationError, SourceError) as refused:
                 error = refused.__class__(f"file {file.path!r}: {refused}")
             else:
@@ -171,7 +174,8 @@ class SuperviseOperator(BaseOperator):
                 self.log.info("source=%s: version %d of the spec is in effect, from %s", store.source, number, path)
         if error is None:
             return
-        if stored is None or not stored.supervision.spec_version:
+        if not stored.supervision.spec_version:
+            store.release(claimant)  # another DAG may have a spec that can be carried out
             raise error
         self.log.error("source=%s: the file is refused, and the stored spec stays in effect: %s", store.source, error)
         _record_error(store, claimant, error, coordinator.clock.now())
@@ -244,6 +248,13 @@ def _source_of(file: SpecFile | None, connection: ConnectionSettings, dag_id: st
 def _is_other_dag(store: SupervisionStore, claimant: Claimant) -> bool:
     stored = store.get()
     return stored is not None and stored.claimant is not None and stored.claimant.dag_id != claimant.dag_id
+
+
+def _way_out(file: SpecFile | None) -> str:
+    """Return what is left to a DAG that may not submit its file."""
+    if file is None:
+        return ""
+    return f"; file {file.path!r} is not submitted: to replace the current spec, use 'supervisor submit'"
 
 
 def _record_error(store: SupervisionStore, claimant: Claimant, error: CoordinationError, now: datetime) -> None:

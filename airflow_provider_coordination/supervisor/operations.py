@@ -40,7 +40,7 @@ from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetP
 from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
 from airflow_provider_coordination.supervisor.status import read_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
-from airflow_provider_coordination.supervisor.supervision import KEY, SpecVersion, Supervision
+from airflow_provider_coordination.supervisor.supervision import KEY, Claimant, SpecVersion, Supervision
 from airflow_provider_coordination.supervisor.versions import (
     effective_spec,
     history_mapping,
@@ -177,6 +177,7 @@ class SupervisorVerbs:
         file_digest: str | None = None,
         replacing: int | None = None,
         check: SourceCheck | None = None,
+        claimant: Claimant | None = None,
     ) -> Submission:
         """Store a spec as the new current version. A terminated supervisor starts again.
 
@@ -188,9 +189,11 @@ class SupervisorVerbs:
         :param replacing: the version that it was made from; the spec is refused if another one is current. None to
             replace any version.
         :param check: checks the spec against its source; None to skip the check.
+        :param claimant: see `SupervisionStore.submit`.
         :raises ConfigurationError: if the spec is invalid, needs a newer package, is for another source, or does not
             match its source; nothing was stored.
         :raises SourceError: if the source is unavailable and would be read for the first time; nothing was stored.
+        :raises SupervisedElsewhereError: if another process than `claimant` supervises the source; nothing was stored.
         :raises SupervisionError: if another version than `replacing` is current; nothing was stored.
         """
         IngestionSpec.read(spec)
@@ -204,7 +207,12 @@ class SupervisorVerbs:
             )
         check_failure = "" if check is None else self._check_source(check, checked, readable_spec(former))
         version = self._supervision_store.submit(
-            spec, by=self._by, reason=self._reason, file_digest=file_digest, replacing=replacing
+            spec,
+            by=self._by,
+            reason=self._reason,
+            file_digest=file_digest,
+            replacing=replacing,
+            claimant=claimant,
         )
         if former is not None and version.version == former.version:
             return Submission(version=version, change=Change.NONE)

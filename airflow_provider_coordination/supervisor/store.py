@@ -116,6 +116,7 @@ class SupervisionStore:
         reason: str = "",
         file_digest: str | None = None,
         replacing: int | None = None,
+        claimant: Claimant | None = None,
     ) -> SpecVersion:
         """Store a new current version of the spec. After a termination, supervision starts again.
 
@@ -126,7 +127,11 @@ class SupervisionStore:
         :param reason: the user's reason.
         :param file_digest: the digest of its file; None if it does not come from a file.
         :param replacing: the version that it was made from; None to replace any version.
+        :param claimant: the supervising process that submits its own file; None for a submit by a user, who may submit
+            whichever DAG supervises the source.
         :returns: the current version.
+        :raises SupervisedElsewhereError: if another DAG than the claimant's, or a later run of it, supervises the
+            source; nothing was stored.
         :raises SupervisionError: if another version than `replacing` is current; nothing was stored.
         :raises ConfigurationError: if the spec is too large to be stored.
         """
@@ -154,7 +159,7 @@ class SupervisionStore:
             )  # fmt: skip
             return (_restarted(begun) if memory.terminated_at is not None else begun), version
 
-        return self._with_version(submitted)
+        return self._with_version(submitted, claimant)
 
     def terminate(self, *, by: str = "", reason: str = "") -> SpecVersion:
         """Terminate the supervisor: no more jobs start, and running jobs deliver what they have read.
@@ -271,12 +276,16 @@ class SupervisionStore:
                 self._store.transact(update=[item.with_progress(series.to_mapping())])
 
     def _with_version(
-        self, change: Callable[[Supervision, datetime], tuple[Supervision, SpecVersion | None]]
+        self,
+        change: Callable[[Supervision, datetime], tuple[Supervision, SpecVersion | None]],
+        claimant: Claimant | None = None,
     ) -> SpecVersion:
         """Change the supervision and create a version of the spec in one transaction; return the current version."""
         while True:
             now = self._clock.now()
             stored = self.get()
+            if stored is not None and claimant is not None:
+                self._check_free(stored, claimant, now)
             memory, version = change(Supervision() if stored is None else stored.supervision, now)
             if version is None:
                 if (current := self.spec(memory.spec_version)) is not None:

@@ -219,6 +219,44 @@ def test_another_dag_cannot_supervise_the_source_too(file: Path, suspended: None
         operator(file).execute(in_run(dag_id="supervise_clicks_too"))
 
 
+def test_a_second_dag_of_a_source_submits_nothing(
+    file: Path, spec: dict[str, Any], store: SupervisionStore, suspended: None, tmp_path: Path
+) -> None:
+    deferred(operator(file), in_run())
+    other = tmp_path / "other.yaml"
+    other.write_text(yaml.safe_dump(spec | {"source": "clicks", "writes": [{"parquet": {"path": "/elsewhere"}}]}))
+
+    with pytest.raises(AirflowException, match=r"other\.yaml' is not submitted: .* use 'supervisor submit'"):
+        operator(other).execute(in_run(dag_id="supervise_clicks_too"))
+
+    assert [(version.version, version.by) for version in store.history()] == [(1, "supervise_clicks")]
+
+
+def test_an_earlier_run_submits_nothing_over_a_later_one(
+    file: Path, spec: dict[str, Any], store: SupervisionStore, suspended: None
+) -> None:
+    late = in_run(began=timedelta(hours=2))
+    deferred(operator(file), in_run())
+    file.write_text(yaml.safe_dump(spec | {"context": {"description": "edited"}}))
+
+    operator(file).execute(late)
+
+    assert [version.version for version in store.history()] == [1]
+
+
+def test_a_first_spec_that_is_refused_does_not_keep_the_lease(
+    file: Path, spec: dict[str, Any], store: SupervisionStore, suspended: None, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(yaml.safe_dump(spec | {"source": "clicks", "reads": {"kinesis": {"streams": "no_such"}}}))
+    with pytest.raises(AirflowException, match="no_such"):
+        operator(wrong).execute(in_run(dag_id="supervise_clicks_too"))
+
+    deferred(operator(file), in_run())
+
+    assert [version.by for version in store.history()] == ["supervise_clicks"]
+
+
 def test_an_earlier_run_that_still_takes_a_turn_ends_without_an_error(file: Path, suspended: None) -> None:
     late = in_run(began=timedelta(hours=2))
     deferred(operator(file), in_run())

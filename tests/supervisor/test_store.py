@@ -110,6 +110,31 @@ def test_a_submit_upon_a_version_that_was_replaced_is_refused_and_names_who_did(
     assert len(kept.store.history()) == 2
 
 
+def test_a_supervisor_that_lost_its_lease_cannot_submit_its_file(kept: Kept) -> None:
+    other = replace(kept.claimant, owner="other", dag_id="other_dag")
+    kept.store.acquire(kept.claimant)
+    kept.clock.advance(timedelta(minutes=2).total_seconds())
+    kept.another().acquire(other)
+
+    with pytest.raises(SupervisedElsewhereError, match="'other_dag'"):
+        kept.store.submit({"n": 1}, file_digest="d", claimant=kept.claimant)
+
+    assert kept.store.history() == []
+    assert kept.store.submit({"n": 2}, by="ann").version == 1  # a user may
+
+
+def test_a_supervisor_whose_lease_goes_while_it_submits_is_refused(kept: Kept) -> None:
+    other = replace(kept.claimant, owner="other", dag_id="other_dag")
+    kept.store.acquire(kept.claimant)
+    kept.clock.advance(timedelta(minutes=2).total_seconds())
+    kept.before_next_write(lambda: kept.another().acquire(other))
+
+    with pytest.raises(SupervisedElsewhereError, match="'other_dag'"):
+        kept.store.submit({"n": 1}, file_digest="d", claimant=kept.claimant)
+
+    assert kept.store.history() == []
+
+
 def test_a_spec_that_no_item_can_hold_is_refused_with_its_size(kept: Kept) -> None:
     with pytest.raises(ConfigurationError, match="65536"):
         kept.store.submit({"conf": "x" * 70_000})
