@@ -30,6 +30,7 @@ class Decision:
     """The next decision of a supervisor.
 
     :param supervision: its new state, to be written before the actions are carried out.
+    :param noted: its new state before any action is planned: what it learns about its jobs, and the scaled number.
     :param actions: its next actions, in this order.
     :param wanted: the wanted number of jobs; None if unknown.
     :param reason: the reason for this number, in a sentence.
@@ -37,6 +38,7 @@ class Decision:
     """
 
     supervision: Supervision
+    noted: Supervision
     actions: tuple[Action, ...] = ()
     wanted: int | None = None
     reason: str = ""
@@ -50,7 +52,7 @@ def decide(memory: Supervision, observation: Observation, new_owner: Callable[[]
     :param observation: the observation of the source.
     :param new_owner: returns the owner for a new job; a different one at each call.
     """
-    memory = _updated(memory, observation)
+    memory = noted = _updated(memory, observation)
     plan = JobPlan(memory, observation, new_owner)
     plan.end_overdue()
     plan.stop_orphans()
@@ -62,6 +64,7 @@ def decide(memory: Supervision, observation: Observation, new_owner: Callable[[]
     plan.discover_partitions()
     return Decision(
         supervision=_settled(plan.memory, plan.actions, observation),
+        noted=noted,
         actions=tuple(plan.actions),
         wanted=wanted,
         reason=reason,

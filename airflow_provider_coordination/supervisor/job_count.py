@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from airflow_provider_coordination.supervisor.job_plan import TRANSITION
 from airflow_provider_coordination.supervisor.observation import Observation
 from airflow_provider_coordination.supervisor.scaling import configured_count, first_decision_at, scale, window_of
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
@@ -20,9 +21,9 @@ def wanted_job_count(memory: Supervision, observation: Observation) -> tuple[int
         return None, "no spec can be read"
     if observation.partitions is None:
         return None, "the partitions are unknown"
-    count = task_count(memory, observation.settings)
-    if count > observation.partitions.readable:
-        return observation.partitions.readable, f"{observation.partitions.readable} partitions can be read"
+    count, readable = task_count(memory, observation.settings), observation.partitions.readable
+    if count > readable:
+        return readable, f"{readable} partitions can be read"
     if memory.task_count is not None and observation.settings.auto_scale is not None:
         return count, "as decided by scaling"
     return count, "as configured in the spec"
@@ -63,12 +64,13 @@ def _scaled(memory: Supervision, observation: Observation) -> Supervision:
     if not is_due or observation.at < first_decision_at(settings, memory.started_at):
         return memory
     points = [point for point in observation.lag if memory.lag_since is None or point.at > memory.lag_since]
-    count = task_count(memory, observation.settings)
+    readable = observation.partitions.readable
+    count = min(task_count(memory, observation.settings), readable)
     scaling = scale(
         settings,
         count,
         window_of(settings, points, observation.at),
-        partitions=observation.partitions.readable,
+        partitions=readable,
         now=observation.at,
         ending=sum(job.is_ending for job in memory.jobs),
         changed_at=memory.scaled_at,
@@ -76,6 +78,8 @@ def _scaled(memory: Supervision, observation: Observation) -> Supervision:
     memory = replace(memory, scale_evaluated_at=observation.at)
     if scaling.count != count:
         memory = replace(memory, task_count=scaling.count, scaled_at=observation.at, lag_since=observation.at)
+    if scaling.count < count:  # the surplus is no effect of a reshard, so its jobs stop at once
+        memory = replace(memory, surplus_since=observation.at - TRANSITION)
     if not scaling.reason:
         return memory
     return _with_change(
@@ -86,6 +90,6 @@ def _scaled(memory: Supervision, observation: Observation) -> Supervision:
 def _with_change(memory: Supervision, change: TaskCountChange) -> Supervision:
     """Return the state with a change or refusal added. Of consecutive refusals, only the last is kept."""
     changes = memory.task_count_changes
-    if change.is_refusal and changes and changes[-1].is_refusal and changes[-1].before == change.before:
+    if change.is_refusal and changes and changes[-1].is_refusal:
         changes = changes[:-1]
     return replace(memory, task_count_changes=(*changes, change)[-CHANGES_KEPT:])

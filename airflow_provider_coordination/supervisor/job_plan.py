@@ -177,7 +177,7 @@ class JobPlan:
             self.memory = replace(self.memory, surplus_since=None)
             return
         since = self.memory.surplus_since or self._at
-        if self._at - since < TRANSITION and self.memory.scaled_at != self._at:
+        if self._at - since < TRANSITION:
             self.memory = replace(self.memory, surplus_since=since)
             return
         self.memory = replace(self.memory, surplus_since=None)

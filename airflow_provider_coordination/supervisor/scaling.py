@@ -70,7 +70,10 @@ def scale(
 ) -> ScalingDecision:
     """Decide the number of jobs.
 
-    :param count: the current number of jobs.
+    The result is within `task_count_min` and `task_count_max`, unless fewer partitions than that can be read. Then the
+    number is not changed.
+
+    :param count: the number of jobs that can work now: at most `partitions`.
     :param window: the points of the window.
     :param partitions: the number of readable partitions, which limits the number of jobs.
     :param now: the present instant (aware).

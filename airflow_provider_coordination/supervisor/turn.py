@@ -145,7 +145,7 @@ class Supervisor:
         self._observer = Observer(coordinator.view, self.store, self.jobs, probe, self._task)
 
     def poll(self) -> PollResult:
-        """Observe the source, record health and lag, and return whether a turn is needed.
+        """Observe the source, record health, lag and scaling, and return whether a turn is needed.
 
         :raises SupervisedElsewhereError: if another DAG or a later run supervises the source.
         :raises StoreUnavailableError: if the store is unavailable.
@@ -155,6 +155,8 @@ class Supervisor:
         decision = decide(stored.supervision, observation, lambda: "")
         if not decision.actions:
             self._note(stored, decision.supervision, observation)
+        else:  # a window that is shorter than the start of a turn is not complete there: scaling is decided here
+            self._save(stored, decision.noted)
         settings = observation.settings or SuperviseSettings()
         scaling = settings.auto_scale
         interval = settings.period if scaling is None else min(settings.period, scaling.lag_collection_interval)
@@ -208,6 +210,10 @@ class Supervisor:
         """Write what a poll found, if it is new. A concurrent write of another process takes precedence."""
         if observation.is_full:
             memory = run_ended(memory, observation)
+        self._save(stored, memory)
+
+    def _save(self, stored: StoredSupervision, memory: Supervision) -> None:
+        """Write a state if it is new, and the lag."""
         if memory != stored.supervision:
             self._write(stored, memory)
         self._observer.save_lag()

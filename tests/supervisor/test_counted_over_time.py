@@ -39,6 +39,63 @@ def test_a_point_has_what_all_jobs_had_counted_by_then_those_that_have_ended_too
     ]
 
 
+SCALING = {
+    "task_count_min": 4, "task_count_max": 9, "lag_collection_interval": 10, "lag_collection_range": 30,
+    "scale_action_start_delay": 0, "scale_action_period": 10, "scale_out_threshold": 60, "scale_in_threshold": 1,
+    "min_trigger_scale_action_frequency": 300,
+}  # fmt: skip
+
+
+def go_on(world: World, seconds: int, *, lag_ms: int) -> None:
+    """Let time pass while every partition lags as much, whoever reads it."""
+    world.stream.lag_ms = dict.fromkeys(world.stream.shards, lag_ms)
+    for _ in range(seconds // 10):
+        for job in world.begin():
+            job.report(**dict.fromkeys(job.coordinator.leases.held, lag_ms))
+        world.go_on(10)
+
+
+def test_a_minimum_above_the_partitions_delays_no_scaling() -> None:
+    world = World("S0", "S1", "S2")
+    world.submit(task_count=4, auto_scale=SCALING)
+    world.turn()
+    go_on(world, 700, lag_ms=0)
+    assert len(world.running) == 3
+    [refusal] = world.supervision().task_count_changes
+    assert (refusal.before, refusal.after, world.supervision().scaled_at) == (3, 3, None)
+    assert refusal.reason.endswith("not changed: only 3 partitions can be read")
+
+    world.stream.shards += ["S3", "S4", "S5"]
+    world.stream.discover_partitions()
+    go_on(world, 60, lag_ms=90_000)
+    assert [(c.before, c.after) for c in world.supervision().task_count_changes if not c.is_refusal] == [(4, 6)]
+    assert len(world.running) == 6
+
+
+def test_a_count_above_the_partitions_is_scaled_from_the_jobs_that_work() -> None:
+    world = World("S0", "S1", "S2")
+    world.submit(task_count=9, auto_scale={**SCALING, "task_count_min": 1})
+    world.turn()
+    go_on(world, 60, lag_ms=0)
+    changes = world.supervision().task_count_changes
+    assert [(c.before, c.after) for c in changes if not c.is_refusal] == [(3, 2)]
+
+
+def test_a_window_shorter_than_the_start_of_a_turn_scales() -> None:
+    world = World("S0", "S1", "S2")
+    window = {"lag_collection_interval": 1, "lag_collection_range": 5, "scale_action_period": 1}
+    world.submit(task_count=1, auto_scale={**SCALING, **window, "task_count_min": 1})
+    world.turn()
+    world.stream.lag_ms = dict.fromkeys(world.stream.shards, 90_000)
+    for _ in range(8):
+        world.clock.advance(1)
+        if world.supervisor.poll().needs_turn:
+            world.clock.advance(8)  # a worker starts
+            world.turn()
+    assert world.supervision().task_count == 3
+    assert len(world.running) == 3
+
+
 def test_what_was_counted_survives_being_stored_and_thinned() -> None:
     series = LagSeries()
     at = World().clock.now()
