@@ -294,7 +294,7 @@ def _facts(session: Session, found: Mapping[str, Any]) -> Iterable[tuple[str, Te
     yield "partitions", Text(f"{found['partitions']['open']} open: {statuses}")
     lag = found["lag"]
     unknown = f", unknown for {lag['unknown']}" if lag["unknown"] else ""
-    yield "lag", Text(f"{_lag(lag['oldest_ms']) or 'unknown'}{unknown}")
+    yield "lag", Text(f"{_lag(lag['oldest_ms'])}{unknown}")
 
 
 def _state(found: Mapping[str, Any]) -> Text:
@@ -318,7 +318,7 @@ def _job_count(found: Mapping[str, Any]) -> str:
 
 def _lag(milliseconds: int | None) -> str:
     if milliseconds is None:
-        return ""
+        return "unknown"
     return f"{milliseconds} ms" if milliseconds < 2000 else duration(timedelta(milliseconds=milliseconds))
 
 

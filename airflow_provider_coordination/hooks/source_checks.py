@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.hooks.limited_calls import LimitedCalls
 from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.sources.kinds import Settings, SourceKind
 from airflow_provider_coordination.spark.access import Access
@@ -22,8 +21,6 @@ from airflow_provider_coordination.supervisor.spec_kinds import reads_kind_of
 
 ANSWER_SECONDS = 20.0
 """A source that takes longer counts as unavailable: a user or a turn is waiting."""
-
-T = TypeVar("T")
 
 
 def _service(kind: SourceKind, settings: Settings) -> Any:
@@ -55,7 +52,9 @@ def check_against_source(
     kind: SourceKind = reads.source_kind()
     reads.check()
     try:
-        payloads = _within(answer_seconds, lambda: kind.sample(service(kind, reads.settings), reads.settings))
+        payloads = LimitedCalls().make(
+            lambda: kind.sample(service(kind, reads.settings), reads.settings), answer_seconds
+        )
     except ConfigurationError as error:
         raise ConfigurationError(f"spec: field 'reads.{reads_kind_of(spec.reads)}': {error}") from error
     if spec.schema is not None:
@@ -89,25 +88,3 @@ def _region_of_jobs(spec: IngestionSpec) -> str | None:
     with suppress(ConfigurationError):  # a user of the store's URL needs no connection for it
         return CoordinationHook(spec.tuning.coordination_conn_id).settings.region
     return None
-
-
-def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Return the result of a call.
-
-    :raises SourceError: if the call takes too long; it continues in a thread, and its result is dropped.
-    """
-    result: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as error:
-            result.set_exception(error)
-
-    threading.Thread(target=run, name="spec-check", daemon=True).start()
-    try:
-        return result.result(seconds)
-    except TimeoutError:
-        if result.done():  # the call itself raised it, or ended just now
-            return result.result()
-        raise SourceError(f"the source did not respond within {seconds:g} s") from None

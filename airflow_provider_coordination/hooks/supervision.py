@@ -14,6 +14,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.hooks.limited_calls import LimitedCalls
 from airflow_provider_coordination.operators.reads.reads import Reads, Synced
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
@@ -23,6 +24,9 @@ from airflow_provider_coordination.supervisor.turn import Supervisor
 REUSED = timedelta(minutes=5)
 """How long a client of a source is reused before connections are read again and a new client is made."""
 MS = timedelta(milliseconds=1)
+MIN_RESPONSE_TIME = timedelta(seconds=5)
+MAX_RESPONSE_TIME = timedelta(seconds=10)
+"""The limits of the time that a source has to respond to a poll: half a period of its supervisor."""
 
 
 def supervisor_of(coordinator: SourceCoordinator, claimant: Claimant, region: str | None) -> Supervisor:
@@ -57,6 +61,7 @@ class SourceProbe:
         self._spec: IngestionSpec | None = None
         self._reads: Reads | None = None
         self._service: _Service | None = None
+        self._calls = LimitedCalls()
 
     def follow(self, spec: IngestionSpec) -> None:
         """See `Probe.follow`."""
@@ -85,7 +90,10 @@ class SourceProbe:
             service = self._current_service()
             if service is None:
                 return None
-            return service.reads.source_kind().open_partitions(service.client, service.reads.settings)
+            kind, reads = service.reads.source_kind(), service.reads
+            return self._calls.make(
+                lambda: kind.open_partitions(service.client, reads.settings), self._response_seconds
+            )
 
     def lags(self, partitions: Sequence[Partition]) -> Mapping[str, int]:
         """See `Probe.lags`."""
@@ -94,8 +102,17 @@ class SourceProbe:
             if service is None:
                 return {}
             kind = service.reads.source_kind()
-            lags = {each.partition_key: kind.unread_lag(service.client, each) for each in partitions}
+            lags = self._calls.make(
+                lambda: {each.partition_key: kind.unread_lag(service.client, each) for each in partitions},
+                self._response_seconds,
+            )
         return {key: lag // MS for key, lag in lags.items() if lag is not None}
+
+    @property
+    def _response_seconds(self) -> float:
+        """How long a call may take, so that a source that does not respond is noticed at each poll."""
+        assert self._spec is not None
+        return min(max(self._spec.supervise.period / 2, MIN_RESPONSE_TIME), MAX_RESPONSE_TIME).total_seconds()
 
     def _current_service(self) -> _Service | None:
         if self._reads is None:

@@ -2,20 +2,28 @@
 
 The lag of a partition is the time between the arrival of a record and its reading, in milliseconds; 0 if no records
 arrive. Jobs report the lag of the partitions that they read. The lag of other partitions is queried from the source, or
-unknown.
+unknown. While the source does not respond, a job that has read everything cannot know of later records: its 0 is
+unknown then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.compression import compress, decompress
-from airflow_provider_coordination.coordination.job_reports import COUNTED, RecordCounts
-from airflow_provider_coordination.coordination.partition import format_instant, read_instant
+from airflow_provider_coordination.coordination.job_reports import (
+    COUNTED,
+    REPORT_INTERVAL,
+    JobReport,
+    RecordCounts,
+)
+from airflow_provider_coordination.coordination.partition import Partition, format_instant, read_instant
 
+MAX_REPORT_AGE = 6 * REPORT_INTERVAL
+"""Older reports are not used for the lag."""
 RETENTION = timedelta(days=1)
 """How long points are kept."""
 FULL_RESOLUTION = timedelta(minutes=15)
@@ -34,7 +42,7 @@ class LagPoint:
 
     :param at: when (aware).
     :param oldest_ms: the lag of the partition that is furthest behind; None if no partition's is known.
-    :param sum_ms: the sum of the known lags.
+    :param sum_ms: the sum of the known lags; None if no partition's is known.
     :param count: the number of partitions whose lag is known.
     :param unknown: the number of partitions whose lag is unknown.
     :param counted: the record counts of all jobs by then, including ended ones: the difference between two points is
@@ -43,7 +51,7 @@ class LagPoint:
 
     at: datetime
     oldest_ms: int | None
-    sum_ms: int
+    sum_ms: int | None
     count: int
     unknown: int = 0
     counted: RecordCounts = field(default_factory=RecordCounts)
@@ -51,7 +59,7 @@ class LagPoint:
     @property
     def average_ms(self) -> int | None:
         """The average of the known lags; None if none is known."""
-        return round(self.sum_ms / self.count) if self.count else None
+        return None if self.sum_ms is None or not self.count else round(self.sum_ms / self.count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,20 +69,54 @@ class LagReading:
     :param at: when (aware).
     :param partitions: the lag of each unfinished partition in milliseconds, by key; None where it is unknown.
     :param counted: the record counts of all jobs by then, including ended ones.
+    :param is_in_contact: whether the source responded.
     """
 
     at: datetime
     partitions: Mapping[str, int | None] = field(default_factory=dict)
     counted: RecordCounts = field(default_factory=RecordCounts)
+    is_in_contact: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        partitions: Iterable[Partition],
+        lags: Mapping[str, int | None],
+        reports: Iterable[JobReport],
+        *,
+        at: datetime,
+        counted: RecordCounts | None = None,
+        is_in_contact: bool = True,
+    ) -> LagReading:
+        """Return the reading that follows from the reports of jobs.
+
+        A report counts for partitions that some job reads, as long as it is not older than `MAX_REPORT_AGE`.
+
+        :param partitions: the unfinished partitions.
+        :param lags: the lags that are known otherwise, in milliseconds, by key; a report takes precedence.
+        :param reports: the latest reports of the jobs.
+        :param at: the present instant (aware).
+        :param counted: see the class.
+        :param is_in_contact: see the class; if not, only lags above 0 are known.
+        """
+        leased = {each.partition_key: each.owner is not None for each in partitions}
+        known = {key: lags.get(key) for key in leased}
+        for report in sorted(reports, key=lambda report: report.at):
+            if at - report.at <= MAX_REPORT_AGE:
+                known.update({key: lag for key, lag in report.lag_ms.items() if leased.get(key)})
+        if not is_in_contact:
+            known = {key: lag or None for key, lag in known.items()}
+        return cls(at=at, partitions=known, counted=counted or RecordCounts(), is_in_contact=is_in_contact)
 
     @property
     def point(self) -> LagPoint:
         """The reading as one point of the series."""
         known = [max(0, lag) for lag in self.partitions.values() if lag is not None]
+        is_known = bool(known) or (self.is_in_contact and not self.partitions)
         return LagPoint(
             at=self.at,
-            oldest_ms=max(known, default=None if self.partitions else 0),
-            sum_ms=sum(known),
+            oldest_ms=max(known, default=0) if is_known else None,
+            sum_ms=sum(known) if is_known else None,
             count=len(known),
             unknown=len(self.partitions) - len(known),
             counted=self.counted,
@@ -119,7 +161,8 @@ class LagSeries:
 
     def _written(self, points: list[list[Any]], latest: Mapping[str, int | None]) -> dict[str, Any]:
         at = None if self.latest is None else format_instant(self.latest.at)
-        return {"points": points, "at": at, "partitions": latest}
+        is_in_contact = self.latest is None or self.latest.is_in_contact
+        return {"points": points, "at": at, "partitions": latest, "is_in_contact": is_in_contact}
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> LagSeries:
@@ -132,7 +175,13 @@ class LagSeries:
         at, partitions = read_instant(content.get("at")), content.get("partitions")
         if at is None or not points or not isinstance(partitions, dict):
             return cls(points=points)
-        return cls(points=points, latest=LagReading(at=at, partitions=partitions, counted=points[-1].counted))
+        latest = LagReading(
+            at=at,
+            partitions=partitions,
+            counted=points[-1].counted,
+            is_in_contact=content.get("is_in_contact") is not False,
+        )
+        return cls(points=points, latest=latest)
 
 
 def _thinned(points: list[LagPoint], before: datetime) -> list[LagPoint]:
@@ -146,7 +195,7 @@ def _thinned(points: list[LagPoint], before: datetime) -> list[LagPoint]:
     return [*thinned.values(), *(point for point in points if point.at >= before)]
 
 
-def _point(at: int, oldest_ms: int | None, sum_ms: int, count: int, unknown: int, *counts: int) -> LagPoint:
+def _point(at: int, oldest_ms: int | None, sum_ms: int | None, count: int, unknown: int, *counts: int) -> LagPoint:
     return LagPoint(
         at=_EPOCH + timedelta(milliseconds=at),
         oldest_ms=oldest_ms,

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError, StoreUnavailableError
-from airflow_provider_coordination.coordination.job_reports import REPORT_INTERVAL, RecordCounts
+from airflow_provider_coordination.coordination.job_reports import RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
@@ -28,8 +28,6 @@ from airflow_provider_coordination.supervisor.supervision import Supervision
 
 log = logging.getLogger(__name__)
 
-MAX_REPORT_AGE = 6 * REPORT_INTERVAL
-"""Older reports are not used for the lag."""
 PROBE_BATCH_SIZE = 20
 PROBE_SECONDS = 2.0
 """The approximate time that a poll spends on querying lags; it continues with the other partitions the next time."""
@@ -202,9 +200,7 @@ class Observer:
         if settings is not None:
             with _collecting(errors, now, of_source=True):
                 open_partitions = self._probe.count()
-            if not errors:  # an unavailable source is not queried for each shard
-                with _collecting(errors, now, of_source=True):
-                    self._read_lag(partitions, memory, jobs, settings, now)
+            self._read_lag(partitions, memory, jobs, settings, errors, now)
         soon = now + (settings or SuperviseSettings()).period
         counts = PartitionCounts(
             readable=sum(is_readable(partition, soon) for partition in partitions.values()),
@@ -228,29 +224,37 @@ class Observer:
         memory: Supervision,
         jobs: Mapping[str, Job],
         settings: SuperviseSettings,
+        errors: list[ErrorEvent],
         now: datetime,
     ) -> None:
+        """Add a point to the lag, if it is due.
+
+        :param errors: the errors of the source. Without one, it is queried for the partitions that no job reads, and an
+            error of that is added.
+        """
         if self._lag is None:
             self._lag = self._store.lag()
         scaling = settings.auto_scale
         interval = settings.period if scaling is None else scaling.lag_collection_interval
         if self._lag.points and now - self._lag.points[-1].at < interval:
             return
-        lags: dict[str, int | None] = dict.fromkeys(partitions)
+        probed: dict[str, int | None] = {}
+        if not errors:  # an unavailable source is not queried for each shard
+            with _collecting(errors, now, of_source=True):
+                probed = self._probed_lags([each for each in partitions.values() if each.owner is None], interval, now)
         reports = [job.report for job in jobs.values() if job.report is not None]
-        for report in sorted(
-            (each for each in reports if now - each.at <= MAX_REPORT_AGE), key=lambda report: report.at
-        ):
-            lags.update({key: lag for key, lag in report.lag_ms.items() if key in lags})
-        unread = [each for each in partitions.values() if each.owner is None and lags[each.partition_key] is None]
-        lags.update(self._probed_lags(unread, interval, now))
+        reading = LagReading.of(
+            partitions.values(),
+            probed,
+            reports,
+            at=now,
+            counted=sum((report.totals for report in reports), RecordCounts.from_mapping(memory.totals)),
+            is_in_contact=not errors,
+        )
         full_resolution = (
             FULL_RESOLUTION if scaling is None else max(FULL_RESOLUTION, scaling.lag_collection_range + interval)
         )
-        counted = sum((report.totals for report in reports), RecordCounts.from_mapping(memory.totals))
-        self._lag = self._lag.with_reading(
-            LagReading(at=now, partitions=lags, counted=counted), full_resolution=full_resolution
-        )
+        self._lag = self._lag.with_reading(reading, full_resolution=full_resolution)
         self._lag_is_new = True
 
     def _probed_lags(self, unread: Sequence[Partition], interval: timedelta, now: datetime) -> dict[str, int | None]:

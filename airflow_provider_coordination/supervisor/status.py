@@ -13,13 +13,13 @@ from itertools import islice
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS, RecordCounts
+from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS, JobReport, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.supervisor.decisions import Decision, decide
-from airflow_provider_coordination.supervisor.lag import LagReading, LagSeries
+from airflow_provider_coordination.supervisor.lag import MAX_REPORT_AGE, LagReading, LagSeries
 from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts
 from airflow_provider_coordination.supervisor.observer import is_readable
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
@@ -159,7 +159,8 @@ def status_of(stored: StoredState) -> dict[str, Any]:
     """Return the status of a supervisor as a JSON object: a pure function of the stored state."""
     memory = stored.memory
     decision = _decision(stored)
-    jobs = _job_rows(stored)
+    reading, lag_at = _lag_reading(stored)
+    jobs = _job_rows(stored, {} if reading is None else reading.partitions)
     state = _state(stored, jobs)
     return {
         "source": stored.source,
@@ -188,7 +189,7 @@ def status_of(stored: StoredState) -> dict[str, Any]:
             **{status.value: stored.partitions.get(status, 0) for status in PartitionStatus},
         },
         "jobs": jobs,
-        "lag": _lag(stored),
+        "lag": _lag(stored, reading, lag_at),
         "lag_series": [
             {
                 "at": format_instant(point.at),
@@ -285,24 +286,29 @@ def _task_count(stored: StoredState, decision: Decision) -> dict[str, Any]:
 # Jobs
 
 
-def _job_rows(stored: StoredState) -> list[dict[str, Any]]:
-    """Return the jobs that have not ended: those in the supervisor's state, and others that work for it."""
+def _job_rows(stored: StoredState, lags: Mapping[str, int | None]) -> list[dict[str, Any]]:
+    """Return the jobs that have not ended: those in the supervisor's state, and others that work for it.
+
+    :param lags: the lag of each unfinished partition in milliseconds, by key.
+    """
     remembered = {job.owner: job for job in stored.memory.jobs}
     rows = []
     for owner in {**remembered, **stored.jobs}:
         known = stored.jobs.get(owner)
         if known is None or known.state is not JobState.ENDED:
-            rows.append(_job_row(stored, owner, remembered.get(owner), known))
+            rows.append(_job_row(stored, owner, remembered.get(owner), known, lags))
     return rows
 
 
-def _job_row(stored: StoredState, owner: str, planned: SupervisedJob | None, known: Job | None) -> dict[str, Any]:
+def _job_row(
+    stored: StoredState, owner: str, planned: SupervisedJob | None, known: Job | None, lags: Mapping[str, int | None]
+) -> dict[str, Any]:
     """Return a job that has not ended.
 
     :param planned: the job in the supervisor's state; None if it is not there.
     :param known: the job in the store; None if it is planned and about to be submitted.
     """
-    report = None if known is None else known.report
+    leased = [each.partition_key for each in stored.unfinished if each.owner == owner and not each.is_awaiting]
     stop_reason = planned.stop_reason if planned is not None and planned.is_ending else None
     if known is not None and known.stop is not None:
         stop_reason = known.stop
@@ -315,8 +321,8 @@ def _job_row(stored: StoredState, owner: str, planned: SupervisedJob | None, kno
         "started_at": None if planned is None else _format_instant(planned.began_at),
         "remaining_seconds": _remaining(stored, planned),
         "application_id": None if known is None else known.application_id,
-        "partitions": sum(each.owner == owner and not each.is_awaiting for each in stored.unfinished),
-        "lag_ms": None if report is None else max(report.lag_ms.values(), default=None),
+        "partitions": len(leased),
+        "lag_ms": max([lag for key in leased if (lag := lags.get(key)) is not None], default=None),
         "stop_reason": stop_reason,
         "is_outdated": planned is not None and planned.spec_version in stored.outdated,
     }
@@ -351,25 +357,54 @@ def _remaining(stored: StoredState, job: SupervisedJob | None) -> int | None:
 # Lag, statistics and errors
 
 
-def _lag(stored: StoredState) -> dict[str, Any]:
-    """Return the lag of each unfinished partition, as reported by live jobs or recorded by the supervisor."""
-    recorded = stored.lag.latest
-    known = {} if recorded is None else dict(recorded.partitions)
-    at = None if recorded is None else recorded.at
-    for job in stored.jobs.values():
-        if job.report is not None and _is_alive(stored, job) and (recorded is None or job.report.at > recorded.at):
-            known.update(job.report.lag_ms)
-            at = job.report.at if at is None else max(at, job.report.at)
-    partitions = {each.partition_key: known.get(each.partition_key) for each in stored.unfinished}
-    point = LagReading(at=at or stored.at, partitions=partitions).point
+def _lag_reading(stored: StoredState) -> tuple[LagReading | None, datetime | None]:
+    """Return the lag of each unfinished partition, as reported by live jobs or recorded by the supervisor.
+
+    :returns: the reading, and when it was made; no reading if nothing recent is known.
+    """
+    recorded, reports = stored.lag.latest, _live_reports(stored)
+    newer = [report for report in reports if recorded is None or report.at > recorded.at]
+    at = max([report.at for report in newer], default=None if recorded is None else recorded.at)
+    if at is None or stored.at - at > _lag_lifetime(stored):
+        return None, at
+    is_stale = recorded is None or stored.at - recorded.at > _lag_lifetime(stored)
+    return LagReading.of(
+        stored.unfinished,
+        {} if recorded is None or is_stale else recorded.partitions,
+        newer,
+        at=stored.at,
+        is_in_contact=recorded is None or is_stale or recorded.is_in_contact,
+    ), at
+
+
+def _lag(stored: StoredState, reading: LagReading | None, at: datetime | None) -> dict[str, Any]:
+    unknown = LagReading(
+        at=stored.at, partitions={each.partition_key: None for each in stored.unfinished}, is_in_contact=False
+    )
+    shown = reading or unknown
+    point = shown.point
     return {
         "at": _format_instant(at),
-        "oldest_ms": None if at is None else point.oldest_ms,
+        "oldest_ms": point.oldest_ms,
         "sum_ms": point.sum_ms,
         "average_ms": point.average_ms,
         "unknown": point.unknown,
-        "partitions": partitions,
+        "partitions": shown.partitions,
     }
+
+
+def _live_reports(stored: StoredState) -> list[JobReport]:
+    """Return the reports of the jobs that work."""
+    alive = [job.report for job in stored.jobs.values() if _is_alive(stored, job)]
+    return [report for report in alive if report is not None]
+
+
+def _lag_lifetime(stored: StoredState) -> timedelta:
+    """Return how long the recorded lag counts as known: a poll may come late, but two do not fail to come."""
+    settings = stored.settings or SuperviseSettings()
+    scaling = settings.auto_scale
+    interval = settings.period if scaling is None else scaling.lag_collection_interval
+    return max(MAX_REPORT_AGE, 2 * interval)
 
 
 def _stats(stored: StoredState) -> dict[str, Any]:

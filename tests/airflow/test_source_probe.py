@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.hooks import supervision
 from airflow_provider_coordination.hooks.supervision import SourceProbe
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from tests.airflow.conftest import SECRET, FakeKinesis
@@ -79,6 +83,33 @@ def test_a_connection_that_is_put_right_is_used_at_the_next_question(
     extra = {"region_name": "eu-west-1", "endpoint_url": kinesis.url}
     connect("aws_default", "aws", login="AKIAEXAMPLE", password=SECRET, extra=extra)
     assert probe.count() == 2
+
+
+def test_a_stream_that_hangs_is_lost_contact_until_it_responds(
+    probe: SourceProbe, kinesis: FakeKinesis, coordination: SourceCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "MIN_RESPONSE_TIME", timedelta(milliseconds=200))
+    monkeypatch.setattr(supervision, "MAX_RESPONSE_TIME", timedelta(milliseconds=200))
+    probe.follow(spec(kinesis={"streams": "clicks"}))
+    probe.discover_partitions()
+    answers, partitions = kinesis.answer, list(coordination.view.partitions())
+    resumed = threading.Event()
+
+    def hung(operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        resumed.wait(60)
+        return answers(operation, request)
+
+    monkeypatch.setattr(kinesis, "answer", hung)
+    with pytest.raises(SourceError, match=r"the source did not respond within 0\.2 s"):
+        probe.lags(partitions)
+    with pytest.raises(SourceError, match="still not responded to an earlier request"):
+        probe.count()
+
+    resumed.set()
+    while True:
+        with suppress(SourceError):
+            assert probe.count() == 2
+            break
 
 
 def test_of_what_comes_in_items_nobody_but_the_supervisor_looks_for_partitions(probe: SourceProbe) -> None:

@@ -80,7 +80,7 @@ def test_the_list_shows_each_supervisor_with_its_jobs_and_who_supervises(
     assert ended.out.splitlines()[0].split() == [
         *("source", "state", "jobs", "partitions", "lag", "spec", "supervised", "by", "last", "error"),
     ]
-    assert ended.out.splitlines()[1].split() == ["clicks", "PENDING", "0/2", "2", "1", "no", "DAG", "yet"]
+    assert ended.out.splitlines()[1].split() == ["clicks", "PENDING", "0/2", "2", "unknown", "1", "no", "DAG", "yet"]
     [record] = shell("supervisor", "list", "--json").records
     assert (record["source"], record["state"], record["lag"]["partitions"]) == ("clicks", "PENDING", {})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -125,6 +126,51 @@ def test_a_source_that_does_not_answer_is_not_asked_for_each_shard(watched: Watc
     seen = watched.observe()
     assert [event.is_stream_error for event in seen.errors] == [True]
     assert watched.stream.requests == []
+
+
+def test_the_lag_of_a_source_that_does_not_answer_is_unknown(watched: Watched) -> None:
+    watched.turn()
+    [job] = watched.begin()
+    watched.another()
+    watched.run()
+    job.report(S000=0, S001=40_000, S002=0)
+    watched.clock.advance(30)
+    watched.stream.error = SourceError("gone")
+    watched.run()
+    latest = watched.latest()
+    assert latest.partitions == {"S000": None, "S001": 40_000, "S002": None}  # unread records stay unread
+    assert not latest.is_in_contact
+
+    watched.stream.error = None
+    watched.clock.advance(30)
+    job.round(0)
+    watched.run()
+    assert watched.latest().partitions == {"S000": 0, "S001": 40_000, "S002": 0}
+
+
+def test_a_source_without_partitions_that_does_not_answer_has_no_lag() -> None:
+    watched = Watched(1)
+    watched.complete("S000")
+    watched.stream.error = SourceError("gone")
+    watched.run()
+    watched.latest()
+    point = watched.store.lag().points[-1]
+    assert (point.oldest_ms, point.sum_ms, point.average_ms) == (None, None, None)
+
+
+def test_the_lag_of_closed_partitions_is_queried_although_their_job_reported_none(watched: Watched) -> None:
+    watched.turn()
+    [job] = watched.begin()
+    job.report(S000=0, S001=0, S002=0)
+    for key in ("S000", "S001", "S002"):
+        partition = watched.view.get(key)
+        assert partition is not None
+        watched.backend.transact(update=[partition.closed(watched.clock.now() + timedelta(hours=1))])
+    watched.stream.lag_ms = {"S000": 90_000, "S001": 0}
+    watched.another()
+    watched.clock.advance(30)
+    watched.run()
+    assert watched.latest().partitions == {"S000": 90_000, "S001": 0, "S002": None}
 
 
 def test_the_lag_is_noted_once_a_period(watched: Watched) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
 from airflow_provider_coordination.supervisor.status import UNSUPERVISED_AFTER, read_parse_errors, read_status
 from airflow_provider_coordination.supervisor.supervision import SpecVersion
@@ -193,6 +194,39 @@ def test_the_lag_is_what_jobs_report_and_else_what_was_noted(world: Supervised) 
     assert (lag["oldest_ms"], lag["sum_ms"], lag["unknown"]) == (120, 120, 1)
     assert [job["lag_ms"] for job in world.status["jobs"]] == [120, None]
     assert world.status["lag_series"][-1]["counted"]["processed"] == 0
+
+
+def test_a_lag_of_zero_is_unknown_after_contact_was_lost(world: Supervised) -> None:
+    [first, second] = world.runs()
+    world.report(first, S0=0)
+    world.report(second, S1=0)
+    world.go_on(30)
+    assert (world.status["lag"]["oldest_ms"], world.status["lag"]["sum_ms"]) == (0, 0)
+
+    world.stream.error = SourceError("no response")
+    world.go_on(30)
+    world.report(first, S0=0)  # by its last page
+    world.report(second, S1=0)
+    lag = world.status["lag"]
+    assert (lag["oldest_ms"], lag["sum_ms"], lag["average_ms"], lag["unknown"]) == (None, None, None, 2)
+    assert [job["lag_ms"] for job in world.status["jobs"]] == [None, None]
+    point = world.status["lag_series"][-1]
+    assert (point["oldest_ms"], point["sum_ms"]) == (None, None)
+    world.go_on(90)
+    assert world.status["detailed_state"] == "LOST_CONTACT_WITH_STREAM"
+
+
+def test_a_lag_that_was_noted_long_ago_is_unknown(world: Supervised) -> None:
+    world.stream.lag_ms = {"S0": 0, "S1": 0}
+    world.submit(period=20)
+    world.turn()
+    world.go_on(20, begin=False)
+    world.clock.advance(60)
+    assert world.status["lag"]["oldest_ms"] == 0
+    world.clock.advance(1)
+    assert (world.status["lag"]["oldest_ms"], world.status["lag"]["unknown"]) == (None, 2)
+    world.complete("S0", "S1")
+    assert world.status["lag"]["oldest_ms"] is None
 
 
 def test_a_finished_partition_has_no_lag_any_more(world: Supervised) -> None:

@@ -54,11 +54,11 @@ class SupervisedJobFacts(BaseModel):
 
 
 class LagPointFacts(BaseModel):
-    """The lag of a source at an instant, in milliseconds, and the counters of all jobs at that time."""
+    """The lag of a source at an instant, in milliseconds; null if unknown. The counters of all jobs at that time."""
 
     at: datetime
     oldest_ms: int | None
-    sum_ms: int
+    sum_ms: int | None
     counted: dict[str, int]
 
 
@@ -67,7 +67,7 @@ class LagFacts(BaseModel):
 
     at: datetime | None
     oldest_ms: int | None
-    sum_ms: int
+    sum_ms: int | None
     average_ms: int | None
     unknown: int
     partitions: dict[str, int | None]

@@ -12,7 +12,7 @@ import { duration, lagText } from "./time.js";
 
 /** @param {number|null} milliseconds */
 export function lagOf(milliseconds) {
-  return lagText(milliseconds === null ? null : milliseconds / 1000);
+  return milliseconds === null ? "unknown" : lagText(milliseconds / 1000);
 }
 
 /**
@@ -162,7 +162,7 @@ export function LagOfShards({ status, search }) {
                 title: "Lag",
                 align: "end",
                 width: "110px",
-                cell: (row) => (row.lag === null ? h(C.Span, { color: "fg.muted" }, "unknown") : lagOf(row.lag)),
+                cell: (row) => (row.lag === null ? h(C.Span, { color: "fg.muted" }, lagOf(null)) : lagOf(row.lag)),
               },
               {
                 name: "bar",
