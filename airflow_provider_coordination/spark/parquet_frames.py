@@ -10,7 +10,7 @@ import heapq
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from airflow_provider_coordination.sources.landed_types import landed_type, retyped, with_landed_types
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.concurrency import result_or_raise, side_by_side
 from airflow_provider_coordination.spark.filesystems import open_files
@@ -59,22 +60,6 @@ TASKS_WAIT_SECONDS = 30.0
 """How long to wait for the tasks of a failed write."""
 TASKS_POLL_SECONDS = 0.05
 ZONE = "UTC"
-MOST_DIGITS = 38
-"""The maximum precision of a decimal."""
-SPARK_TYPES = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.float16(): pa.float32(),
-    pa.date64(): pa.date32(),
-    pa.duration("us"): pa.int64(),
-    pa.large_string(): pa.string(),
-    pa.large_binary(): pa.binary(),
-}
-"""Spark's types for types of files that Spark does not have."""
-FILE_TYPES = {pa.time64("ns"): pa.time64("us"), pa.duration("us"): pa.int64()}
-"""The types in files for Spark's types that Parquet does not have."""
 
 
 # Reading
@@ -101,7 +86,7 @@ def read_frame(spark: SparkSession, files: Mapping[str, int], schema: StructType
     :param access: the credentials for the files.
     """
     tasks = _dealt(files, spark.sparkContext.defaultParallelism)
-    wanted = _nullable(_arrow_schema(schema))
+    wanted = retyped(_arrow_schema(schema), lambda kind: kind)
     read = _named("read_parquet", partial(_read, tasks, wanted, access, OUTAGE_MARK))
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, _frame_schema(wanted))
 
@@ -114,7 +99,7 @@ def spark_schema(columns: pa.Schema) -> StructType:
     from pyspark.errors import PySparkTypeError
 
     try:
-        return _frame_schema(_retyped(columns, _in_spark))
+        return _frame_schema(retyped(columns, _in_spark))
     except PySparkTypeError as error:
         raise pa.ArrowNotImplementedError(str(error)) from None
 
@@ -183,7 +168,7 @@ def _rows(piece: _FilePart, fetched: bytes | None, schema: pa.Schema, access: Ac
 def _as_wanted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     names = set(batch.schema.names)
     columns = [
-        batch.column(field.name).cast(field.type, safe=False) if field.name in names
+        batch.column(field.name).cast(field.type) if field.name in names
         else pa.nulls(batch.num_rows, field.type)
         for field in schema
     ]  # fmt: skip
@@ -231,8 +216,8 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
     if written:
         return written
     schema = rows.schema if by is None else rows.drop(by).schema
-    file, columns = _new_file(folder), _in_files(_arrow_schema(schema))
-    return [WrittenFile(file=file, bytes=write_table(columns.empty_table(), file, access))]
+    file, empty = _new_file(folder), with_landed_types(_arrow_schema(schema).empty_table())
+    return [WrittenFile(file=file, bytes=write_table(empty, file, access))]
 
 
 def _wait_for_tasks(context: SparkContext, group: str) -> None:
@@ -260,11 +245,12 @@ def _write(
     unwritten = f"folder {folder} cannot be written"
     with ExitStack() as stack:
         for of, rows in _runs(portions_of(batches), by):
+            landed = with_landed_types(rows)
             with _as_os_error(unwritten, mark):
                 if not written or written[-1][0] != of:
                     stack.close()  # the open file is complete
                     written.append((of, stack.enter_context(TableWriter(_new_file(folder), access))))
-                written[-1][1].write(rows.cast(_in_files(rows.schema)))
+                written[-1][1].write(landed)
         with _as_os_error(unwritten, mark):
             stack.close()
     yield manifest(WrittenFile(file=writer.uri, bytes=writer.size, of=of) for of, writer in written)
@@ -319,49 +305,10 @@ def _frame_schema(columns: pa.Schema) -> StructType:
 
 def _in_spark(kind: pa.DataType) -> pa.DataType:
     """Return Spark's type for the type of a column that is not nested."""
-    types = pa.types
-    if types.is_timestamp(kind):
-        return pa.timestamp("us", None if kind.tz is None else ZONE)
-    if types.is_decimal(kind) and kind.precision <= MOST_DIGITS:
-        return pa.decimal128(kind.precision, kind.scale)
-    if types.is_time(kind):
+    landed = landed_type(kind)
+    if pa.types.is_time(landed):
         return pa.time64("ns")
-    if types.is_fixed_size_binary(kind):
-        return pa.binary()
-    return SPARK_TYPES.get(kind, kind)
-
-
-def _in_files(columns: pa.Schema) -> pa.Schema:
-    """Return the columns with the types that files have for Spark's rows."""
-    return _retyped(columns, lambda kind: FILE_TYPES.get(kind, kind)).remove_metadata()
-
-
-def _nullable(columns: pa.Schema) -> pa.Schema:
-    return _retyped(columns, lambda kind: kind)
-
-
-def _retyped(columns: pa.Schema, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
-    """Return columns that are all nullable, including nested fields, as Spark reads and writes files.
-
-    :param leaf: converts a type that is not nested.
-    """
-
-    def field_of(field: pa.Field) -> pa.Field:
-        return field.with_type(type_of(field.type)).with_nullable(True)
-
-    def type_of(kind: pa.DataType) -> pa.DataType:
-        types = pa.types
-        if types.is_dictionary(kind):
-            return type_of(kind.value_type)
-        if types.is_struct(kind):
-            return pa.struct([field_of(field) for field in kind])
-        if types.is_map(kind):
-            return pa.map_(type_of(kind.key_type), field_of(kind.item_field))
-        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-            return pa.list_(field_of(kind.value_field))
-        return leaf(kind)
-
-    return pa.schema([field_of(field) for field in columns])
+    return pa.binary() if pa.types.is_fixed_size_binary(landed) else landed
 
 
 # In the workers

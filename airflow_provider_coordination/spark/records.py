@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.sources.items import ItemUnreadableError
+from airflow_provider_coordination.sources.landed_types import with_landed_types
+from airflow_provider_coordination.spark.column_names import similar_names
 from airflow_provider_coordination.spark.layout import BATCH_ID, ORIGIN, ROW
 
 SMALL_TABLES = 64
@@ -45,7 +47,8 @@ class Records:
         """
         if not records.schema.equals(self.schema):
             unified = pa.unify_schemas([self.schema, records.schema], promote_options="permissive")
-            _check_case(unified.names)
+            if similar := similar_names(unified):
+                raise pa.ArrowInvalid(_as_one(*similar))
             for schema in (self.schema, records.schema):
                 if lossy := [field.name for field in schema if _loses(field.type, unified.field(field.name).type)]:
                     raise pa.ArrowInvalid(f"column {lossy[0]!r} has decimals and floating-point numbers")
@@ -97,15 +100,9 @@ def _widened(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *tables], promote_options="permissive")
 
 
-def _check_case(columns: Sequence[str]) -> None:
-    """Check that Spark can distinguish the columns.
-
-    :raises pa.ArrowInvalid: if it cannot.
-    """
-    by_lower: dict[str, str] = {}
-    for name in columns:
-        if (other := by_lower.setdefault(name.lower(), name)) != name:
-            raise pa.ArrowInvalid(f"columns {other!r} and {name!r} differ only by case, and Spark treats them as one")
+def _as_one(one: str, other: str) -> str:
+    difference = "have the same name" if one == other else "differ only by case"
+    return f"columns {one!r} and {other!r} {difference}, and Spark treats them as one"
 
 
 def _loses(before: pa.DataType, after: pa.DataType) -> bool:
@@ -120,16 +117,18 @@ def _loses(before: pa.DataType, after: pa.DataType) -> bool:
 
 
 def with_origin(records: pa.Table, origin: str, first_row: int) -> pa.Table:
-    """Return records with the columns of their origin and row number.
+    """Return records as they are landed: with landed types, and the columns of their origin and row number.
 
     :param first_row: the number of the first record among the records of its origin.
-    :raises ItemUnreadableError: if one of their columns has the name of a provider's column.
+    :raises ItemUnreadableError: if the name or the type of a column, or one of its values, cannot be landed.
     """
     check_names(records.column_names)
+    if similar := similar_names(records.schema):
+        raise ItemUnreadableError(f"{_as_one(*similar)}; rename one in the source")
     counted = pc.indices_nonzero(pa.repeat(True, records.num_rows))  # a Python range takes a hundred times as long
     rows = pc.add(counted.cast(pa.int64()), first_row)
     origins = pa.repeat(pa.scalar(origin, pa.string()), records.num_rows)
-    return records.append_column(ORIGIN, origins).append_column(ROW, rows)
+    return with_landed_types(records.append_column(ORIGIN, origins).append_column(ROW, rows))
 
 
 def check_names(columns: Sequence[str]) -> None:

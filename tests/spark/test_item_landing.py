@@ -6,6 +6,7 @@ import gzip
 import tempfile
 import threading
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -453,10 +454,13 @@ def test_a_landing_place_that_cannot_be_written_is_nobodys_fault_for_ever(place:
     assert row.is_temporary and f"landing in {place.folder} failed" in str(row.error)
 
 
-def test_what_cannot_be_stored_fails_its_partition_alone(place: Place) -> None:
-    place.add("a", pa.table({"n": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}))
+def test_a_value_that_cannot_be_landed_sets_its_item_aside(place: Place) -> None:
+    place.add("a", pa.table({"at": pa.array([1], pa.timestamp("ns"))}))
+    place.add("b", pa.table({"at": pa.array([1000], pa.timestamp("ns"))}))
     row = place.land()
-    assert not row.is_temporary and str(row.error).startswith("it cannot be landed: ArrowNotImplementedError")
+    [failed] = row.failed
+    assert failed.reason.startswith("memory:a: column 'at': 1970-01-01 00:00:00.000000001 is timestamp[ns]")
+    assert table(row)["at"].to_pylist() == [datetime(1970, 1, 1, 0, 0, 0, 1)]
 
 
 def test_a_reader_that_cannot_even_name_an_item_fails_its_partition_alone(place: Place) -> None:

@@ -80,9 +80,7 @@ class ParquetFormat:
                 return table.select(self.columns.names).cast(self.columns.schema)
             except pa.ArrowException as error:
                 raise ItemUnreadableError(f"its values do not fit the columns: {error}") from error
-        return table.cast(
-            pa.schema([field.with_type(_known_to_spark(field.type)) for field in table.schema]), safe=False
-        )
+        return table
 
 
 def _opened(source: Any) -> ParquetFile:
@@ -95,22 +93,3 @@ def _opened(source: Any) -> ParquetFile:
         return ParquetFile(source, metadata=metadata, pre_buffer=True)
     part = max(LEAST_PART_BYTES, PARTS_BYTES // max(1, metadata.num_columns))
     return ParquetFile(source, metadata=metadata, pre_buffer=False, buffer_size=part)
-
-
-def _known_to_spark(kind: pa.DataType) -> pa.DataType:
-    """Return a type that Spark can read for a column: it has microseconds, and no dictionaries."""
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
-        return pa.timestamp("us", kind.tz)
-    if pa.types.is_dictionary(kind):
-        return _known_to_spark(kind.value_type)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_field_known_to_spark(kind.value_field))
-    if pa.types.is_struct(kind):
-        return pa.struct([_field_known_to_spark(field) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_field_known_to_spark(kind.key_field), _field_known_to_spark(kind.item_field))
-    return kind
-
-
-def _field_known_to_spark(field: pa.Field) -> pa.Field:
-    return field.with_type(_known_to_spark(field.type))

@@ -410,25 +410,6 @@ def test_columns_of_parquet_may_be_chosen_and_widened() -> None:
         whole(data, name="parquet", columns="a INT, d INT")
 
 
-def test_parquet_has_only_types_that_spark_can_read() -> None:
-    at = pa.array([1_700_000_000_000_000_001], pa.timestamp("ns", "UTC"))
-    data = as_parquet(pa.table({"at": at, "kind": pa.array(["x"]).dictionary_encode()}))
-    [page] = pages(data, PAGE, "", name="parquet")
-    assert page.records.schema.types == [pa.timestamp("us", "UTC"), pa.string()]
-
-
-def test_nanoseconds_become_microseconds_however_deep_they_are() -> None:
-    of = pa.struct([pa.field("at", pa.timestamp("ns")), pa.field("n", pa.int64())])
-    within = {"list": pa.list_(of), "map": pa.map_(pa.string(), pa.timestamp("ns"))}
-    rows = [{"list": [{"at": 1_700_000_000_000_000_001, "n": 1}], "map": [("k", 1001)]}, {"list": None, "map": None}]
-    [row, nulls] = whole(as_parquet(pa.Table.from_pylist(rows, pa.schema(within))), name="parquet")
-    assert row == {
-        "list": [{"at": datetime(2023, 11, 14, 22, 13, 20), "n": 1}],
-        "map": [("k", datetime(1970, 1, 1, 0, 0, 0, 1))],
-    }
-    assert nulls == {"list": None, "map": None}
-
-
 def test_a_large_row_group_of_parquet_is_fetched_in_parts() -> None:
     class Counted(io.BytesIO):
         largest = 0
