@@ -386,6 +386,11 @@ def test_columns_that_differ_in_the_case_of_letters_alone_are_refused(folder: Pa
         sink.prepare([A], rows(N=pa.array([1])))
 
 
+def test_columns_of_a_delivery_that_differ_in_case_are_refused(folder: Path) -> None:
+    with pytest.raises(DeliveryError, match="columns 'n' and 'N' differ only in case; rename one in the transform"):
+        a_sink(folder).prepare([A], rows(n=pa.array([1]), N=pa.array([1])))
+
+
 def test_a_column_that_the_table_requires_and_the_records_lack_is_named(folder: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("_batch_id", pa.string())])
     DeltaTable.create(folder, schema)
@@ -436,6 +441,18 @@ def test_values_at_the_ends_of_their_types_come_back_as_they_were(folder: Path) 
     assert repr(rows_in(folder)) == repr(given.table.to_pylist())
 
 
+def test_instants_beyond_pythons_years_have_no_statistics(folder: Path) -> None:
+    at, day = (
+        pa.array([2**61, -(2**61)], pa.timestamp("us", "UTC")),
+        pa.array([2**30, None], pa.int32()).cast(pa.date32()),
+    )
+    deliver(a_sink(folder), rows(at=at, day=day, n=pa.array([1, 2])), A)
+    table = DeltaTable(folder).to_pyarrow_table()
+    assert (table["at"].combine_chunks(), table["day"].combine_chunks()) == (at, day)
+    [file] = pa.table(DeltaTable(folder).get_add_actions(flatten=True)).to_pylist()
+    assert file["max.n"] == 2 and file.get("max.at") is None and file.get("max.day") is None
+
+
 def test_readers_that_pass_over_files_by_their_statistics_miss_nothing(folder: Path) -> None:
     moments = [datetime(2026, 1, 1, microsecond=1, tzinfo=UTC), datetime(2026, 1, 1, microsecond=1999, tzinfo=UTC)]
     deliver(a_sink(folder), rows(at=pa.array(moments), x=pa.array([math.nan, 1.0]), b=pa.array([True, None])), A)
@@ -465,6 +482,20 @@ def test_a_partitioned_table_has_files_of_one_value_each_null_included(folder: P
     assert [row["day"] for row in found] == given.table["day"].to_pylist()
     assert [row["city"] for row in found] == given.table["city"].to_pylist()
     assert [row["n"] for row in table.to_pyarrow_table(filters=[("city", "=", "a/b=c %")]).to_pylist()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("column", "what"),
+    [
+        (pa.array(["a", ""]), "an empty text, which readers of the table see as null"),
+        (pa.array([b"\xff"]), "bytes, which are no text"),
+        (pa.array([2**61], pa.timestamp("us")), "a date or an instant outside the years 1 to 9999"),
+    ],
+    ids=["empty text", "bytes", "year"],
+)
+def test_partition_values_that_the_log_cannot_hold_are_refused(folder: Path, column: pa.Array, what: str) -> None:
+    with pytest.raises(DeliveryError, match=f"^column 'c' partitions the table, and has {what}; convert it in the"):
+        a_sink(folder, partition_by=("c",)).prepare([A], rows(c=column))
 
 
 def test_a_rejected_batch_of_a_partitioned_table_is_replaced(folder: Path) -> None:

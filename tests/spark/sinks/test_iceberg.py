@@ -433,6 +433,43 @@ def test_columns_are_added_and_types_widened_with_the_rows_that_need_it(
     assert len(summaries(catalog)) == 3, "columns come with the rows, in one commit"
 
 
+@pytest.mark.parametrize("name", ["N", "s.A"])
+def test_columns_that_differ_in_case_are_refused(new_sink: Callable[..., Sink], catalog: Catalog, name: str) -> None:
+    def given(*names: str) -> dict[str, pa.Array]:
+        within = pa.array([dict.fromkeys((each[2:] for each in names if each.startswith("s.")), 1)])
+        return {each: pa.array([1]) for each in names if "." not in each} | {"s": within}
+
+    message = f"columns '{name.lower()}' and '{name}' differ only in case"
+    with pytest.raises(DeliveryError, match=message):
+        new_sink().prepare([A], of_one("a-1", **given("n", "s.a", name)))
+    sink = new_sink()
+    deliver(sink, [B], of_one("b-1", **given("n", "s.a")))
+    with pytest.raises(DeliveryError, match=message):
+        sink.prepare([A], of_one("a-1", **given("s.a", name)))
+
+
+def test_instants_beyond_pythons_years_have_no_bounds(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+    at = pa.array([2**61, -(2**61)], pa.timestamp("us", "UTC"))
+    within = pa.array([[2**61], None], pa.list_(pa.timestamp("us")))
+    deliver(new_sink(), [A], of_one("a-1", n=pa.array([1, 2]), at=at, within=within))
+    table = catalog.load_table(TABLE)
+    rows = table.scan().to_arrow()
+    assert (rows["at"].combine_chunks(), rows["within"].combine_chunks().cast(within.type)) == (at, within)
+    [file] = [task.file for task in table.scan().plan_files()]
+    bounded = {table.schema().find_column_name(number) for number in file.lower_bounds}
+    assert bounded == {"n", "_batch_id"}
+
+
+@pytest.mark.parametrize(("transform", "name"), [("month(at)", "at_month"), ("day(at)", "at_day"), ("at", "at")])
+def test_a_partition_value_that_the_transform_lacks_is_named(
+    new_sink: Callable[..., Sink], transform: str, name: str
+) -> None:
+    at = pa.array([2**61], pa.timestamp("us"))
+    message = f"is partitioned by '{name}', and the value 2305843009213693952 of column 'at' has no"
+    with pytest.raises(DeliveryError, match=message):
+        new_sink(partition_by=[transform]).prepare([A], of_one("a-1", at=at))
+
+
 @pytest.mark.parametrize(
     ("column", "types"),
     [

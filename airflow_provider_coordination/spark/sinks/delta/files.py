@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.batch_counts import batches_of
+from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.storage import (
     delete_file,
@@ -112,8 +113,34 @@ def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:
 
 
 def _values(rows: pa.Table, partition_by: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the distinct values of the partition columns; one empty set of values if there are no such columns."""
-    return rows.select(partition_by).group_by(list(partition_by)).aggregate([]).to_pylist() if partition_by else [{}]
+    """Return the distinct values of the partition columns; one empty set of values if there are no such columns.
+
+    :raises DeliveryError: naming the column, if the log cannot hold a value.
+    """
+    if not partition_by:
+        return [{}]
+    distinct = rows.select(partition_by).group_by(list(partition_by)).aggregate([])
+    columns = {name: _partition_values(name, distinct.column(name)) for name in partition_by}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _partition_values(name: str, column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_binary(column.type):
+        raise _no_partition(name, "bytes, which are no text")
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        raise _no_partition(name, "a date or an instant outside the years 1 to 9999") from None
+    if "" in values:
+        raise _no_partition(name, "an empty text, which readers of the table see as null")
+    return values
+
+
+def _no_partition(name: str, what: str) -> DeliveryError:
+    return DeliveryError(
+        f"column {name!r} partitions the table, and has {what}; convert it in the transform, or partition by another "
+        "column; the batches wait until then"
+    )
 
 
 def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[pa.Table]:
@@ -127,9 +154,9 @@ def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def partition_text(value: Any) -> str | None:
-    """Return the value of a partition column in the log's format; there, an empty text is null."""
+    """Return the value of a partition column in the log's format."""
     match value:
-        case None | "":
+        case None:
             return None
         case bool():
             return str(value).lower()
@@ -143,7 +170,8 @@ def partition_text(value: Any) -> str | None:
 def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
     """Return the column statistics of a file for the log, so that readers can skip files.
 
-    Columns whose bounds could mislead are left out: those with NaN, and those that JSON would round.
+    Columns whose bounds could mislead are left out: those with NaN, those that JSON would round, and those with dates
+    and instants outside the years 1 to 9999.
     """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
@@ -159,7 +187,10 @@ def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
         bounded = [each for each in known if each.has_min_max]
         if not bounded or sum(each.num_values for each in known) != sum(each.num_values for each in bounded):
             continue
-        low, high = _bound(min(each.min for each in bounded)), _bound(max(each.max for each in bounded), up=True)
+        try:
+            low, high = _bound(min(each.min for each in bounded)), _bound(max(each.max for each in bounded), up=True)
+        except (OverflowError, ValueError):
+            continue
         if low is not None and high is not None:
             least[column], greatest[column] = low, high
     return {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}

@@ -44,7 +44,13 @@ def schema_from(columns: pa.Schema, declared: Iterable[DeltaColumn], location: s
     """
     types = {column.name: PrimitiveType(column.type) for column in declared}
     fields, wrong = [], []
+    spelled: dict[str, str] = {}
     for column in columns:
+        if (other := spelled.setdefault(column.name.lower(), column.name)) != column.name:
+            raise DeliveryError(
+                f"table {location}: columns {other!r} and {column.name!r} differ only in case; rename one in the "
+                "transform"
+            )
         try:
             [field] = Schema.from_arrow(pa.schema([pa.field(column.name, _in_microseconds(column.type))])).fields
         except Exception as error:  # its class depends on the type

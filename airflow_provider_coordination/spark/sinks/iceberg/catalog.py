@@ -209,10 +209,12 @@ class CatalogTable:
     def _create(self, columns: pa.Schema | Schema) -> Table:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
         from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
+        from pyiceberg.schema import Schema
 
         catalog = self._open_catalog()
         self._make_namespace(catalog)
         try:
+            _check_spelling(Schema(), columns)
             making = catalog.create_table_transaction(
                 self._settings.table,
                 columns,
@@ -292,6 +294,7 @@ class CatalogTable:
             return
         try:
             _check_scales(transaction.table_metadata.schema(), columns)
+            _check_spelling(transaction.table_metadata.schema(), columns)
             with transaction.update_schema() as update:
                 update.union_by_name(self._as_required(transaction, columns))
         except (TypeError, ValueError, UnsupportedPyArrowTypeException, ValidationError) as error:
@@ -323,20 +326,36 @@ def _check_scales(schema: Schema, columns: pa.Schema | Schema) -> None:
             raise ValueError(f"Cannot change column type: {path}: {kind} -> decimal({precision}, {scale})")
 
 
+def _check_spelling(schema: Schema, columns: pa.Schema | Schema) -> None:
+    """Check that no column differs from another one only in case: Spark could not read the table.
+
+    :raises ValueError: naming both.
+    """
+    spelled = {name.lower(): name for name in schema.column_names}
+    for path, _ in _paths(columns):
+        if (other := spelled.setdefault(path.lower(), path)) != path:
+            raise ValueError(f"columns {other!r} and {path!r} differ only in case")
+
+
 def _decimals(columns: pa.Schema | Schema) -> Iterator[tuple[str, int, int]]:
-    """Yield the path of each decimal in Iceberg's notation, and its precision and scale."""
+    """Yield the path of each decimal, and its precision and scale."""
     from pyiceberg.types import DecimalType
 
+    for path, kind in _paths(columns):
+        if isinstance(kind, DecimalType) or (isinstance(kind, pa.DataType) and pa.types.is_decimal(kind)):
+            yield path, kind.precision, kind.scale
+
+
+def _paths(columns: pa.Schema | Schema) -> Iterator[tuple[str, Any]]:
+    """Yield the path of each column, and of each field within one, in Iceberg's notation, and its type."""
     if not isinstance(columns, pa.Schema):
-        kinds = ((path, columns.find_type(path)) for path in columns.column_names)
-        yield from ((path, kind.precision, kind.scale) for path, kind in kinds if isinstance(kind, DecimalType))
+        yield from ((path, columns.find_type(path)) for path in columns.column_names)
         return
     left = [(field.name, field.type) for field in columns]
     while left:
-        path, kind = left.pop()
-        if pa.types.is_decimal(kind):
-            yield path, kind.precision, kind.scale
-        elif pa.types.is_struct(kind):
+        path, kind = left.pop(0)
+        yield path, kind
+        if pa.types.is_struct(kind):
             left += [(f"{path}.{field.name}", field.type) for field in kind]
         elif pa.types.is_map(kind):
             left += [(f"{path}.key", kind.key_type), (f"{path}.value", kind.item_type)]

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+METRICS = "write.metadata.metrics.column.{}"
+"""The property of a table that chooses a column's statistics."""
 MANY_PARTITIONS = 1_000
 """From this number of partitions in a delivery on, a warning is logged: each partition becomes a file."""
 
@@ -161,7 +163,15 @@ def _transformed(table: Table, field: PartitionField, rows: pa.Table) -> tuple[p
     known: dict[Any, int] = {}
     numbers = []
     for value in encoded.dictionary.to_pylist():
-        made = None if value is None else transform(value)
+        try:
+            made = None if value is None else transform(value)
+            field.transform.to_human_string(source.field_type, made)  # as the snapshot's summary needs it
+        except (OverflowError, ValueError) as error:
+            raise DeliveryError(
+                f"Iceberg table {'.'.join(table.name())!r} is partitioned by {field.name!r}, and the value {value!r} "
+                f"of column {name!r} has no {field.transform}: {error}; convert it in the transform; the batches wait "
+                "until then"
+            ) from None
         numbers.append(known.setdefault(made, len(known)))
     return pa.array(numbers, pa.int32()).take(encoded.indices), list(known)
 
@@ -225,11 +235,10 @@ def data_file(table: Table, metadata: TableMetadata, written: PreparedFile, foot
     from pyiceberg.typedef import Record
 
     schema = metadata.schema()
-    statistics = data_file_statistics_from_parquet_metadata(
-        footer,
-        compute_statistics_plan(schema, {**metadata.properties, **WHOLE_BATCH_IDS}),
-        parquet_path_to_id_mapping(schema),
-    )
+    ids = parquet_path_to_id_mapping(schema)
+    without_bounds = (METRICS.format(schema.find_column_name(ids[path])) for path in unbounded(footer))
+    properties = {**metadata.properties, **WHOLE_BATCH_IDS, **dict.fromkeys(without_bounds, "counts")}
+    statistics = data_file_statistics_from_parquet_metadata(footer, compute_statistics_plan(schema, properties), ids)
     present = set(footer.schema.to_arrow_schema().names)
     for field in schema.fields:
         if field.required and (field.name not in present or statistics.null_value_counts.get(field.field_id)):
@@ -251,6 +260,23 @@ def data_file(table: Table, metadata: TableMetadata, written: PreparedFile, foot
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+
+
+def unbounded(footer: pq.FileMetaData) -> set[str]:
+    """Return the columns of a file with dates or instants that Python does not have: outside the years 1 to 9999."""
+    chunks = [
+        footer.row_group(group).column(number)
+        for group in range(footer.num_row_groups)
+        for number in range(footer.num_columns)
+    ]
+    return {chunk.path_in_schema for chunk in chunks if not _has_known_bounds(chunk.statistics)}
+
+
+def _has_known_bounds(statistics: pq.Statistics | None) -> bool:
+    try:
+        return statistics is None or not statistics.has_min_max or (statistics.min, statistics.max) is not None
+    except (OverflowError, ValueError):
+        return False
 
     # Batches in the table
 
