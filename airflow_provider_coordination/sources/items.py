@@ -22,6 +22,10 @@ Item = Mapping[str, Any]
 READS_AT_ONCE = 64
 """How many partitions a job reads at the same time, unless its reader sets another limit."""
 
+ARRIVES_AS = "coordination.arrives_as"
+REMEDY = "coordination.remedy"
+"""The metadata keys of a frame's column that landing converts, usually from text; see `FrameReader.frame`."""
+
 
 class ItemGoneError(SourceError):
     """The item's data no longer exists. There is nothing left to read, so the item is done."""
@@ -120,7 +124,12 @@ class FrameReader(Protocol):
     """Reads items through Spark, for sources that only the JVM can read: JDBC drivers are Java."""
 
     def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
-        """Return a DataFrame whose partition number n holds the records of item n."""
+        """Return a DataFrame whose partition number n holds the records of item n.
+
+        A column may have metadata. With `ARRIVES_AS`, landing converts it to this Spark type: `date`, `timestamp`,
+        `timestamp_ntz` or `decimal(p,s)` from text, `float` from a double, or an `array` of simple values from JSON. It
+        refuses a value that is not one of this type, and says what `REMEDY` has.
+        """
         ...
 
     def origin(self, item: Item) -> str:

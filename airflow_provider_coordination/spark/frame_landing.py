@@ -10,7 +10,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -22,6 +22,7 @@ from airflow_provider_coordination.coordination.errors import CoordinationError,
 from airflow_provider_coordination.sources.items import FrameReader, SourceUnavailableError, reads_at_once
 from airflow_provider_coordination.sources.progress import ItemPosition, new_batch_id
 from airflow_provider_coordination.spark.error_texts import error_text
+from airflow_provider_coordination.spark.frame_columns import ArrivingColumn, arriving_columns, converted
 from airflow_provider_coordination.spark.item_landing import (
     ItemLandingOptions,
     ItemPlan,
@@ -118,14 +119,18 @@ def _land(
             "partition for each item, in their order"
         )
     check_names(frame.columns)
-    origins = [reader.origin(item) for item in items]
-    rows = collect_rows(frame.mapInArrow(partial(_write, plans, origins, options), MANIFEST), LandedItems)
+    origins, arriving = [reader.origin(item) for item in items], arriving_columns(frame.schema)
+    rows = collect_rows(frame.mapInArrow(partial(_write, plans, origins, arriving, options), MANIFEST), LandedItems)
     landed = {row.partition_key: row for row in rows}
     return [landed.get(plan.partition_key) or _row(plan) for plan in plans]
 
 
 def _write(
-    plans: Sequence[ItemPlan], origins: Sequence[str], options: ItemLandingOptions, batches: Iterable[pa.RecordBatch]
+    plans: Sequence[ItemPlan],
+    origins: Sequence[str],
+    arriving: Mapping[str, ArrivingColumn],
+    options: ItemLandingOptions,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     from pyspark import TaskContext
 
@@ -136,7 +141,7 @@ def _write(
     file, records, size = plan.new_file(options.root), 0, 0
     with TableWriter(file, options.access) as writer:
         for portion in portions_of(batches):
-            table = with_origin(portion, origin, records)
+            table = with_origin(converted(portion, arriving), origin, records)
             with_batch = table.append_column(BATCH_ID, pa.repeat(landed.batch_id, table.num_rows))
             writer.write(as_landed(with_batch, landed.batch_id))
             records, size = records + table.num_rows, size + table.nbytes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -17,15 +18,25 @@ from sqlalchemy.pool import NullPool
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.items import SourceUnavailableError
+from airflow_provider_coordination.sources.items import ItemUnreadableError, SourceUnavailableError
 from airflow_provider_coordination.sources.jdbc.query import DbApiQuery
-from airflow_provider_coordination.sources.jdbc.reader import RangeReader
+from airflow_provider_coordination.sources.jdbc.ranges import Range
+from airflow_provider_coordination.sources.jdbc.reader import RangeReader, columns_of
 from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
+from airflow_provider_coordination.sources.jdbc.types import type_of
 from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.spark.frame_columns import arriving_columns, converted
 from airflow_provider_coordination.spark.frame_landing import land_frames
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.jdbc_types import (
+    MARIADB_TYPES,
+    POSTGRESQL_TYPES,
+    PREPARED_IN_MARIADB,
+    PREPARED_IN_POSTGRESQL,
+    TypeCase,
+)
 from tests.support.mariadb import MariaDb
 
 PASSWORD = "never-to-be-seen-4711"
@@ -130,6 +141,7 @@ def mariadb(mariadb_server: MariaDb, mariadb_url: str, jdbc_drivers: list[Path],
 def test_each_row_is_read_once_whatever_column_it_is_cut_by(spark: SparkSession, postgresql: Source) -> None:
     rows = [a_row(n) for n in range(ROWS)]
     postgresql.insert([*rows, (None,) * 7])
+    found: list[dict[str, Any]] = []
     for column in COLUMNS:
         coordinator = postgresql.coordinator()
         keys = postgresql.supply(coordinator, column)
@@ -263,5 +275,153 @@ def test_the_password_is_no_part_of_what_spark_shows(spark: SparkSession, postgr
     for number in range(executions.size()):
         page = executions.apply(number)
         shown += [page.physicalPlanDescription(), page.details(), page.modifiedConfigs().toString()]
-    assert any("JDBCRelation(orders)" in text for text in shown)
+    assert any("JDBCRelation(" in text and "FROM orders" in text for text in shown)
     assert not [text for text in shown if PASSWORD in text]
+
+
+# Values without a place in Python, or among the others
+
+
+def exactly_once(source: Source, coordinator: SourceCoordinator, keys: Sequence[str]) -> list[Any]:
+    """Return the ids of the rows in all ranges, in order; each row must be in one."""
+    ids = []
+    for key in keys:
+        partition = coordinator.view.get(key)
+        assert partition is not None
+        [item] = PartitionProgress.from_mapping(partition.progress).items
+        predicate = Range.from_item(item).predicate(source.settings.dialect)
+        ids += [int(row[0]) for row in source.query.ask(f"SELECT id FROM orders WHERE {predicate}").rows]
+    return sorted(ids)
+
+
+DAYS = ["infinity", "-infinity", "0044-03-15 BC", "10000-01-01", "9999-12-31", "2024-02-28", "2025-01-01"]
+SPECIAL = {
+    "amount": ["NaN", "-1", "1", "9", "0"],
+    "price": ["NaN", "Infinity", "-Infinity", "1e300", "0"],
+    "day": [*DAYS, "2024-02-29"],
+    "at": [*DAYS, "0001-01-01", "2024-02-29 12:00:00.000001"],
+    "at_utc": [*DAYS, "0001-01-01", "2024-02-29 12:00:00.000001"],
+}
+"""Special values of each column; the last value is in the middle."""
+
+
+def test_special_values_are_in_one_range_and_stop_no_other(spark: SparkSession, postgresql: Source) -> None:
+    coordinator, keys = postgresql.coordinator(), list[str]()
+    for column, values in SPECIAL.items():
+        postgresql.execute("TRUNCATE orders")
+        postgresql.execute(f"INSERT INTO orders (id, {column}) VALUES (%s, %s)", list(enumerate(values)))
+        coordinator = postgresql.coordinator()
+        keys = postgresql.supply(coordinator, column, rows_per_partition=1)
+        assert exactly_once(postgresql, coordinator, keys) == list(range(len(values)))
+    first, middle, last = postgresql.land(spark, coordinator, keys)
+    assert [row["at_utc"] for row in postgresql.rows([middle])] == [datetime(2024, 2, 29, 12, 0, 0, 1, tzinfo=UTC)]
+    for refused in (first, last):
+        assert "column 'at_utc': value '" in str(refused.error) and "; read it as text by" in str(refused.error)
+
+
+@pytest.mark.parametrize("column", ["day", "at", "at_utc"])
+def test_a_time_that_no_mark_reaches_is_refused_at_once(postgresql: Source, column: str) -> None:
+    for value in ("-infinity", "0044-03-15 BC", "2024-02-29", "infinity", "10000-01-01"):
+        postgresql.execute(f"INSERT INTO orders (id, {column}) VALUES (1, '{value}')")
+    with pytest.raises(ConfigurationError, match="2 rows have infinity or a year above 9999 in the column"):
+        postgresql.supply(postgresql.coordinator(), column, incremental=True)
+    postgresql.execute(f"DELETE FROM orders WHERE {column} > '9999-01-01'")
+    coordinator = postgresql.coordinator()
+    assert exactly_once(postgresql, coordinator, postgresql.supply(coordinator, column, incremental=True)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["DATE", "DATETIME(6)", "TIMESTAMP(6)"])
+@pytest.mark.parametrize("null", ["NULL", "NOT NULL DEFAULT '2024-01-01'"])
+def test_zero_dates_in_the_column_are_in_one_range(spark: SparkSession, mariadb: Source, kind: str, null: str) -> None:
+    values = ["0000-00-00", "2024-02-29", "2024-03-01", "2025-01-01"]
+    values += ["2024-00-00", "2024-03-00"] if kind != "TIMESTAMP(6)" else []
+    mariadb.execute(f"ALTER TABLE orders MODIFY day {kind} {null}")
+    rows = ", ".join(f"({n}, '{value}')" for n, value in enumerate(values))
+    with mariadb.engine.begin() as connection:
+        cursor = connection.connection.cursor()
+        cursor.execute("SET sql_mode = '', time_zone = '+00:00'")
+        cursor.execute(f"INSERT INTO orders (id, day) VALUES {rows}")
+    coordinator, keys = mariadb.coordinator(), list[str]()
+    for ranges in ({}, {"rows_per_partition": 1}, {"incremental": True}):
+        coordinator = mariadb.coordinator()
+        keys = mariadb.supply(coordinator, "day", **ranges)
+        assert exactly_once(mariadb, coordinator, keys) == list(range(len(values)))
+    [landed] = mariadb.land(spark, coordinator, keys)
+    assert "column 'day': value '0000-00-00" in str(landed.error)
+
+
+# Every type
+
+
+@pytest.fixture
+def berlin(spark: SparkSession) -> Iterator[None]:
+    """Gives the JVM, and so the drivers, a zone that skips and repeats hours."""
+    zones = spark._jvm.java.util.TimeZone  # type: ignore[union-attr]
+    before = zones.getDefault()
+    zones.setDefault(zones.getTimeZone("Europe/Berlin"))
+    yield
+    zones.setDefault(before)
+
+
+def fill(source: Source, prepared: str, cases: Sequence[TypeCase]) -> None:
+    """Make the table: first the rows with every type's values, then one row for each refused value."""
+    columns = ", ".join(f"c{n} {case.ddl}" for n, case in enumerate(cases))
+    rows = [*itertools.zip_longest(*([literal for literal, _ in case.values] for case in cases)), (None,) * len(cases)]
+    for n, case in enumerate(cases):
+        rows += [(*[None] * n, literal, *[None] * (len(cases) - n - 1)) for literal, _ in case.refused]
+    values = ", ".join(
+        f"({', '.join([str(n), *('NULL' if each is None else each for each in row)])})" for n, row in enumerate(rows)
+    )
+    with source.engine.begin() as connection:
+        cursor = connection.connection.cursor()
+        cursor.execute("DROP TABLE orders")
+        cursor.execute(prepared)
+        cursor.execute(f"CREATE TABLE orders (id int, {columns})")
+        cursor.execute(f"INSERT INTO orders VALUES {values}")
+
+
+def comparable(value: Any) -> Any:
+    """Return floats as text, where NaN equals NaN and zero has a sign."""
+    if isinstance(value, list):
+        return [comparable(each) for each in value]
+    return repr(value) if isinstance(value, float) else value
+
+
+def check(spark: SparkSession, source: Source, cases: Sequence[TypeCase]) -> None:
+    rows = max(len(case.values) for case in cases) + 1
+    coordinator = source.coordinator()
+    good, bad = source.land(spark, coordinator, source.supply(coordinator, "id", start="0", end=str(rows))), []
+    [file] = [landed.file for landed in good]
+    assert [landed.error for landed in good] == [None]
+    table = pq.read_table(file).sort_by("id")
+    for n, case in enumerate(cases):
+        expected = [*(value for _, value in case.values), *[None] * (rows - len(case.values))]
+        column = table[f"c{n}"]
+        assert (case.ddl, column.type) == (case.ddl, case.arrives)
+        assert (case.ddl, comparable(column.to_pylist())) == (case.ddl, comparable(expected))
+    landed = dict(spark.read.parquet(file).dtypes)
+    for n, (case, column) in enumerate(zip(cases, columns_of(spark, source.settings)[1:], strict=True)):
+        documented = type_of(source.settings.dialect, column)
+        assert documented is not None, case.ddl
+        arrives = "smallint" if case.ddl == "TINYINT(1) UNSIGNED" else documented.arrives.replace("p,s)", "")
+        assert (case.ddl, landed[f"c{n}"][: len(arrives)]) == (case.ddl, arrives)
+    frame = RangeReader(source.settings).frame(spark, [{"column": "id", "kind": "integer", "lower": str(rows)}])
+    refused = [(f"c{n}", value) for n, case in enumerate(cases) for _, value in case.refused]
+    table, arriving = frame.toArrow().sort_by("id"), arriving_columns(frame.schema)
+    assert table.num_rows == len(refused)
+    for n, (name, value) in enumerate(refused):
+        with pytest.raises(ItemUnreadableError) as raised:
+            converted(table.slice(n, 1), arriving)
+        bad.append(str(raised.value))
+        assert bad[-1].startswith(f"column {name!r}: value {value!r} does not fit "), bad[-1]
+    assert all("; read it as text by a 'query' with CAST(" in message for message in bad)
+
+
+def test_each_value_of_postgresql_arrives_or_is_refused(spark: SparkSession, postgresql: Source, berlin: None) -> None:
+    fill(postgresql, PREPARED_IN_POSTGRESQL, POSTGRESQL_TYPES)
+    check(spark, postgresql, POSTGRESQL_TYPES)
+
+
+def test_each_value_of_mariadb_arrives_or_is_refused(spark: SparkSession, mariadb: Source, berlin: None) -> None:
+    fill(mariadb, PREPARED_IN_MARIADB, MARIADB_TYPES)
+    check(spark, mariadb, MARIADB_TYPES)

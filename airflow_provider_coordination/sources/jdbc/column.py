@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.jdbc.query import Query
 from airflow_provider_coordination.sources.jdbc.ranges import Range
 from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings
 from airflow_provider_coordination.sources.jdbc.values import (
+    POSTGRESQL,
     Kind,
     Value,
+    can_be_bound,
     is_finite,
     kind_of_type,
     kind_of_value,
@@ -24,8 +26,10 @@ from airflow_provider_coordination.sources.jdbc.values import (
 
 MAX_RANGES = 100_000
 """The most ranges that a column is divided into at a time."""
-RESERVED = ("_origin", "_row", "_batch_id")
-"""The names of the columns that landing adds."""
+RANGE_KEY = "_range_key"
+"""The name under which the column of the ranges is selected as it is, if it arrives converted."""
+RESERVED = ("_origin", "_row", "_batch_id", RANGE_KEY)
+"""The names of columns that reading and landing add."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,28 +56,34 @@ class Column:
         """Return the number of rows in a range."""
         return int(self._one("COUNT(*)", within.predicate(self.settings.dialect)))
 
+    def count_beyond_times(self) -> int:
+        """Return the number of rows with infinity or a year above 9999, which no mark reaches."""
+        if self.settings.dialect != POSTGRESQL or self.kind is None or not self.kind.is_time:
+            return 0
+        return int(self._one("COUNT(*)", f"{self._quoted} >= '10000-01-01'"))
+
     def largest(self, within: Range, at_most: Value | None = None, *, closed: bool = True) -> Value | None:
-        """Return the largest value in a range; None if it has no row.
+        """Return the largest value in a range that can be a bound; None if it has none.
 
         :param at_most: an upper bound; None for none.
         :param closed: whether the bound itself is included.
-        :raises SourceError: if the value is infinite or not a number: no value could follow it.
+        :raises ConfigurationError: if the value is an infinite number or NaN: no value could follow it.
         """
-        predicate = within.predicate(self.settings.dialect)
+        predicate = self._bounds(within)
         if at_most is not None:
             assert self.kind is not None
             bound = literal(self.settings.dialect, self.kind, text_of(self.kind, at_most))
             predicate += f" AND {self._quoted} {'<=' if closed else '<'} {bound}"
         value: Value | None = self._one(f"MAX({self._quoted})", predicate)
         if value is not None and not is_finite(value):
-            raise SourceError(
+            raise ConfigurationError(
                 f"{self._where}: its largest value is {value}, which no value can follow; correct that row, or leave "
                 "it out with a query"
             )
         return value
 
     def starts(self, within: Range, rows: int) -> list[Value]:
-        """Return the value of the first row of each portion of `rows` rows, in order.
+        """Return the value of the first row of each portion of `rows` rows, in order, without those that are no bounds.
 
         The database numbers the rows: it scans the column once, by its index if it has one.
 
@@ -82,7 +92,7 @@ class Column:
         offset = f"MOD(n - 1, {rows})" if self.settings.dialect == "oracle" else f"(n - 1) % {rows}"
         found = self.query.ask(
             f"SELECT v FROM (SELECT {self._quoted} AS v, ROW_NUMBER() OVER (ORDER BY {self._quoted}) AS n "
-            f"FROM {self.settings.relation} WHERE {within.predicate(self.settings.dialect)}) numbered "
+            f"FROM {self.settings.relation} WHERE {self._bounds(within)}) numbered "
             f"WHERE {offset} = 0 ORDER BY n",
             at_most=MAX_RANGES + 1,
         ).rows
@@ -100,6 +110,13 @@ class Column:
     @property
     def _where(self) -> str:
         return f"{self.settings.name}: column {self.name!r}"
+
+    def _bounds(self, within: Range) -> str:
+        """Return the condition for the rows of a range whose value can be a bound."""
+        dialect, predicate = self.settings.dialect, within.predicate(self.settings.dialect)
+        if self.kind is None or not self.kind.is_time:
+            return predicate
+        return f"{predicate} AND {can_be_bound(dialect, self.kind, self.name)}"
 
     def _one(self, expression: str, predicate: str) -> Any:
         return self.query.ask(f"SELECT {expression} FROM {self.settings.relation} WHERE {predicate}").rows[0][0]

@@ -15,7 +15,15 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.items import ItemUnreadableError
-from airflow_provider_coordination.sources.jdbc.values import Kind, Value, literal, quoted, text_of
+from airflow_provider_coordination.sources.jdbc.values import (
+    Kind,
+    Value,
+    is_not_null,
+    is_null,
+    literal,
+    quoted,
+    text_of,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +67,7 @@ class Range:
         """
         column = quoted(dialect, self.column)
         if self.is_null:
-            return f"{column} IS NULL"
+            return is_null(dialect, self.column)
         bounds = [
             f"{column} {comparison} {literal(dialect, Kind(self.kind), bound)}"
             for bound, comparison in (
@@ -68,7 +76,7 @@ class Range:
             )
             if bound is not None
         ]
-        return " AND ".join(bounds) or f"{column} IS NOT NULL"
+        return " AND ".join(bounds) or is_not_null(dialect, self.column)
 
     def to_item(self) -> dict[str, Any]:
         """Return the range as an item, without default values."""

@@ -6,19 +6,32 @@ a plan or a log line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import read_settings
-from airflow_provider_coordination.sources.items import Item, ItemUnreadableError
+from airflow_provider_coordination.sources.items import ARRIVES_AS, REMEDY, Item, ItemUnreadableError
+from airflow_provider_coordination.sources.jdbc.column import RANGE_KEY
 from airflow_provider_coordination.sources.jdbc.ranges import Range
 from airflow_provider_coordination.sources.jdbc.settings import DRIVERS, JdbcSettings
+from airflow_provider_coordination.sources.jdbc.types import (
+    DATABASE_TYPES,
+    ColumnReading,
+    DatabaseColumn,
+    as_text,
+    reading_of,
+)
+from airflow_provider_coordination.sources.jdbc.values import MYSQL, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CONNECTOR_J = DRIVERS["mysql"][0]
+NUMBERS_OF_MYSQL = {"tinyInt1isBit": "false", "yearIsDateType": "false"}
+"""What the drivers of MySQL and MariaDB need, so that small numbers and years do not become booleans and dates."""
 
 
 class RangeReader:
@@ -60,36 +73,105 @@ class RangeReader:
 
     def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """See `FrameReader.frame`: each item is one predicate, and so one Spark partition."""
-        predicates = [self._predicate(item) for item in items]
-        return spark.read.jdbc(
-            self._settings.url, self._settings.relation, predicates=predicates, properties=self._properties()
+        from pyspark.sql.functions import col
+
+        settings, ranges = self._settings, [Range.from_item(item) for item in items]
+        predicates = [self._predicate(each) for each in ranges]
+        columns = columns_of(spark, settings) if settings.dialect in DATABASE_TYPES else ()
+        readings = {column.name: reading_of(settings.dialect, column) for column in columns}
+        converted = {name for name, reading in readings.items() if reading.sql}
+        relation = settings.relation
+        if converted:
+            relation = self._converting(relation, readings, {each.column for each in ranges} & converted)
+            predicates = [
+                self._predicate(replace(each, column=RANGE_KEY) if each.column in converted else each)
+                for each in ranges
+            ]
+        frame = spark.read.jdbc(settings.url, relation, predicates=predicates, properties=driver_properties(settings))
+        if not readings:
+            return frame
+        return frame.select(
+            [
+                col(f"`{name.replace('`', '``')}`").alias(name, metadata=self._metadata(name, reading))
+                for name, reading in readings.items()
+            ]
         )
 
     def origin(self, item: Item) -> str:
         """See `ItemReader.origin`."""
         return f"{self._settings.name}: {Range.from_item(item)}"
 
-    def _predicate(self, item: Item) -> str:
-        read = Range.from_item(item)
+    def _converting(self, relation: str, readings: Mapping[str, ColumnReading], cut_by: Iterable[str]) -> str:
+        """Return a relation that converts columns, and also has the column of the ranges as it is.
+
+        :param cut_by: the column of the ranges, if it is converted.
+        """
+        dialect = self._settings.dialect
+        selected = [
+            quoted(dialect, name) if reading.sql is None else f"{reading.sql} AS {quoted(dialect, name)}"
+            for name, reading in readings.items()
+        ]
+        selected += [f"{quoted(dialect, column)} AS {quoted(dialect, RANGE_KEY)}" for column in cut_by]
+        return f"(SELECT {', '.join(selected)} FROM {relation}) coordination_types"
+
+    def _metadata(self, name: str, reading: ColumnReading) -> dict[str, str]:
+        if reading.arrives_as is None:
+            return {}
+        dialect = self._settings.dialect
+        return {
+            ARRIVES_AS: reading.arrives_as,
+            REMEDY: f"read it as text by a 'query' with {as_text(dialect, name)}, or leave the row out",
+        }
+
+    def _predicate(self, read: Range) -> str:
         try:
             return read.predicate(self._settings.dialect)
         except ValueError as error:
             raise ItemUnreadableError(f"{self._settings.name}: {read}: {error}") from None
 
-    def _properties(self) -> dict[str, str]:
-        settings = self._settings
-        properties = {
-            **settings.properties,
-            "driver": self._driver,
-            "fetchsize": str(settings.fetch_size),
-            # A time without a zone is unchanged, whatever the time zone of the JVM.
-            "preferTimestampNTZ": "true",
-        }
-        if self._driver == CONNECTOR_J:
-            properties.setdefault("useCursorFetch", "true")  # otherwise all rows of a range are fetched at once
-        given = {
-            "user": settings.user,
-            "password": settings.password,
-            "sessionInitStatement": settings.session_statement,
-        }
-        return properties | {name: value for name, value in given.items() if value is not None}
+
+def driver_properties(settings: JdbcSettings) -> dict[str, str]:
+    """Return the properties of a connection, for Spark and the driver; given ones replace the defaults."""
+    defaults = dict(NUMBERS_OF_MYSQL) if settings.dialect == MYSQL else {}
+    if settings.driver_class == CONNECTOR_J:
+        defaults["useCursorFetch"] = "true"  # otherwise all rows of a range are fetched at once
+    given = {name.lower() for name in (*settings.properties, *re.findall(r"[?&](\w+)=", settings.url))}
+    connection = {
+        "driver": settings.driver_class,
+        "fetchsize": str(settings.fetch_size),
+        # A time without a zone is unchanged, whatever the time zone of the JVM.
+        "preferTimestampNTZ": "true",
+        "user": settings.user,
+        "password": settings.password,
+        "sessionInitStatement": settings.session_statement,
+    }
+    return {
+        **{name: value for name, value in defaults.items() if name.lower() not in given},
+        **settings.properties,
+        **{name: value for name, value in connection.items() if value is not None},
+    }
+
+
+def columns_of(spark: SparkSession, settings: JdbcSettings) -> list[DatabaseColumn]:
+    """Return the columns of a table or query as the driver describes them."""
+    jvm: Any = spark._jvm
+    options = {**driver_properties(settings), "url": settings.url, "dbtable": settings.relation}
+    of_spark = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(jvm.PythonUtils.toScalaMap(options))
+    dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(settings.url)
+    connection = dialect.createConnectionFactory(of_spark).apply(-1)
+    try:
+        statement = connection.createStatement()
+        if settings.session_statement is not None:
+            statement.execute(settings.session_statement)
+        described = statement.executeQuery(f"SELECT * FROM {settings.relation} WHERE 1 = 0").getMetaData()
+        return [
+            DatabaseColumn(
+                name=described.getColumnLabel(n),
+                type_name=described.getColumnTypeName(n),
+                precision=described.getPrecision(n),
+                scale=described.getScale(n),
+            )
+            for n in range(1, described.getColumnCount() + 1)
+        ]
+    finally:
+        connection.close()

@@ -90,6 +90,8 @@ class JdbcSettings:
                 raise _invalid(
                     "properties", name, "must not contain a property that has its own parameter or connection field"
                 )
+            if name.lower() == "customschema":
+                raise _invalid("properties", name, "must not change types, which may change values; CAST in a 'query'")
             if not isinstance(value, str):
                 raise _invalid("properties", f"{type(value).__name__} for {name!r}", "must map text to text")
 

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
+from math import ceil
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -37,6 +38,8 @@ KIND = "jdbc"
 PAGE_RANGES = 100
 """How many ranges become partitions at a time; until then, their bounds are in the supplier's state."""
 HUGE_KEYS_NAMED = 20
+_EXACT = Context(prec=200_000)
+"""With more digits than a decimal of any database has: the default context rounds to 28."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +224,11 @@ class RangeSupplier:
             if highest is None or not ranges.lag_keys:
                 return highest
             return column.largest(after, _less(highest, ranges.lag_keys))
+        if beyond := column.count_beyond_times():
+            raise ConfigurationError(
+                f"{self._what}: {beyond} rows have infinity or a year above 9999 in the column, which no incremental "
+                "read reaches; correct them, or leave them out with a query"
+            )
         visible = self._now().astimezone(UTC) - timedelta(seconds=ranges.lag_seconds or 0)
         if kind is Kind.DATE:  # a day is read once it is over
             return column.largest(after, visible.date(), closed=False)
@@ -294,5 +302,5 @@ def _batched(ranges: Sequence[Range], size: int) -> Iterator[tuple[Range, ...]]:
 
 def _less(value: Value, lag: float) -> Value:
     if isinstance(value, Decimal):
-        return value - Decimal(str(lag))
-    return value - (int(lag) if isinstance(value, int) else lag)  # type: ignore[operator]
+        return _EXACT.subtract(value, Decimal(str(lag)))
+    return value - (ceil(lag) if isinstance(value, int) else lag)  # type: ignore[operator]

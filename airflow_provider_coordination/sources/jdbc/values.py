@@ -93,6 +93,11 @@ def kind_of_value(value: object) -> Kind | None:
     return None
 
 
+_MIDNIGHT = {Kind.DATE: "", Kind.TIMESTAMP: "T00:00:00", Kind.TIMESTAMP_TZ: "T00:00:00+00:00"}
+FIRST_BOUND, LAST_BOUND = "0001-01-02", "9999-12-30"
+"""Between these days, a time is valid in Python in every time zone. Databases have more times, and infinity."""
+
+
 def is_finite(value: Value) -> bool:
     """Return whether a value is neither infinite nor NaN."""
     return not isinstance(value, (float, Decimal)) or math.isfinite(value)
@@ -158,7 +163,9 @@ def given_value(kind: Kind, text: str) -> Value:
             raise ValueError(f"the column is of the kind {kind.value!r}; give a number") from None
     try:
         instant = datetime.fromisoformat(text.strip())
-    except ValueError:
+        if instant.tzinfo is not None:
+            instant = instant.astimezone(UTC)
+    except (OverflowError, ValueError):
         raise ValueError(
             f"the column is of the kind {kind.value!r}; give a time such as 2026-01-31T00:00:00Z"
         ) from None
@@ -167,8 +174,8 @@ def given_value(kind: Kind, text: str) -> Value:
             raise ValueError(
                 "the column has instants with a time zone; add 'Z' or an offset, such as 2026-01-31T00:00:00Z"
             )
-        return instant.astimezone(UTC)
-    naive = instant if instant.tzinfo is None else instant.astimezone(UTC).replace(tzinfo=None)
+        return instant
+    naive = instant.replace(tzinfo=None)
     if kind is Kind.TIMESTAMP:
         return naive
     if naive.time() != time():
@@ -196,6 +203,28 @@ def literal(dialect: str, kind: Kind, text: str) -> str:
         standard = "TIMESTAMP" if dialect == ORACLE else "TIMESTAMP WITH TIME ZONE"
         of_sql_server = "DATETIMEOFFSET"
     return f"CAST('{text}' AS {of_sql_server})" if dialect == SQL_SERVER else f"{standard} '{text}'"
+
+
+def is_null(dialect: str, name: str) -> str:
+    """Return the condition for the rows without a value in a column."""
+    # For MySQL, the zero date of a column that is NOT NULL is also NULL, but only to IS NULL.
+    return f"{quoted(dialect, name)} {'<=> NULL' if dialect == MYSQL else 'IS NULL'}"
+
+
+def is_not_null(dialect: str, name: str) -> str:
+    """Return the condition for the rows with a value in a column."""
+    return f"NOT ({is_null(dialect, name)})" if dialect == MYSQL else f"{quoted(dialect, name)} IS NOT NULL"
+
+
+def can_be_bound(dialect: str, kind: Kind, name: str) -> str:
+    """Return the condition for the values of a column of times that Python can represent, so that they can be bounds.
+
+    Other values are in the ranges between bounds: infinity, BC, years above 9999, and MySQL's dates with a zero.
+    """
+    column = quoted(dialect, name)
+    first, last = (literal(dialect, kind, f"{day}{_MIDNIGHT[kind]}") for day in (FIRST_BOUND, LAST_BOUND))
+    without_zero = f" AND MONTH({column}) > 0 AND DAY({column}) > 0" if dialect == MYSQL else ""
+    return f"{column} >= {first} AND {column} <= {last}{without_zero}"
 
 
 def quoted(dialect: str, name: str) -> str:

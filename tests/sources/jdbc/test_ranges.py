@@ -133,3 +133,5 @@ def test_predicates_quote_the_column_and_write_bounds_as_their_kind_says() -> No
     )
     assert Range(column="at").predicate("postgresql") == '"at" IS NOT NULL'
     assert Range(column="at", is_null=True).predicate("postgresql") == '"at" IS NULL'
+    assert Range(column="at").predicate("mysql") == "NOT (`at` <=> NULL)", "a zero date IS NULL"
+    assert Range(column="at", is_null=True).predicate("mysql") == "`at` <=> NULL"

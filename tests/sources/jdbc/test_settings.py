@@ -12,7 +12,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.items import Checking, FrameReader, ItemUnreadableError
-from airflow_provider_coordination.sources.jdbc.reader import RangeReader
+from airflow_provider_coordination.sources.jdbc.reader import RangeReader, driver_properties
 from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 
@@ -68,6 +68,7 @@ def test_a_url_with_an_at_sign_elsewhere_is_none_with_a_password() -> None:
         ({"fetch_size": -1}, "field 'fetch_size' must not be negative"),
         ({"session": "SET a = 1; SET b = 2"}, "field 'session' must be one statement"),
         ({"properties": {"Password": "x"}}, "field 'properties' must not contain"),
+        ({"properties": {"customSchema": "x"}}, "field 'properties' must not change types"),
         ({"properties": {"socketTimeout": 5}}, "field 'properties' must map text to text"),
     ],
 )
@@ -153,20 +154,25 @@ def asked_by(settings: JdbcSettings) -> dict[str, Any]:
 
 
 def test_each_item_is_a_predicate_and_the_login_a_property() -> None:
-    assert asked_by(SETTINGS) == {
-        "url": "jdbc:postgresql://db:5432/shop",
+    server = replace(SETTINGS, url="jdbc:sqlserver://db:1433;databaseName=shop")
+    assert asked_by(server) == {
+        "url": "jdbc:sqlserver://db:1433;databaseName=shop",
         "table": "orders",
         "predicates": ['"id" < 5', '"id" IS NOT NULL'],
         "user": "me",
         "password": "s3cret!",
-        "driver": "org.postgresql.Driver",
+        "driver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
         "fetchsize": "10000",
         "preferTimestampNTZ": "true",
         "sslkey": "private",
     }
 
 
-def test_mysql_hands_rows_over_as_they_come() -> None:
+def test_mysql_gets_properties_unless_the_user_sets_them() -> None:
     mysql = replace(SETTINGS, url="jdbc:mysql://db/shop", properties={})
-    assert asked_by(mysql)["useCursorFetch"] == "true"
-    assert "useCursorFetch" not in asked_by(replace(mysql, driver="org.mariadb.jdbc.Driver"))
+    added = {"useCursorFetch": "true", "tinyInt1isBit": "false", "yearIsDateType": "false"}
+    assert added.items() <= driver_properties(mysql).items()
+    assert "useCursorFetch" not in driver_properties(replace(mysql, driver="org.mariadb.jdbc.Driver"))
+    assert driver_properties(replace(mysql, properties={"tinyInt1isBit": "true"}))["tinyInt1isBit"] == "true"
+    assert "tinyInt1isBit" not in driver_properties(replace(mysql, url="jdbc:mysql://db/shop?a=b&tinyint1isbit=true"))
+    assert not added.keys() & driver_properties(SETTINGS).keys()

@@ -148,6 +148,7 @@ def test_a_person_may_name_an_instant_for_any_kind_of_time(kind: Kind, text: str
     [
         (Kind.INTEGER, "2026-01-31", "give a number"),
         (Kind.TIMESTAMP, "yesterday", "give a time such as"),
+        (Kind.TIMESTAMP, "0001-01-01T00:00:00+01:00", "give a time such as"),
         (Kind.TIMESTAMP_TZ, "2026-01-31T00:00:00", "instants with a time zone"),
         (Kind.DATE, "2026-01-31T06:00:00Z", "has dates"),
     ],
