@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from airflow_provider_coordination.sources.exact_casts import cast_exactly
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.columns import Columns
+from airflow_provider_coordination.sources.s3.int96 import MICROSECONDS, NANOSECONDS, int96_columns, with_nanoseconds
 from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
 
 if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
+    from pyarrow.parquet import FileMetaData, ParquetFile
 
 WHOLE_BYTES = 32 * 2**20
 """A row group up to this size is fetched with few requests before it is parsed; a larger one is fetched in parts."""
@@ -35,17 +38,27 @@ class ParquetFormat:
 
     def pages(self, source: ReadableObject, position: str) -> Iterator[ReadPage]:
         """See `Format.pages`."""
+        from pyarrow.parquet import read_metadata
+
         read, skipped = int(position or 0), 0
         try:
-            with _opened(source.file()) as file:
+            opened = source.file()
+            footer = read_metadata(opened)
+            with _opened(opened, footer, MICROSECONDS) as file:
                 self._check(file.schema_arrow)
+                int96 = int96_columns(footer, file.schema_arrow.names if self._names is None else self._names)
+                exact = _opened(opened, footer, NANOSECONDS) if int96 else None
                 for number in range(file.num_row_groups):
                     group = file.metadata.row_group(number)
                     if skipped + group.num_rows <= read:
                         skipped += group.num_rows
                         continue
                     rows = max(1, self.page_bytes * group.num_rows // max(1, group.total_byte_size))
-                    for batch in file.iter_batches(rows, [number], self._names, use_threads=False):
+                    batches = file.iter_batches(rows, [number], self._names, use_threads=False)
+                    if exact is not None:
+                        same = exact.iter_batches(rows, [number], int96, use_threads=False)
+                        batches = with_nanoseconds(batches, same)
+                    for batch in batches:
                         left = batch.slice(max(0, read - skipped))
                         skipped += batch.num_rows
                         if left.num_rows:
@@ -76,20 +89,16 @@ class ParquetFormat:
     def _records(self, batch: pa.RecordBatch) -> pa.Table:
         table = pa.Table.from_batches([batch])
         if self.columns is not None:
-            try:
-                return table.select(self.columns.names).cast(self.columns.schema)
-            except pa.ArrowException as error:
-                raise ItemUnreadableError(f"its values do not fit the columns: {error}") from error
+            return pa.table({f.name: cast_exactly(f.name, table.column(f.name), f.type) for f in self.columns.schema})
         return table
 
 
-def _opened(source: Any) -> ParquetFile:
+def _opened(source: Any, footer: FileMetaData, int96_unit: str) -> ParquetFile:
     """Open a file so that the memory for reading does not grow with its row groups."""
-    from pyarrow.parquet import ParquetFile, read_metadata
+    from pyarrow.parquet import ParquetFile
 
-    metadata = read_metadata(source)
-    largest = max((metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)), default=0)
+    largest = max((footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)), default=0)
+    opened = partial(ParquetFile, source, metadata=footer, coerce_int96_timestamp_unit=int96_unit)
     if largest <= WHOLE_BYTES:
-        return ParquetFile(source, metadata=metadata, pre_buffer=True)
-    part = max(LEAST_PART_BYTES, PARTS_BYTES // max(1, metadata.num_columns))
-    return ParquetFile(source, metadata=metadata, pre_buffer=False, buffer_size=part)
+        return opened(pre_buffer=True)
+    return opened(pre_buffer=False, buffer_size=max(LEAST_PART_BYTES, PARTS_BYTES // max(1, footer.num_columns)))

@@ -404,10 +404,33 @@ def test_a_line_that_is_null_is_refused_and_crashes_nothing() -> None:
 def test_columns_of_parquet_may_be_chosen_and_widened() -> None:
     data = as_parquet(pa.table({"a": pa.array([1], pa.int32()), "b": ["x"], "c": [True]}))
     assert whole(data, name="parquet", columns="c BOOLEAN, a BIGINT") == [{"c": True, "a": 1}]
-    with pytest.raises(ItemUnreadableError, match="its values do not fit the columns: Float value"):
+    with pytest.raises(ItemUnreadableError, match=r"column 'a': 1.5 is double, and int32 cannot hold it without"):
         whole(as_parquet(pa.table({"a": [1.5]})), name="parquet", columns="a INT")
     with pytest.raises(ItemUnreadableError, match="expected 'a', 'd', found 'a', 'b', 'c': there is no 'd'"):
         whole(data, name="parquet", columns="a INT, d INT")
+
+
+def int96(*microseconds: int) -> pa.Table:
+    return pa.table({"at": pa.array(microseconds, pa.timestamp("us")), "n": list(range(len(microseconds)))})
+
+
+def test_int96_timestamps_of_parquet_have_all_years() -> None:
+    years = [-62_135_596_800_000_000, 1_714_979_289_123_456, 253_402_300_799_999_999, 253_402_300_800_000_000]
+    data = as_parquet(int96(*years * 300), use_deprecated_int96_timestamps=True, row_group_size=500)
+    for columns in (None, "n INT, at TIMESTAMP_NTZ"):
+        table = pa.concat_tables([page.records for page in pages(data, 100, "", name="parquet", columns=columns)])
+        assert table["at"].type == pa.timestamp("us")
+        assert table["at"].cast(pa.int64()).to_pylist() == years * 300
+
+
+def test_int96_timestamps_of_parquet_keep_their_nanoseconds() -> None:
+    nanoseconds = pa.table({"at": pa.array([1_714_979_289_123_456_789], pa.timestamp("ns"))})
+    data = as_parquet(nanoseconds, use_deprecated_int96_timestamps=True)
+    [page] = pages(data, PAGE, "", name="parquet")
+    assert page.records["at"].equals(nanoseconds["at"])  # so landing refuses them
+    assert whole(data, name="parquet", columns="at STRING") == [{"at": "2024-05-06 07:08:09.123456789"}]
+    with pytest.raises(ItemUnreadableError, match=r"column 'at': 2024-05-06 07:08:09.123456789 is timestamp\[ns\]"):
+        whole(data, name="parquet", columns="at TIMESTAMP")
 
 
 def test_a_large_row_group_of_parquet_is_fetched_in_parts() -> None:

@@ -1,0 +1,190 @@
+"""Casts that change no value: a value that the wanted type cannot hold is refused, with column, value and remedy.
+
+pyarrow refuses most of them, without the column. It changes others silently: an hour of a date, a double that is
+infinite as a float, a number that counts another unit of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_coordination.sources.items import ItemUnreadableError
+
+VALUE_CHARACTERS = 100
+"""How many characters of a value an error shows."""
+REMEDY = "read the column as STRING, or change it in the source"
+CLOSE = 1e-15
+"""The relative difference between a double and its decimal that is an error of pyarrow's arithmetic."""
+
+
+def cast_exactly(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column with another type. Durations become numbers of microseconds.
+
+    :param name: the column, for errors.
+    :raises ItemUnreadableError: naming the column, the first value that the type cannot hold, and the remedy; or the
+        column, if its values cannot be converted.
+    """
+    wanted = {path: leaf.type for path, leaf in leaves(name, pa.chunked_array([], kind))}
+    found = [(path, leaf, wanted[path]) for path, leaf in leaves(name, column) if path in wanted]
+    for path, leaf, to in found:
+        if _is_other_meaning(leaf.type, to):
+            raise ItemUnreadableError(f"column {path!r}: {leaf.type} cannot be read as {to}; {REMEDY}")
+    try:
+        result = _cast(column, kind)
+    except pa.ArrowException as error:
+        _refuse_first(found, _fails)
+        raise ItemUnreadableError(f"column {name!r}: {error}; {REMEDY}") from None
+    _refuse_first(found, _changes)
+    return result
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if "duration" in str(column.type):
+        column = column.cast(with_leaves(column.type, lambda leaf: pa.duration("us") if _is_duration(leaf) else leaf))
+    return column.cast(kind)
+
+
+def _is_duration(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_duration(kind))
+
+
+def _is_other_meaning(one: pa.DataType, other: pa.DataType) -> bool:
+    """Return whether pyarrow would convert without meaning: times to their number of microseconds, UUIDs to letters."""
+    types = pa.types
+
+    def is_time(kind: pa.DataType) -> bool:
+        return bool(types.is_temporal(kind)) and not _is_duration(kind)
+
+    def is_number(kind: pa.DataType) -> bool:
+        return bool(
+            types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind)
+        )
+
+    is_uuid = isinstance(one, pa.BaseExtensionType) and types.is_fixed_size_binary(one.storage_type)
+    return (
+        (is_time(one) and is_number(other))
+        or (is_number(one) and is_time(other))
+        or (is_uuid and bool(types.is_string(other)))
+    )
+
+
+# Searching for a value
+
+
+def _refuse_first(
+    found: list[tuple[str, pa.ChunkedArray, pa.DataType]], test: Callable[[pa.DataType, pa.ChunkedArray], bool]
+) -> None:
+    for path, leaf, kind in found:
+        if leaf.type != kind and (value := first_where(leaf, partial(test, kind))) is not None:
+            raise value_refused(path, value, f"{kind} cannot hold it without a loss")
+
+
+def _fails(kind: pa.DataType, values: pa.ChunkedArray) -> bool:
+    try:
+        _cast(values, kind)
+    except pa.ArrowException:
+        return True
+    return False
+
+
+def _changes(kind: pa.DataType, values: pa.ChunkedArray) -> bool:
+    """Return whether a cast that pyarrow permits changes a value."""
+    types, before = pa.types, values.type
+    if types.is_floating(kind) and (types.is_floating(before) or types.is_string(before)):
+        is_infinite = pc.is_inf(values) if types.is_floating(before) else pc.match_substring_regex(values, "(?i)inf")
+        return _any(pc.and_not(pc.is_inf(values.cast(kind)), is_infinite))
+    if types.is_floating(before) and types.is_decimal(kind):
+        difference = pc.abs(pc.subtract(values.cast(kind).cast(pa.float64()), values.cast(pa.float64())))
+        return _any(pc.greater(difference, pc.multiply(pc.abs(values), CLOSE)))
+    if types.is_string(kind) and types.is_temporal(before) and not _is_duration(before):
+        return _any(pc.match_substring(values.cast(kind), "out of range"))
+    if (types.is_timestamp(before) and types.is_date(kind)) or (types.is_boolean(kind) and not types.is_string(before)):
+        return not values.cast(kind).cast(before, safe=False).equals(values)
+    return False
+
+
+def _any(flags: pa.ChunkedArray) -> bool:
+    return bool(pc.any(flags).as_py())
+
+
+def first_where(values: pa.ChunkedArray, is_found: Callable[[pa.ChunkedArray], bool]) -> pa.Scalar | None:
+    """Return the first value for which a condition on values holds; None if it holds for none of them.
+
+    :param is_found: whether the condition holds for any of some values.
+    """
+    if not len(values) or not is_found(values):
+        return None
+    while len(values) > 1:
+        half = values[: len(values) // 2]
+        values = half if is_found(half) else values[len(values) // 2 :]
+    return values[0] if is_found(values) else None
+
+
+# Errors
+
+
+def value_refused(path: str, value: pa.Scalar, reason: str) -> ItemUnreadableError:
+    """Return the error for a value of a column that cannot be delivered as it is.
+
+    :param path: the column, with the names of its fields after dots.
+    :param reason: why it cannot, as a sentence.
+    """
+    return ItemUnreadableError(f"column {path!r}: {value_text(value)} is {value.type}, and {reason}; {REMEDY}")
+
+
+def value_text(value: pa.Scalar) -> str:
+    """Return a value as text for errors; Python's own types have no years beyond 1 to 9999, and no nanoseconds."""
+    types, kind = pa.types, value.type
+    text = (
+        repr(value.as_py())
+        if types.is_binary(kind) or types.is_fixed_size_binary(kind)
+        else str(value.cast(pa.string()))
+    )
+    if "out of range" in text:
+        text = str(value.cast(pa.int32() if types.is_date32(kind) else pa.int64()))
+    return text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}..."
+
+
+# Nested types
+
+
+def with_leaves(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type with other types in its leaves; its lists, maps and structs become those that Spark has.
+
+    :param leaf: converts a type that is not nested.
+    """
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return with_leaves(kind.storage_type, leaf)
+    if types.is_dictionary(kind):
+        return with_leaves(kind.value_type, leaf)
+    if types.is_struct(kind):  # a field without a type has no value either
+        typed = [field for field in kind if not types.is_null(field.type)]
+        return pa.struct([(field.name, with_leaves(field.type, leaf)) for field in typed]) if typed else leaf(kind)
+    if types.is_map(kind):
+        return pa.map_(with_leaves(kind.key_type, leaf), with_leaves(kind.item_type, leaf))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(with_leaves(kind.value_type, leaf))
+    return leaf(kind)
+
+
+def leaves(name: str, column: pa.ChunkedArray) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    """Yield the values of a column that are not nested, by path; values within lists and maps one after the other."""
+    types, kind = pa.types, column.type
+    if types.is_struct(kind):
+        for number, field in enumerate(kind):
+            yield from leaves(f"{name}.{field.name}", pc.struct_field(column, [number]))
+    elif types.is_map(kind):
+        parts = [(chunk, chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()) for chunk in column.chunks]
+        keys = pa.chunked_array([chunk.keys[start:end] for chunk, start, end in parts], kind.key_type)
+        items = pa.chunked_array([chunk.items[start:end] for chunk, start, end in parts], kind.item_type)
+        yield from leaves(f"{name}.key", keys)
+        yield from leaves(f"{name}.value", items)
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        yield from leaves(f"{name}.element", pc.list_flatten(column))
+    else:
+        yield name, column
