@@ -12,6 +12,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_coordination.sources.decimal_texts import decimals_of
 from airflow_provider_coordination.sources.items import ItemUnreadableError
 
 VALUE_CHARACTERS = 100
@@ -21,35 +22,41 @@ CLOSE = 1e-15
 """The relative difference between a double and its decimal that is an error of pyarrow's arithmetic."""
 
 
-def cast_exactly(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def cast_exactly(name: str, column: pa.ChunkedArray, kind: pa.DataType, remedy: str = REMEDY) -> pa.ChunkedArray:
     """Return a column with another type. Durations become numbers of microseconds.
 
     :param name: the column, for errors.
+    :param remedy: what a user can do about a refused value, for errors.
     :raises ItemUnreadableError: naming the column, the first value that the type cannot hold, and the remedy; or the
         column, if its values cannot be converted.
     """
     wanted = {path: leaf.type for path, leaf in leaves(name, pa.chunked_array([], kind))}
     found = [(path, leaf, wanted[path]) for path, leaf in leaves(name, column) if path in wanted]
     for path, leaf, to in found:
-        if _is_other_meaning(leaf.type, to):
-            raise ItemUnreadableError(f"column {path!r}: {leaf.type} cannot be read as {to}; {REMEDY}")
+        if _is_other_meaning(leaf.type, to) or (path != name and _is_decimal_text(leaf.type, to)):
+            raise ItemUnreadableError(f"column {path!r}: {leaf.type} cannot be read as {to}; {remedy}")
     try:
         result = _cast(column, kind)
     except pa.ArrowException as error:
-        _refuse_first(found, _fails)
-        raise ItemUnreadableError(f"column {name!r}: {error}; {REMEDY}") from None
-    _refuse_first(found, _changes)
+        _refuse_first(found, _fails, remedy)
+        raise ItemUnreadableError(f"column {name!r}: {error}; {remedy}") from None
+    _refuse_first(found, _changes, remedy)
     return result
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if "duration" in str(column.type):
         column = column.cast(with_leaves(column.type, lambda leaf: pa.duration("us") if _is_duration(leaf) else leaf))
-    return column.cast(kind)
+    return decimals_of(column, kind) if _is_decimal_text(column.type, kind) else column.cast(kind)
 
 
 def _is_duration(kind: pa.DataType) -> bool:
     return bool(pa.types.is_duration(kind))
+
+
+def _is_decimal_text(one: pa.DataType, other: pa.DataType) -> bool:
+    """Return whether a text becomes a decimal, which pyarrow does not do exactly, and would do itself in a list."""
+    return bool(pa.types.is_string(one) and pa.types.is_decimal(other))
 
 
 def _is_other_meaning(one: pa.DataType, other: pa.DataType) -> bool:
@@ -76,11 +83,13 @@ def _is_other_meaning(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _refuse_first(
-    found: list[tuple[str, pa.ChunkedArray, pa.DataType]], test: Callable[[pa.DataType, pa.ChunkedArray], bool]
+    found: list[tuple[str, pa.ChunkedArray, pa.DataType]],
+    test: Callable[[pa.DataType, pa.ChunkedArray], bool],
+    remedy: str,
 ) -> None:
     for path, leaf, kind in found:
         if leaf.type != kind and (value := first_where(leaf, partial(test, kind))) is not None:
-            raise value_refused(path, value, f"{kind} cannot hold it without a loss")
+            raise value_refused(path, value, f"{kind} cannot hold it without a loss", remedy)
 
 
 def _fails(kind: pa.DataType, values: pa.ChunkedArray) -> bool:
@@ -127,13 +136,14 @@ def first_where(values: pa.ChunkedArray, is_found: Callable[[pa.ChunkedArray], b
 # Errors
 
 
-def value_refused(path: str, value: pa.Scalar, reason: str) -> ItemUnreadableError:
+def value_refused(path: str, value: pa.Scalar, reason: str, remedy: str = REMEDY) -> ItemUnreadableError:
     """Return the error for a value of a column that cannot be delivered as it is.
 
     :param path: the column, with the names of its fields after dots.
     :param reason: why it cannot, as a sentence.
+    :param remedy: what a user can do about it.
     """
-    return ItemUnreadableError(f"column {path!r}: {value_text(value)} is {value.type}, and {reason}; {REMEDY}")
+    return ItemUnreadableError(f"column {path!r}: {value_text(value)} is {value.type}, and {reason}; {remedy}")
 
 
 def value_text(value: pa.Scalar) -> str:

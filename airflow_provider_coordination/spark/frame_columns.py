@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from airflow_provider_coordination.sources.items import ARRIVES_AS, REMEDY, ItemUnreadableError
+from airflow_provider_coordination.sources.exact_casts import cast_exactly, first_where, value_refused
+from airflow_provider_coordination.sources.items import ARRIVES_AS, REMEDY
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -37,8 +37,6 @@ _ELEMENTS = {
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _ARRAY = re.compile(r"array<(\w+)>")
-SHOWN_CHARACTERS = 100
-"""How much of a refused value an error shows."""
 
 
 @dataclass(frozen=True)
@@ -69,62 +67,46 @@ def converted(table: pa.Table, columns: Mapping[str, ArrivingColumn]) -> pa.Tabl
     """
     for name, column in columns.items():
         index = table.schema.get_field_index(name)
-        values = table.column(index)
-        convert = _conversion(column.arrives_as)
-        try:
-            arrived = convert(values)
-        except (pa.ArrowException, ValueError):
-            refused = next(
-                value for value in values.unique().to_pylist() if not _is_converted(convert, value, values.type)
-            )
-            raise ItemUnreadableError(
-                f"column {name!r}: value {str(refused)[:SHOWN_CHARACTERS]!r} does not fit {column.arrives_as}; "
-                f"{column.remedy}"
-            ) from None
+        values, kind = table.column(index), _type_of(column.arrives_as)
+        arrived = (
+            _parsed(name, values, kind, column.remedy)
+            if pa.types.is_list(kind)
+            else cast_exactly(name, values, kind, column.remedy)
+        )
         table = table.set_column(index, name, arrived)
     return table
 
 
-def _is_converted(convert: Callable[[pa.ChunkedArray], object], value: object, kind: pa.DataType) -> bool:
-    try:
-        convert(pa.chunked_array([[value]], kind))
-    except (pa.ArrowException, ValueError):
-        return False
-    return True
-
-
-def _conversion(arrives_as: str) -> Callable[[pa.ChunkedArray], pa.ChunkedArray | pa.Array]:
-    """Return the function that converts values to a type; it raises `ValueError` if that loses anything."""
+def _type_of(arrives_as: str) -> pa.DataType:
     if found := _DECIMAL.fullmatch(arrives_as):
-        return partial(_decimals, int(found[1]), int(found[2]))
+        return pa.decimal128(int(found[1]), int(found[2]))
     if found := _ARRAY.fullmatch(arrives_as):
-        return partial(_lists, _ELEMENTS[found[1]])
-    wanted = _SIMPLE[arrives_as]
-    return lambda values: values.cast(wanted)
+        return pa.list_(_ELEMENTS[found[1]])
+    return _SIMPLE[arrives_as]
 
 
-def _decimals(precision: int, scale: int, values: pa.ChunkedArray) -> pa.ChunkedArray:
-    # Arrow notices neither an overflow in the digits of a text nor one in their scaling.
-    whole = rf"\d{{1,{precision - scale}}}" if precision > scale else "0"
-    fraction = rf"\.\d{{1,{scale}}}" if scale else ""
-    fits = rf"^-?{whole}(?:{fraction})?$"
-    if not _all(pc.match_substring_regex(values, fits)):
-        zeros = rf"(?:({fraction})0*|\.0*)?" if scale else r"()(?:\.0*)?"
-        values = pc.replace_substring_regex(values, rf"^(-?)0*({whole}){zeros}$", r"\1\2\3")
-        if not _all(pc.match_substring_regex(values, fits)):
-            raise pa.ArrowInvalid("a value has too many digits")
-    return values.cast(pa.decimal128(precision, scale))
+def _parsed(name: str, texts: pa.ChunkedArray, kind: pa.DataType, remedy: str) -> pa.Array:
+    try:
+        return _lists(kind.value_type, texts)
+    except (pa.ArrowException, ValueError):
+        refused = first_where(texts, partial(_fails, kind.value_type))
+        assert refused is not None
+        raise value_refused(name, refused, f"{kind} cannot hold it", remedy) from None
 
 
-def _lists(element: pa.DataType, values: pa.ChunkedArray) -> pa.Array:
+def _fails(element: pa.DataType, texts: pa.ChunkedArray) -> bool:
+    try:
+        _lists(element, texts)
+    except (pa.ArrowException, ValueError):
+        return True
+    return False
+
+
+def _lists(element: pa.DataType, texts: pa.ChunkedArray) -> pa.Array:
     """Return the lists of JSON arrays, where PostgreSQL writes the numbers that JSON does not have as text."""
     is_float = pa.types.is_floating(element)
     parse = partial(json.loads, parse_int=float if is_float else int)
-    lists = (None if text is None else parse(text) for text in values.to_pylist())
+    lists = (None if text is None else parse(text) for text in texts.to_pylist())
     if is_float:
         lists = (each and [float(item) if isinstance(item, str) else item for item in each] for each in lists)
     return pa.array(lists, pa.list_(element))
-
-
-def _all(flags: pa.ChunkedArray) -> bool:
-    return pc.all(flags).as_py() is not False  # None if there is no value

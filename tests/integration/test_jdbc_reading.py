@@ -316,7 +316,7 @@ def test_special_values_are_in_one_range_and_stop_no_other(spark: SparkSession, 
     first, middle, last = postgresql.land(spark, coordinator, keys)
     assert [row["at_utc"] for row in postgresql.rows([middle])] == [datetime(2024, 2, 29, 12, 0, 0, 1, tzinfo=UTC)]
     for refused in (first, last):
-        assert "column 'at_utc': value '" in str(refused.error) and "; read it as text by" in str(refused.error)
+        assert "column 'at_utc': " in str(refused.error) and "; read it as text by" in str(refused.error)
 
 
 @pytest.mark.parametrize("column", ["day", "at", "at_utc"])
@@ -347,7 +347,7 @@ def test_zero_dates_in_the_column_are_in_one_range(spark: SparkSession, mariadb:
         keys = mariadb.supply(coordinator, "day", **ranges)
         assert exactly_once(mariadb, coordinator, keys) == list(range(len(values)))
     [landed] = mariadb.land(spark, coordinator, keys)
-    assert "column 'day': value '0000-00-00" in str(landed.error)
+    assert "column 'day': 0000-00-00" in str(landed.error)
 
 
 # Every type
@@ -413,7 +413,7 @@ def check(spark: SparkSession, source: Source, cases: Sequence[TypeCase]) -> Non
         with pytest.raises(ItemUnreadableError) as raised:
             converted(table.slice(n, 1), arriving)
         bad.append(str(raised.value))
-        assert bad[-1].startswith(f"column {name!r}: value {value!r} does not fit "), bad[-1]
+        assert bad[-1].startswith(f"column {name!r}: {value}"), bad[-1]
     assert all("; read it as text by a 'query' with CAST(" in message for message in bad)
 
 

@@ -24,6 +24,7 @@ def cast(values: pa.Array, kind: pa.DataType) -> list[Any]:
     [
         (pa.array([1.5, float("-inf"), None]), pa.float32(), [1.5, float("-inf"), None]),
         (pa.array([1.24, 123456.789]), pa.decimal128(18, 3), [Decimal("1.240"), Decimal("123456.789")]),
+        (pa.array(["1.50", f"2.{'0' * 60}", "1e1"]), pa.decimal128(5, 1), ["1.5", "2.0", "10.0"]),
         (pa.array([MIDNIGHT], pa.timestamp("us")), pa.date32(), ["2024-05-06"]),
         (pa.array([0, 1], pa.int8()), pa.bool_(), [False, True]),
         (pa.array(["true"]), pa.bool_(), [True]),
@@ -43,6 +44,12 @@ def test_a_value_that_the_type_holds_is_converted(values: pa.Array, kind: pa.Dat
         (pa.array([1.5, 1e39]), pa.float32(), "column 'x': 1e+39 is double"),
         (pa.array(["1e39"]), pa.float32(), "column 'x': 1e39 is string"),
         (pa.array([[{"a": 1e39}]]), pa.list_(pa.struct([("a", pa.float32())])), "column 'x.element.a': 1e+39 is"),
+        (
+            pa.array(["1", "28761055404705483442485810226557240"]),
+            pa.decimal128(38, 18),
+            "column 'x': 287610554047054834",
+        ),
+        (pa.array([["1"]]), pa.list_(pa.decimal128(38, 18)), "column 'x.element': string cannot be read as decimal128"),
         (pa.array([1.239]), pa.decimal128(10, 2), "column 'x': 1.239 is double"),
         (pa.array([2**53 + 1]), pa.float64(), "column 'x': 9007199254740993 is int64"),
         (pa.array([0, 2]), pa.bool_(), "column 'x': 2 is int64"),

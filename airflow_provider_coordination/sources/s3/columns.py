@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.decimal_texts import decimals_of
 
 SIMPLE: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(),
@@ -58,15 +59,21 @@ class Columns:
 
     @property
     def as_parsed(self) -> pa.Schema:
-        """The types for Arrow's parsers: instants and dates stay text until `typed`."""
+        """The types for Arrow's JSON parser: instants and dates stay text until `typed`, and decimals are wider."""
         return pa.schema([(f.name, _as_parsed(f.type)) for f in self.schema])
+
+    @property
+    def as_parsed_from_csv(self) -> pa.Schema:
+        """The types for Arrow's CSV parser, which has no wider decimals: they stay text."""
+        types = [pa.string() if pa.types.is_decimal(f.type) else f.type for f in self.as_parsed]
+        return pa.schema(list(zip(self.names, types, strict=True)))
 
     def typed(self, parsed: pa.Table) -> pa.Table:
         """Return a parsed table with the columns in order and with their types.
 
         An instant without a zone is in UTC, as in Spark with the session time zone of the jobs.
 
-        :raises pyarrow.ArrowInvalid: if a text is not an instant, or not a date.
+        :raises pyarrow.ArrowInvalid: if a text is not an instant, a date or a decimal.
         """
         columns = [_typed(parsed.column(field.name), field.type) for field in self.schema]
         return pa.Table.from_arrays(columns, schema=self.schema)
@@ -90,6 +97,8 @@ def _as_parsed(wanted: pa.DataType, *, is_within: bool = False) -> pa.DataType:
     """Return the type that a parser uses for a column: the JSON parser supports instants, but not dates."""
     if pa.types.is_date(wanted) or (pa.types.is_timestamp(wanted) and not is_within):
         return pa.string()
+    if pa.types.is_decimal(wanted):  # with the same precision, it would not notice an overflow
+        return pa.decimal256(76, wanted.scale)
     if pa.types.is_list(wanted):
         return pa.list_(_as_parsed(wanted.value_type, is_within=True))
     if pa.types.is_struct(wanted):
@@ -98,6 +107,8 @@ def _as_parsed(wanted: pa.DataType, *, is_within: bool = False) -> pa.DataType:
 
 
 def _typed(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_decimal(wanted) and pa.types.is_string(values.type):
+        return decimals_of(pc.ascii_trim_whitespace(values), wanted)
     if not pa.types.is_timestamp(wanted) or wanted.tz is None:
         return values.cast(wanted)
     zoned = pc.match_substring_regex(values, ZONED)

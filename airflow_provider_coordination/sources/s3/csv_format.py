@@ -105,7 +105,7 @@ class CsvFormat:
 
     def _typed(self, data: bytes, names: Sequence[str], columns: Columns) -> pa.Table:
         try:
-            return columns.typed(self._parsed(data, names, columns.as_parsed))
+            return columns.typed(self._parsed(data, names, columns.as_parsed_from_csv))
         except pa.ArrowInvalid:
             if not self.settings.quote or self.settings.quote.encode() not in data:
                 raise
@@ -124,7 +124,7 @@ class CsvFormat:
         trimmed = pc.ascii_trim_whitespace(values)
         nulls = pc.is_in(trimmed, pa.array(["", *self.settings.null_values], pa.string()))
         bare = pc.if_else(nulls, None, trimmed)
-        return bare if pa.types.is_timestamp(wanted) else bare.cast(wanted)
+        return bare if pa.types.is_timestamp(wanted) or pa.types.is_decimal(wanted) else bare.cast(wanted)
 
     def _parsed(self, data: bytes, names: Sequence[str], schema: pa.Schema) -> pa.Table:
         from pyarrow.csv import ReadOptions, read_csv

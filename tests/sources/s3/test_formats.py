@@ -288,6 +288,18 @@ def test_columns_of_csv_have_the_types_that_are_given() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "text", ["28761055404705483442485810226557240", "-5463134113" + "0" * 20, "0.1234567890123456789"]
+)
+def test_a_decimal_with_too_many_digits_is_refused(text: str) -> None:
+    # pyarrow reads the first two as other numbers.
+    for data, name in ((f"a\n{text}\n", "csv"), (f'{{"a": {text}}}\n', "json"), (f'{{"a": "{text}"}}\n', "json")):
+        with pytest.raises(ItemUnreadableError, match=r"cannot be read|does not fit the columns"):
+            whole(data.encode(), name=name, columns="a DECIMAL(38,18)")
+        held = data.replace(text, text[:20]).encode()
+        assert whole(held, name=name, columns="a DECIMAL(38,18)") == [{"a": Decimal(text[:20])}]
+
+
 def test_what_is_quoted_and_empty_is_null_in_each_column_that_is_not_text() -> None:
     columns = "id BIGINT, at TIMESTAMP, local TIMESTAMP_NTZ, day DATE, name STRING"
     [row] = whole(b'id,at,local,day,name\n"","","","",""\n', name="csv", columns=columns)
