@@ -120,7 +120,10 @@ def _land(
         )
     check_names(frame.columns)
     origins, arriving = [reader.origin(item) for item in items], arriving_columns(frame.schema)
-    rows = collect_rows(frame.mapInArrow(partial(_write, plans, origins, arriving, options), MANIFEST), LandedItems)
+    write = partial(_write, plans, origins, frame.columns, arriving, options)
+    # Spark looks the columns up by their unquoted names, which may contain dots.
+    numbered = frame.toDF(*(f"c{n}" for n, _ in enumerate(frame.columns)))
+    rows = collect_rows(numbered.mapInArrow(write, MANIFEST), LandedItems)
     landed = {row.partition_key: row for row in rows}
     return [landed.get(plan.partition_key) or _row(plan) for plan in plans]
 
@@ -128,6 +131,7 @@ def _land(
 def _write(
     plans: Sequence[ItemPlan],
     origins: Sequence[str],
+    names: Sequence[str],
     arriving: Mapping[str, ArrivingColumn],
     options: ItemLandingOptions,
     batches: Iterable[pa.RecordBatch],
@@ -141,7 +145,7 @@ def _write(
     file, records, size = plan.new_file(options.root), 0, 0
     with TableWriter(file, options.access) as writer:
         for portion in portions_of(batches):
-            table = with_origin(converted(portion, arriving), origin, records)
+            table = with_origin(converted(portion.rename_columns(names), arriving), origin, records)
             with_batch = table.append_column(BATCH_ID, pa.repeat(landed.batch_id, table.num_rows))
             writer.write(as_landed(with_batch, landed.batch_id))
             records, size = records + table.num_rows, size + table.nbytes

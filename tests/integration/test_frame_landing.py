@@ -202,6 +202,20 @@ def test_types_stay_what_they_are(spark: SparkSession, options: ItemLandingOptio
     ) | {"d": "decimal(38,18)"}
 
 
+def test_names_with_dots_and_quotes_are_kept(spark: SparkSession, options: ItemLandingOptions) -> None:
+    class Named:
+        def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
+            return spark.range(0, 1, 1, 1).toDF("a.b").selectExpr("`a.b`", "1 AS `c``d`", "2 AS `a`", "3 AS `e f`")
+
+        def origin(self, item: Item) -> str:
+            return "named"
+
+    [landed] = land_frames(spark, [plan("a")], Named(), options)
+    assert landed.error is None
+    [row] = rows_of(landed)
+    assert (row["a.b"], row["c`d"], row["a"], row["e f"]) == (0, 1, 2, 3)
+
+
 def test_a_column_with_a_name_of_ours_is_refused(spark: SparkSession, options: ItemLandingOptions) -> None:
     [landed] = land_frames(spark, [plan("a")], Frames(as_many_as_the_item_says, "_row long, text string"), options)
     assert landed.error == "it has a column '_row', whose name is reserved; rename it"

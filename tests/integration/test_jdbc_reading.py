@@ -317,6 +317,11 @@ def test_special_values_are_in_one_range_and_stop_no_other(spark: SparkSession, 
     assert [row["at_utc"] for row in postgresql.rows([middle])] == [datetime(2024, 2, 29, 12, 0, 0, 1, tzinfo=UTC)]
     for refused in (first, last):
         assert "column 'at_utc': " in str(refused.error) and "; read it as text by" in str(refused.error)
+    query = "SELECT id, CAST(at_utc AS text) AS at_utc FROM orders"
+    as_text = Source(replace(postgresql.settings, table=None, query=query), postgresql.engine, postgresql.root)
+    keys = as_text.supply(coordinator := as_text.coordinator(), "id")
+    found = {row["at_utc"] for row in as_text.rows(as_text.land(spark, coordinator, keys))}
+    assert {"infinity", "-infinity"} < found and len(found) == len(SPECIAL["at_utc"])
 
 
 @pytest.mark.parametrize("column", ["day", "at", "at_utc"])

@@ -7,6 +7,7 @@ Landing converts the text to the column's type, and refuses a text that is not s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -299,7 +300,8 @@ def type_of(dialect: str, column: DatabaseColumn) -> DatabaseType | None:
             if reported in each.reported:
                 return each
     if dialect == POSTGRESQL:
-        return OTHER_ARRAY if name.startswith("_") else OTHER_OF_POSTGRESQL
+        is_array = re.search(r'(^|\.)"?_[^."]*"?$', name)  # another schema's name comes first, in quotes
+        return OTHER_ARRAY if is_array else OTHER_OF_POSTGRESQL
     return None
 
 

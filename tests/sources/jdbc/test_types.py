@@ -37,6 +37,12 @@ def column(type_name: str, precision: int = 0, scale: int = 0) -> DatabaseColumn
             column("_date"),
             ColumnReading(sql='CAST(array_to_json(CAST("a" AS text[])) AS text)', arrives_as="array<string>"),
         ),
+        (
+            "postgresql",
+            column('"other"."_mood"'),
+            ColumnReading(sql='CAST(array_to_json(CAST("a" AS text[])) AS text)', arrives_as="array<string>"),
+        ),
+        ("postgresql", column('"_other"."mood"'), ColumnReading(sql='CAST("a" AS text)')),
         ("mysql", column("INT UNSIGNED", 10), AS_IT_IS),
         ("mysql", column("DOUBLE UNSIGNED", 22), AS_IT_IS),
         ("mysql", column("FLOAT UNSIGNED", 12), ColumnReading(sql="(`a` + 0e0)", arrives_as="float")),
