@@ -125,5 +125,5 @@ def test_a_killed_job_is_gone_on_with_and_a_later_run_takes_what_is_new_alone(ta
     assert table.ids() == Counter(range(1, 10_501))
 
     written = [path.read_text() for path in table.events.rglob("*") if path.is_file()]
-    assert any("JDBCRelation(orders)" in text for text in written)
+    assert any("FROM orders) coordination_types" in text for text in written)
     assert not [text for text in (*written, *(job.output for job in table.jobs)) if PASSWORD in text]
