@@ -355,6 +355,20 @@ def test_zero_dates_in_the_column_are_in_one_range(spark: SparkSession, mariadb:
     assert "column 'day': 0000-00-00" in str(landed.error)
 
 
+def test_an_instant_in_a_session_of_unknown_zone_is_refused(spark: SparkSession, mariadb: Source) -> None:
+    mariadb.execute("INSERT INTO orders (id, at_utc) VALUES (1, '2024-01-31 12:00:00')")
+    coordinator = mariadb.coordinator()
+    keys = mariadb.supply(coordinator, "id")
+    for session, instant in (("SET time_zone = '+02:00'", NOON.replace(year=2024)), ("SET time_zone = 'SYSTEM'", None)):
+        mariadb.settings = replace(mariadb.settings, session=session)
+        [landed] = mariadb.land(spark, coordinator, keys)
+        if instant:
+            assert [row["at_utc"] for row in mariadb.rows([landed])] == [instant]
+        else:
+            assert "12:00:00.000000SYSTEM is string" in str(landed.error)
+            assert "let 'session' set time_zone to an offset such as '+00:00'" in str(landed.error)
+
+
 # Every type
 
 

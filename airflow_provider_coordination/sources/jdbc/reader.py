@@ -118,10 +118,10 @@ class RangeReader:
         if reading.arrives_as is None:
             return {}
         dialect = self._settings.dialect
-        return {
-            ARRIVES_AS: reading.arrives_as,
-            REMEDY: f"read it as text by a 'query' with {as_text(dialect, name)}, or leave the row out",
-        }
+        remedy = f"read it as text by a 'query' with {as_text(dialect, name)}, or leave the row out"
+        if dialect == MYSQL and reading.arrives_as == "timestamp":
+            remedy += "; if it ends with a zone's name, let 'session' set time_zone to an offset such as '+00:00'"
+        return {ARRIVES_AS: reading.arrives_as, REMEDY: remedy}
 
     def _predicate(self, read: Range) -> str:
         try:
