@@ -44,6 +44,7 @@ class LandedBatch:
     :param is_last: whether the partition has no record after it.
     :param read_until: an instant (aware): every record that arrived by then is in this batch or an earlier one.
     :param fencing_token: of the lease under which it was written.
+    :param landed_at: when it was recorded (aware): no sink has it from before; None if unknown.
     :param ordinal: its number among the batches of its partition, once it is in the partition's progress: one more than
         the previous batch's, and never used twice.
     :param last_arrival: when its last record arrived (aware); None if it has none, or the source does not report it.
@@ -65,6 +66,7 @@ class LandedBatch:
     is_last: bool
     read_until: datetime | None
     fencing_token: int
+    landed_at: datetime | None = None
     ordinal: int = 0
     last_arrival: datetime | None = None
     bounds: EventTimeBounds | None = None

@@ -131,8 +131,8 @@ class ActivePartitions:
         recorded: Callable[[], object] = lambda: None,
     ) -> None:
         """See `PartitionsToRead.record`."""
-        bounded = replace(batch, bounds=self._bounds if batch.file else None)
-        self._to_record[key] = self._record(key, bounded, landing, recorded)
+        landed = replace(batch, bounds=self._bounds if batch.file else None, landed_at=self._coordinator.clock.now())
+        self._to_record[key] = self._record(key, landed, landing, recorded)
 
     def write_records(self) -> None:
         """Write the batches that `record` collected since the last call, for all partitions in few requests.

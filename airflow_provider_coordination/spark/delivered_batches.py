@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
-from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+
+CLOCKS_APART = timedelta(hours=1)
+"""How far the clocks of a job and of another writer may differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,7 @@ class DeliveredBatch:
     :param bytes: the number of bytes of user data.
     :param is_last: whether the partition has no record after it.
     :param read_until: see `LandedBatch.read_until`.
+    :param landed_at: see `LandedBatch.landed_at`.
     :param bounds: the event-time bounds outside which its records are left out.
     :param progress: the part of the partition's progress that rebuilds it, see `LandedProgress.durable_fields`.
     """
@@ -48,6 +52,7 @@ class DeliveredBatch:
     bytes: int = 0
     is_last: bool = False
     read_until: datetime | None = None
+    landed_at: datetime | None = None
     bounds: EventTimeBounds | None = None
     progress: dict[str, Any] = field(default_factory=dict)
 
@@ -92,6 +97,25 @@ class KeepsHistory(Protocol):
         ...
 
 
+def may_be_older(attempt: Attempt, since: datetime | None) -> bool:
+    """Return whether a batch may have been committed before the earliest commit that a table still has.
+
+    :param since: the time of that commit; None if the table has all its commits.
+    """
+    landed_at = attempt.batch.landed_at
+    return since is not None and (landed_at is None or landed_at <= since + CLOCKS_APART)
+
+
+def unknown_batch(attempt: Attempt, table: str, since: datetime | None) -> DeliveryError:
+    """Return the error for a batch of which nothing shows whether it is in a table."""
+    until = "an unknown time" if since is None else f"{since:%Y-%m-%dT%H:%M:%SZ}"
+    return DeliveryError(
+        f"batch {attempt.batch_id}: {table} has commits since {until} and may have got the batch before; it is not "
+        "delivered, since rows that were replaced or deleted would come back. Acknowledge the batch if the table has "
+        "its data, or reset the partition to deliver it"
+    )
+
+
 def describe_batch(attempt: Attempt) -> dict[str, Any]:
     """Return what a commit records about a batch that it adds; a JSON object."""
     delivered = DeliveredBatch(
@@ -109,10 +133,11 @@ def describe_batch(attempt: Attempt) -> dict[str, Any]:
         bytes=attempt.batch.bytes,
         is_last=attempt.batch.is_last,
         read_until=attempt.batch.read_until,
+        landed_at=attempt.batch.landed_at,
         bounds=attempt.batch.bounds,
         progress=dict(attempt.progress),
     )
-    optional = ("is_last", "read_until", "bounds", "progress")
+    optional = ("is_last", "read_until", "landed_at", "bounds", "progress")
     return {name: value for name, value in write_settings(delivered).items() if value or name not in optional}
 
 

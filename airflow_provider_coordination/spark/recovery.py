@@ -224,6 +224,7 @@ def _as_landed(batch: DeliveredBatch, file: LandedFile) -> LandedBatch:
         bytes=batch.bytes,
         is_last=batch.is_last,
         read_until=batch.read_until,
+        landed_at=batch.landed_at,
         fencing_token=token_of(file.uri) or batch.fencing_token,
         ordinal=batch.ordinal,
         bounds=batch.bounds,

@@ -18,6 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
+from airflow_provider_coordination.spark.sinks.delta import log as table_log
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from airflow_provider_coordination.spark.storage import delete_folder, join, write_table
@@ -141,6 +142,48 @@ def test_a_former_owner_whose_batch_is_not_in_is_refused_once_a_later_lease_has_
     ):
         sink.commit([former])
     assert batches_in(folder) == {"a-1": [1, 2]}
+
+
+def test_a_batch_is_found_behind_any_number_of_commits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_log, "LATEST", (1, 2, None))
+    deliver(a_sink(folder), NUMBERS, A)
+    for _ in range(3):
+        write_deltalake(folder, pa.table({"n": [0], "_batch_id": ["somebody's"]}), mode="append")
+    DeltaTable(folder).delete("_batch_id = 'a-1'")
+    deliver(a_sink(folder), NUMBERS, under_next_lease(A))
+    assert "a-1" not in batches_in(folder)
+
+
+@pytest.mark.parametrize("by", ["version", "time"])
+def test_a_batch_that_a_restore_undid_is_delivered_again(
+    folder: Path, by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    deliver(a_sink(folder), NUMBERS, A)
+    deliver(a_sink(folder), NUMBERS, B)
+    table = DeltaTable(folder)
+    first = table.history()[-1]["version"] + 1
+    written_at = (folder / "_delta_log" / f"{first:020}.json").stat().st_mtime
+    table.restore(first if by == "version" else datetime.fromtimestamp(written_at + 0.001, UTC))
+    assert batches_in(folder) == {"a-1": [1, 2]}
+    sink = a_sink(folder)
+    assert sink.committed([under_next_lease(A), under_next_lease(B)]) == {"a-1"}
+    deliver(sink, NUMBERS, under_next_lease(A), under_next_lease(B))
+    assert set(batches_in(folder)) == {"a-1", "b-1"}
+    assert caplog.text.count("is a RESTORE of an earlier one: batches that it undid are delivered again") == 1
+
+
+def test_a_table_that_lost_the_column_of_batches_gets_nothing(folder: Path) -> None:
+    deliver(a_sink(folder), NUMBERS, A)
+    write_deltalake(folder, pa.table({"n": [0]}), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(DeliveryError, match="has lost its column '_batch_id', by which its batches are found; restore"):
+        deliver(a_sink(folder), NUMBERS, under_next_lease(A))
+
+
+def test_a_table_whose_transactions_expire_is_refused(folder: Path) -> None:
+    name = "delta.setTransactionRetentionDuration"
+    DeltaTable.create(folder, pa.schema({"n": pa.int64()}), configuration={name: "interval 7 days"})
+    with pytest.raises(ConfigurationError, match=f"has the property {name} = 'interval 7 days': an expired trans"):
+        a_sink(folder).check()
 
 
 def test_what_others_committed_since_is_seen_by_a_job_that_knows_the_table(folder: Path) -> None:

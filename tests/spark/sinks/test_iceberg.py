@@ -555,6 +555,41 @@ def test_decimals_that_do_not_fit_hold_the_batch_and_name_the_column(
         sink.prepare([A], of_one("a-1", amount=pa.array([Decimal("1.2345")], pa.decimal128(10, 4))))
 
 
+@pytest.mark.parametrize("when", ["before", "between prepare and commit"])
+def test_a_renamed_column_holds_the_batches_that_have_its_former_name(
+    new_sink: Callable[..., Sink], catalog: Catalog, when: str
+) -> None:
+    sink = new_sink()
+    deliver(sink, [A], VALUES)
+    if when != "before":
+        sink.prepare([B], VALUES)
+    with catalog.load_table(TABLE).update_schema() as update:
+        update.rename_column("n", "number")
+    with pytest.raises(DeliveryError, match="column 'n' was renamed to 'number'"):
+        deliver(sink, [B], VALUES) if when == "before" else sink.commit([B])
+    assert sorted(rows_in(catalog, "number")) == [1, 2]
+
+
+def test_a_table_that_lost_the_column_of_batches_gets_nothing(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+    deliver(new_sink(), [A], VALUES)
+    with catalog.load_table(TABLE).update_schema() as update:
+        update.delete_column("_batch_id")
+    with pytest.raises(DeliveryError, match="has lost its column '_batch_id', by which its batches are found"):
+        deliver(new_sink(), [B], VALUES)
+
+
+def test_a_merged_batch_older_than_the_snapshots_is_refused(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+    def sink() -> Sink:
+        return new_sink(merge_on=["k"])
+
+    deliver(sink(), [A], of_one("a-1", k=pa.array(["x"]), n=pa.array([1])))
+    deliver(sink(), [B], of_one("b-1", k=pa.array(["x"]), n=pa.array([2])))
+    expire_all_but_the_last(catalog)
+    with pytest.raises(DeliveryError, match=r"^batch a-1: .* has commits since .* and may have got the batch"):
+        sink().committed([under_next_lease(A)])
+    assert rows_in(catalog) == [2]
+
+
 def test_a_table_of_others_without_the_column_of_batches_gets_it(
     new_sink: Callable[..., Sink], catalog: Catalog
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError
@@ -45,6 +47,31 @@ def test_a_batch_all_of_whose_rows_were_replaced_is_not_delivered_again(place: P
     deliver(sink, {"a-1": [("x", 1)]}, A)
     deliver(sink, {"b-1": [("x", 2)]}, B)
     deliver(a_sink(place), {"a-1": [("x", 1)]}, under_next_lease(A))
+    assert place.visible == {"b-1": [2]}
+
+
+def expire_all_but_the_last(folder: Path) -> None:
+    table = DeltaTable(folder)
+    table.create_checkpoint()
+    for version in range(table.version()):
+        (folder / "_delta_log" / f"{version:020}.json").unlink()
+
+
+@pytest.mark.parametrize("landed", [None, "before", "after"])
+def test_a_batch_older_than_the_commits_is_not_merged_again(tmp_path: Path, landed: str | None) -> None:
+    place = Place(TABLES["delta"], tmp_path / "sink")
+    now = datetime.now(UTC)
+    times = {"before": now - timedelta(days=40), "after": now + timedelta(days=40)}
+    of = an_attempt("a-1", landed_at=None if landed is None else times[landed])
+    deliver(a_sink(place), {"a-1": [("x", 1)]}, of)
+    deliver(a_sink(place), {"b-1": [("x", 2)]}, B)
+    expire_all_but_the_last(Path(place.folder))
+    again = under_next_lease(of)
+    if landed == "after":
+        assert a_sink(place).committed([again]) == set()
+        return
+    with pytest.raises(DeliveryError, match=r"^batch a-1: table .* has commits since .* and may have got the batch be"):
+        deliver(a_sink(place), {"a-1": [("x", 1)]}, again)
     assert place.visible == {"b-1": [2]}
 
 

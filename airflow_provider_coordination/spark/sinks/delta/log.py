@@ -1,8 +1,9 @@
 """The log of a Delta table, as a job reads and writes it: which batches are in, and the commit that adds batches.
 
 Each partition has two application transactions in the log: the ordinal of its latest batch, and the fencing token of
-that batch. They show at once that a later batch is not in. For other batches, the commits in the log name them. If
-commits have expired, the column `_batch_id` is searched.
+that batch. They show at once that a later batch is not in. For other batches, the commits in the log name them, as far
+as no RESTORE has undone them. If commits have expired, the column `_batch_id` is searched. A batch that is older than
+the log and has no rows may be in or not: it is refused.
 
 A commit succeeds only on the snapshot that was read. If another writer commits first, the job reads the table again.
 """
@@ -10,8 +11,9 @@ A commit succeeds only on the snapshot that was read. If another writer commits 
 from __future__ import annotations
 
 import json
+import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,14 +22,26 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
-from airflow_provider_coordination.spark.delivered_batches import Commit, TableHistory, describe_batch, parse_batches
+from airflow_provider_coordination.spark.delivered_batches import (
+    Commit,
+    TableHistory,
+    describe_batch,
+    may_be_older,
+    parse_batches,
+    unknown_batch,
+)
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 
+log = logging.getLogger(__name__)
+
 METADATA = "coordination"
 """The key of a commit's metadata that names its batches."""
-LATEST = (20, 1000)
-"""The number of latest commits that are searched for a batch: first 20, and 1,000 if it is not among them."""
+LATEST = (20, 1000, None)
+"""The number of latest commits that are searched for a batch, one after the other: 20, 1,000, all that the log has."""
+RESTORE_MARGIN_MS = 60_000
+CATCH_UP = 1000
+"""The maximum number of new commits from which known transactions are brought up to date."""
 
 
 class TableLog:
@@ -44,6 +58,7 @@ class TableLog:
         self._lock = threading.Lock()
         self._known_version = 0  # the version up to which transactions are known
         self._versions: dict[str, int | None] = {}  # versions of transactions, by name
+        self._restores: set[int] = set()  # versions that are reported
 
     def open(self) -> DeltaTable | None:
         """Return the current table; None if it does not exist yet.
@@ -82,18 +97,58 @@ class TableLog:
     def committed(self, table: DeltaTable, attempts: Sequence[Attempt]) -> set[str]:
         """Return the ids of the batches that are in the table."""
         last = self._transactions(table, map(_ordinal, _folders(attempts)))
-        maybe = {
-            attempt.batch_id
+        if any(known is not None for known in last.values()) and BATCH_ID not in _names(table):
+            raise DeliveryError(
+                f"table {self.uri} has lost its column {BATCH_ID!r}, by which its batches are found; restore the table "
+                "to a version that has it; the batches wait until then"
+            )
+        maybe = [
+            attempt
             for attempt in attempts
             if (known := last[_ordinal(attempt.folder)]) is not None and attempt.ordinal <= known
-        }
-        return _committed(table, maybe)
+        ]
+        return self._committed(table, maybe)
 
-    def has_any(self, table: DeltaTable, attempts: Sequence[Attempt]) -> bool:
-        """Return whether the table has any of the batches, or rows of them, from any writer."""
-        return bool(
-            self.committed(table, attempts) or _batches_with_rows(table, {attempt.batch_id for attempt in attempts})
-        )
+    def _committed(self, table: DeltaTable, attempts: Sequence[Attempt]) -> set[str]:
+        """Return which of some batches are in a table, by the commits that name them.
+
+        :raises DeliveryError: naming a batch of which the log cannot show whether it is in.
+        """
+        wanted = {attempt.batch_id for attempt in attempts}
+        found: set[str] = set()
+        since: datetime | None = None
+        for limit in LATEST:
+            if found == wanted:
+                return found
+            entries = table.history(limit)
+            found = wanted & {batch["batch"] for entry in self._in_effect(entries) for batch in _batches_of(entry)}
+            since = _reaches_back_to(entries)
+        found |= _batches_with_rows(table, wanted - found)
+        for attempt in attempts:
+            if attempt.batch_id not in found and may_be_older(attempt, since):
+                raise unknown_batch(attempt, f"table {self.uri}", since)
+        return found
+
+    def _in_effect(self, entries: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield the commits that no RESTORE has undone, from the latest; report each RESTORE once."""
+        until: int | None = None
+        for entry in entries:
+            if until is not None and entry["version"] > until:
+                continue
+            yield entry
+            if entry.get("operation") == "RESTORE":
+                until = _restored_version(entry, entries)
+                if entry["version"] not in self._restores:
+                    self._restores.add(entry["version"])
+                    log.error(
+                        "table %s: version %d is a RESTORE of an earlier one: batches that it undid are delivered "
+                        "again if they are not acknowledged; to deliver acknowledged ones, reset the source",
+                        self.uri, entry["version"],
+                    )  # fmt: skip
+
+    def has_rows(self, table: DeltaTable, attempts: Sequence[Attempt]) -> bool:
+        """Return whether the table has rows of any of the batches."""
+        return bool(_batches_with_rows(table, {attempt.batch_id for attempt in attempts}))
 
     def check_no_later_lease(self, table: DeltaTable, attempts: Sequence[Attempt]) -> None:
         """Check that no partition of the batches was delivered under a later lease.
@@ -141,7 +196,7 @@ class TableLog:
         new, self._known_version = table.version() - self._known_version, table.version()
         if not self._versions or not new:
             return
-        commits = table.history(new) if 0 < new <= LATEST[-1] else []
+        commits = table.history(new) if 0 < new <= CATCH_UP else []
         if len(commits) != new:  # some commits have expired
             self._versions.clear()
         for commit in commits:
@@ -217,22 +272,37 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _committed(table: DeltaTable, batch_ids: set[str]) -> set[str]:
-    """Return which of some batches are in a table."""
-    found: set[str] = set()
-    for commits in LATEST:
-        if found == batch_ids:
-            return found
-        found = batch_ids & {batch["batch"] for entry in table.history(commits) for batch in _batches_of(entry)}
-    return found | _batches_with_rows(table, batch_ids - found)
+def _restored_version(entry: dict[str, Any], entries: Sequence[dict[str, Any]]) -> int:
+    """Return a version that a RESTORE kept, and of which it kept no later one or few of them.
+
+    If it names an instant, the writer may have compared it with other times than those in the log. What it kept of the
+    last minute is known by its rows.
+    """
+    parameters = entry.get("operationParameters") or {}
+    if (version := parameters.get("version")) is not None:
+        return int(version)
+    at = str(parameters.get("datetime") or parameters.get("timestamp"))
+    instant = int(at) if at.isdigit() else int(datetime.fromisoformat(at).timestamp() * 1000)
+    return max((each["version"] for each in entries if each["timestamp"] <= instant - RESTORE_MARGIN_MS), default=-1)
+
+
+def _reaches_back_to(entries: Sequence[dict[str, Any]]) -> datetime | None:
+    """Return the time of the earliest commit in the log; None if that is the first one of the table."""
+    if not entries or entries[-1]["version"] == 0:
+        return None
+    return datetime.fromtimestamp(entries[-1]["timestamp"] / 1000, UTC)
 
 
 def _batches_with_rows(table: DeltaTable, batch_ids: set[str]) -> set[str]:
-    if not batch_ids:
+    if not batch_ids or BATCH_ID not in _names(table):
         return set()
     query = f"SELECT DISTINCT {BATCH_ID} FROM target WHERE {_batch_predicate(batch_ids)}"
     rows = pa.table(QueryBuilder().register("target", table).execute(query).read_all())
     return set(rows[BATCH_ID].to_pylist())
+
+
+def _names(table: DeltaTable) -> set[str]:
+    return {field.name for field in table.schema().fields}
 
 
 def _batch_predicate(batch_ids: Iterable[str]) -> str:

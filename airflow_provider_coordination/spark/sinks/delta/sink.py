@@ -63,6 +63,7 @@ MANY_FILES = 1_000
 """From this number of files in one delivery on, a warning names the cause."""
 UNCHECKED = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableRowTracking")
 """Table properties that require checks or a file format that this module does not support."""
+TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +155,12 @@ class DeltaSink:
                     f"table {self._path} has the property {key} = {value!r}, which the files of a job may violate; "
                     "remove it, or write to another table"
                 )
+        if (retention := metadata.configuration.get(TRANSACTION_RETENTION)) is not None:
+            raise DeliveryError(
+                f"table {self._path} has the property {TRANSACTION_RETENTION} = {retention!r}: an expired transaction "
+                "cannot show which batches are in; run ALTER TABLE ... UNSET TBLPROPERTIES for it, or write to another "
+                "table"
+            )
         wanted = self._settings.partition_by
         if wanted and list(wanted) != metadata.partition_columns:
             raise DeliveryError(
@@ -405,7 +412,7 @@ class DeltaSink:
             rows = self._rows(files, arrow_of(table.schema())).read_all()
             rows = rows.take(self._merging.kept(rows, [attempt.batch_id for attempt in attempts]))
             table_log.merge(table, rows, self._merging.on, [attempt.batch_id for attempt in rejected], properties)
-        elif self._log.has_any(table, rejected):
+        elif self._log.has_rows(table, rejected):
             rows = self._rows(files, arrow_of(table.schema()))
             table_log.replace(table, rows, [attempt.batch_id for attempt in attempts], properties)
         else:

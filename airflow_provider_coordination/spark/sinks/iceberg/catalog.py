@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.name_mapping import MappedField
 
 log = logging.getLogger(__name__)
 
@@ -295,6 +297,7 @@ class CatalogTable:
         try:
             _check_scales(transaction.table_metadata.schema(), columns)
             _check_spelling(transaction.table_metadata.schema(), columns)
+            _check_renamed(transaction.table_metadata, columns)
             with transaction.update_schema() as update:
                 update.union_by_name(self._as_required(transaction, columns))
         except (TypeError, ValueError, UnsupportedPyArrowTypeException, ValidationError) as error:
@@ -324,6 +327,27 @@ def _check_scales(schema: Schema, columns: pa.Schema | Schema) -> None:
         kind = schema.find_type(path) if path in schema.column_names else None
         if isinstance(kind, DecimalType) and kind.scale != scale:
             raise ValueError(f"Cannot change column type: {path}: {kind} -> decimal({precision}, {scale})")
+
+
+def _check_renamed(metadata: TableMetadata, columns: pa.Schema | Schema) -> None:
+    """Check that no column has the former name of another one: readers would see its values in both.
+
+    :raises ValueError: naming both.
+    """
+    mapping, schema = metadata.name_mapping(), metadata.schema()
+    former = dict(_mapped(mapping or ()))
+    for path, _ in _paths(columns):
+        number = None if path in schema.column_names else former.get(path)
+        if number is not None and (name := schema.find_column_name(number)) is not None:
+            raise ValueError(f"column {path!r} was renamed to {name!r}")
+
+
+def _mapped(fields: Iterable[MappedField], within: str = "") -> Iterator[tuple[str, int | None]]:
+    """Yield the names of columns, and of fields within them, that a name mapping knows, with their ids."""
+    for field in fields:
+        for name in field.names:
+            yield f"{within}{name}", field.field_id
+            yield from _mapped(field.fields, f"{within}{name}.")
 
 
 def _check_spelling(schema: Schema, columns: pa.Schema | Schema) -> None:

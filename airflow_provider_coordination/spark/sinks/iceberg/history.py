@@ -63,10 +63,12 @@ class History:
     :param entries: the latest attempt that committed a batch, by batch id.
     :param oldest_sequence_number: the sequence number of the oldest known snapshot; 0 if there never was one; None if
         snapshots have no numbers, as in tables of Iceberg's first version.
+    :param oldest_at: when the oldest known snapshot was made (aware); None if there never was one.
     """
 
     entries: Mapping[str, Entry]
     oldest_sequence_number: int | None = 0
+    oldest_at: datetime | None = None
 
     def is_whole_since(self, sequence_number: int) -> bool:
         """Return whether no snapshot after this sequence number is missing.
@@ -97,7 +99,7 @@ class Histories:
         self._known = known
         if last is None:
             return History({})
-        return History(entries, last.sequence_number or None)
+        return History(entries, last.sequence_number or None, datetime.fromtimestamp(last.timestamp_ms / 1000, UTC))
 
 
 def summary_of(attempts: Sequence[Attempt]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.delivered_batches import TableHistory
+from airflow_provider_coordination.spark.delivered_batches import TableHistory, may_be_older, unknown_batch
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.landed_rows import LandedDelivery
 from airflow_provider_coordination.spark.layout import BATCH_ID
@@ -201,10 +201,18 @@ class IcebergSink:
         if self._since is None:
             snapshot = table.current_snapshot()
             self._since = 0 if snapshot is None else snapshot.sequence_number or 0
+        if history.entries and BATCH_ID not in table.schema().column_names:
+            raise DeliveryError(
+                f"{self._table} has lost its column {BATCH_ID!r}, by which its batches are found; add it again, or "
+                "roll the table back to a snapshot that has it; the batches wait until then"
+            )
         doubtful = {
             a.batch_id for a in attempts if a.batch_id not in history.entries and not self._is_known_absent(a, history)
         }
         unnamed = self._table.with_retries(lambda: data_files.batches_in(table, doubtful))
+        for attempt in attempts if self._merging else ():
+            if attempt.batch_id in doubtful - unnamed and may_be_older(attempt, history.oldest_at):
+                raise unknown_batch(attempt, str(self._table), history.oldest_at)
         return TableState(table, history, unnamed)
 
     def _is_known_absent(self, attempt: Attempt, history: History) -> bool:
