@@ -36,7 +36,6 @@ from airflow_provider_coordination.supervisor.spec_file import write_spec_text
 from airflow_provider_coordination.supervisor.status import read_parse_errors
 
 HEALTHY_STYLES = {"RUNNING": "green", "SUSPENDED": "yellow", "TERMINATED": "dim"}
-SHOWN_OF_BAD_RECORDS = ("stage", "error", "owner")
 
 OPTIONAL_SOURCE = Annotated[
     str | None, typer.Argument(metavar="[SOURCE]", help="Name of the source.", show_default=False)
@@ -134,15 +133,13 @@ def stats(session: Session, source: SOURCE) -> None:
 
 
 def parse_errors(session: Session, source: SOURCE) -> None:
-    """List the bad records that jobs reported in the last day, the latest first."""
-    status_of(session, source)
+    """Show how many bad records were found, where they are, and those that jobs listed in the last day."""
     found, output = read_parse_errors(_view(session, source)), session.output
     if output.as_json:
-        for each in found:
-            output.record(each)
+        output.record(found)
         return
-    if not found:
-        output.info("No job reported bad records.")
+    output.info(printable(_bad_records(found)))
+    if not found["errors"]:
         return
     now = session.context.clock.now()
     columns = (Column("when"), Column("stage"), Column("error"), Column("job", shortened=True))
@@ -151,9 +148,18 @@ def parse_errors(session: Session, source: SOURCE) -> None:
             Text(_ago(each.get("at"), now)),
             *(printable(str(each.get(name) or "")) for name in ("stage", "error", "owner")),
         )
-        for each in found
+        for each in found["errors"]
     ]
     output.results.print(table(output.results, columns, rows))
+
+
+def _bad_records(found: Mapping[str, Any]) -> str:
+    """Return how many bad records there are, and where."""
+    path, listed = found["dead_letter_path"], len(found["errors"])
+    if not found["count"] and not listed:
+        return "No job found bad records."
+    where = f"Dead letters: {path}." if path else "The spec has no 'dead_letter_path': a bad record fails its batch."
+    return f"{found['count']} bad records, {listed} of them listed. {where}"
 
 
 def spec(

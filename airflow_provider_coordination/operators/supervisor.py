@@ -451,14 +451,13 @@ class SupervisorHistoryOperator(_ReadingOperator):
 
 
 class SupervisorParseErrorsOperator(_ReadingOperator):
-    """Returns the bad records that a supervisor's jobs reported in the last day, newest first.
+    """Returns the bad records of a supervisor: the object that the command `supervisor parse-errors --json` prints.
 
     :param source: the source's name. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
-    def _read(self, view: SourceView) -> list[dict[str, Any]]:
-        existing_status(view)  # raises for a misspelt name
+    def _read(self, view: SourceView) -> dict[str, Any]:
         return read_parse_errors(view)
 
 

@@ -210,9 +210,7 @@ def _run(
         log.info("%s%s ui=%s", APPLICATION_MARK, application, ui or "none")
         followed.note_application(application, ui)
         followed.on_stop(partial(_stop_landing, spark, stop))
-        bad_records = BadRecords(
-            settings.bad_records.max_parse_exceptions, settings.bad_records.max_saved_parse_exceptions
-        )
+        bad_records = BadRecords.of(settings.bad_records)
         payload = None if settings.schema is None else JsonPayload(settings.schema, read.layout)
         bounds = bounds_of(settings.rejection, payload)
         delivery = delivery_of(spark, settings, read.layout, sinks, payload, bad_records)

@@ -10,7 +10,7 @@ import builtins
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.error_texts import raised_in_python
+from airflow_provider_coordination.spark.job_settings import SAVED_WITHOUT_PAYLOADS, BadRecordSettings
 from airflow_provider_coordination.spark.layout import BATCH_ID, PAYLOAD, RECORD, RecordLayout
 
 log = logging.getLogger(__name__)
@@ -110,10 +111,11 @@ def dead_letters(
     )
 
 
-def samples(layout: RecordLayout, letters: pa.Table, limit: int) -> list[dict[str, Any]]:
+def samples(layout: RecordLayout, letters: pa.Table, limit: int, *, has_payloads: bool = True) -> list[dict[str, Any]]:
     """Return the last dead letters as samples for a summary, with error and payload shortened.
 
     :param limit: the maximum number of samples.
+    :param has_payloads: whether they show the start of the payload.
     """
     return [
         {
@@ -121,12 +123,15 @@ def samples(layout: RecordLayout, letters: pa.Table, limit: int) -> list[dict[st
             "at": format_instant(row["failed_at"]),
             "stage": row["stage"],
             "error": row["error"][:ERROR_CHARACTERS],
-            "data": (row[PAYLOAD] or (row.get(RECORD) or "").encode())[:PAYLOAD_CHARACTERS].decode(
-                errors="backslashreplace"
-            ),
+            **({"data": _start_of_payload(row)} if has_payloads else {}),
         }
         for row in letters.slice(max(0, letters.num_rows - limit)).to_pylist()
     ]
+
+
+def _start_of_payload(row: Mapping[str, Any]) -> str:
+    data: bytes = row[PAYLOAD] or (row.get(RECORD) or "").encode()
+    return data[:PAYLOAD_CHARACTERS].decode(errors="backslashreplace")
 
 
 def _with_letter_columns(layout: RecordLayout, records: pa.Table) -> pa.Table:
@@ -160,14 +165,24 @@ class BadRecords:
 
     :param limit: the maximum number of bad records that the job accepts; None for any number.
     :param saved: the number of samples to keep, the latest ones.
+    :param has_payloads: whether samples show the start of the payload.
     """
 
-    def __init__(self, limit: int | None = None, saved: int = 0) -> None:
+    def __init__(self, limit: int | None = None, saved: int = 0, *, has_payloads: bool = True) -> None:
         self._limit = limit
         self.saved = saved
+        self.has_payloads = has_payloads
         self._counts: dict[str, int] = {}
         self._samples: dict[str, list[dict[str, Any]]] = {}
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, settings: BadRecordSettings) -> BadRecords:
+        """Return the bad records of a job with these settings."""
+        saved = settings.max_saved_parse_exceptions
+        if saved is None:
+            return cls(settings.max_parse_exceptions, SAVED_WITHOUT_PAYLOADS, has_payloads=False)
+        return cls(settings.max_parse_exceptions, saved)
 
     @property
     def total(self) -> int:

@@ -15,6 +15,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant
 
 MAX_SAVED_PARSE_EXCEPTIONS = 100
+SAVED_WITHOUT_PAYLOADS = 5
+"""How many bad records are listed by default, without their payloads."""
 LEAST_SLOT_MEMORY_BYTES = 32 * 2**20
 """The memory for a page of 10 MiB from the socket to its columns, with all intermediate forms."""
 BY_JOB = "job"
@@ -135,8 +137,8 @@ class BadRecordSettings:
     :param dead_letter_path: the folder for bad records and their errors: a path or URI that every worker reaches;
         without it, a bad record fails its batch. (templated)
     :param max_parse_exceptions: the maximum number of bad records in one run of the job; None for no limit. (templated)
-    :param max_saved_parse_exceptions: how many of the latest bad records the job's summary and reports list.
-        (templated)
+    :param max_saved_parse_exceptions: how many of the latest bad records the job's summary and reports list, with the
+        start of their payloads; None for 5 without payloads. (templated)
     :param keeps_rejected: whether records that `RejectionSettings` reject go to `dead_letter_path` too. (templated)
     """
 
@@ -149,7 +151,7 @@ class BadRecordSettings:
 
     dead_letter_path: str | None = None
     max_parse_exceptions: int | None = None
-    max_saved_parse_exceptions: int = 0
+    max_saved_parse_exceptions: int | None = None
     keeps_rejected: bool = False
 
     def check(self) -> None:
@@ -164,10 +166,11 @@ class BadRecordSettings:
                 f"BadRecordSettings: field 'max_parse_exceptions' must not be negative; got "
                 f"{self.max_parse_exceptions!r}"
             )
-        if not 0 <= self.max_saved_parse_exceptions <= MAX_SAVED_PARSE_EXCEPTIONS:
+        saved = self.max_saved_parse_exceptions
+        if saved is not None and not 0 <= saved <= MAX_SAVED_PARSE_EXCEPTIONS:
             raise ConfigurationError(
                 "BadRecordSettings: field 'max_saved_parse_exceptions' must be from 0 to "
-                f"{MAX_SAVED_PARSE_EXCEPTIONS}; got {self.max_saved_parse_exceptions!r}"
+                f"{MAX_SAVED_PARSE_EXCEPTIONS}; got {saved!r}"
             )
         if self.keeps_rejected and self.dead_letter_path is None:
             raise ConfigurationError(

@@ -165,7 +165,8 @@ class ValidatedBatch:
             self._accepted = 0
             return
         letters = self._dead_letters(bad)
-        counted.note(self.batch_id, bad.num_rows, samples(self._policy.layout, letters, counted.saved))
+        found = samples(self._policy.layout, letters, counted.saved, has_payloads=counted.has_payloads)
+        counted.note(self.batch_id, bad.num_rows, found)
         if not self._policy.has_dead_letters:
             raise DeliveryError(
                 f"batch {self.batch_id}: {'at least ' if more else ''}{self._describe(letters)}; set "

@@ -38,7 +38,7 @@ from airflow_provider_coordination.sources.kinds import Access, SourceKind
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetPlan, ResetStep, parse_target
 from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
-from airflow_provider_coordination.supervisor.status import read_status
+from airflow_provider_coordination.supervisor.status import no_supervisor, read_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import KEY, Claimant, SpecVersion, Supervision
 from airflow_provider_coordination.supervisor.versions import (
@@ -504,11 +504,6 @@ def existing_status(view: SourceView, is_paused: Callable[[str], bool | None] | 
     if found is None:
         raise SupervisorNotFoundError(no_supervisor(view.source))
     return found
-
-
-def no_supervisor(source: str) -> str:
-    """Return the error message for a source without a supervisor."""
-    return f"source {source!r} has no supervisor; check the name, or submit a spec to create one"
 
 
 def _has_supervisor(store: CoordinationStore, source: str, prefix: str | None) -> bool:

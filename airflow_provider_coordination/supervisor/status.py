@@ -12,16 +12,18 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.errors import CoordinationError, SupervisorNotFoundError
 from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS, JobReport, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import Suspension
+from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.supervisor.decisions import Decision, decide
 from airflow_provider_coordination.supervisor.lag import MAX_REPORT_AGE, LagReading, LagSeries
 from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts
 from airflow_provider_coordination.supervisor.observer import is_readable
+from airflow_provider_coordination.supervisor.redaction import without_secrets
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
 from airflow_provider_coordination.supervisor.states import DetailedState
@@ -51,6 +53,7 @@ class StoredState:
     :param latest: the latest version of the spec, which may be a termination; None if it is unreadable.
     :param spec: the current spec, or the last before a termination, as written; None if it is unreadable.
     :param settings: how the source is supervised; None if the spec cannot be read by this version of the package.
+    :param bad_records: what happens to bad records; None if the spec cannot be read.
     :param at_least_once: the names of its sinks that may receive a batch more than once.
     :param problem: why the spec cannot be read; empty if it can.
     :param outdated: the versions of the spec whose jobs differ from those of the current version.
@@ -69,6 +72,7 @@ class StoredState:
     latest: SpecVersion | None = None
     spec: Mapping[str, Any] | None = None
     settings: SuperviseSettings | None = None
+    bad_records: BadRecordSettings | None = None
     at_least_once: Sequence[str] = ()
     problem: str = ""
     outdated: frozenset[int] = frozenset()
@@ -116,6 +120,7 @@ def read_stored_state(view: SourceView) -> StoredState | None:
         latest=latest,
         spec=None if ruling is None else ruling.spec,
         settings=None if spec is None else spec.supervise,
+        bad_records=None if spec is None else spec.on_bad_records,
         at_least_once=() if spec is None else spec.at_least_once,
         problem=problem,
         outdated=frozenset() if spec is None else frozenset(_outdated(store, memory, spec)),
@@ -449,16 +454,36 @@ def _errors(stored: StoredState, decision: Decision) -> list[dict[str, Any]]:
     return errors
 
 
-def read_parse_errors(view: SourceView) -> list[dict[str, Any]]:
-    """Return the bad records that the jobs of a supervisor reported in the last day, the latest first.
+def read_parse_errors(view: SourceView) -> dict[str, Any]:
+    """Return the bad records of a supervisor as a JSON object.
 
-    :returns: JSON objects with `at`, `stage`, `error`, the fields that identify the record, and the job's `owner`.
+    :returns: `count`, the number of bad records that all jobs found; `dead_letter_path`, the folder where they are, or
+        None if a bad record fails its batch; and as `errors` those that jobs listed in the last day, the latest first,
+        with `at`, `stage`, `error`, the fields that identify the record, and the job's `owner`.
+    :raises SupervisorNotFoundError: if the source has no supervisor.
     """
-    jobs = Jobs(view).of_task(task_of(view.source))
+    stored = read_stored_state(view)
+    if stored is None:
+        raise SupervisorNotFoundError(no_supervisor(view.source))
+    totals = _stats(stored)["totals"]
+    path = None if stored.bad_records is None else stored.bad_records.dead_letter_path
     found = [
-        {**error, "owner": job.owner} for job in jobs if job.report is not None for error in job.report.parse_errors
+        {**error, "owner": job.owner}
+        for job in Jobs(view).of_task(task_of(view.source))
+        if job.report is not None
+        for error in job.report.parse_errors
     ]
-    return sorted(found, key=lambda error: str(error.get("at") or ""), reverse=True)
+    return {
+        "source": view.source,
+        "count": totals["unparseable"] + totals["processed_with_error"],
+        "dead_letter_path": without_secrets(path),
+        "errors": sorted(found, key=lambda error: str(error.get("at") or ""), reverse=True),
+    }
+
+
+def no_supervisor(source: str) -> str:
+    """Return the error message for a source without a supervisor."""
+    return f"source {source!r} has no supervisor; check the name, or submit a spec to create one"
 
 
 def _kind(stored: StoredState) -> str | None:

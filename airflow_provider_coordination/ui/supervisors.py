@@ -165,10 +165,10 @@ async def stats(queries: Queries, connection_id: str, source: str) -> Response:
 
 
 async def parse_errors(queries: Queries, connection_id: str, source: str) -> Response:
-    """Return the bad records that jobs reported in the last day."""
+    """Return how many bad records were found, where they are, and those that jobs listed in the last day."""
 
     def read(view: SourceView) -> ParseErrors:
-        return ParseErrors(source=source, errors=read_parse_errors(view))
+        return ParseErrors.model_validate(read_parse_errors(view))
 
     return await _read_supervisor(queries, connection_id, source, "parse errors", read)
 

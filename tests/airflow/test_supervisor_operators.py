@@ -173,7 +173,8 @@ def test_versions_and_bad_records_are_read(coordination: SourceCoordinator, cont
     submit(context, schema="id STRING")
     found = SupervisorHistoryOperator(task_id="history", source="clicks", limit=1).execute(context)
     assert [(each["version"], each["change"]) for each in found] == [(2, "JOBS")]
-    assert SupervisorParseErrorsOperator(task_id="errors", source="clicks").execute(context) == []
+    found = SupervisorParseErrorsOperator(task_id="errors", source="clicks").execute(context)
+    assert found == {"source": "clicks", "count": 0, "dead_letter_path": None, "errors": []}
 
 
 def test_one_that_is_not_healthy_fails_the_task_that_wants_it_to_be(

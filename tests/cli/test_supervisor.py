@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from airflow_provider_coordination.supervisor.status import read_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
+from airflow_provider_coordination.supervisor.supervision import Claimant
 from tests.cli.conftest import Clicks, Shell
 from tests.support.clock import ManualClock
 
@@ -161,9 +163,24 @@ def test_figures_are_rows_for_all_jobs_and_each(shell: Shell, clicks: Clicks, su
     assert record["totals"] == found(clicks)["stats"]["totals"]
 
 
-def test_bad_records_are_listed_if_there_are_any(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_no_bad_records_are_reported_as_none(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     ended = shell("supervisor", "parse-errors", "clicks")
-    assert (ended.out, ended.err) == ("", "No job reported bad records.\n")
+    assert (ended.out, ended.err) == ("", "No job found bad records.\n")
+
+
+def test_bad_records_that_no_job_listed_are_counted(shell: Shell, clicks: Clicks, tmp_path: Path) -> None:
+    file = tmp_path / "clicks.json"
+    file.write_text(json.dumps({**SPEC, "on_bad_records": {"dead_letter_path": "s3://lake/dead"}}))
+    assert shell("supervisor", "submit", str(file)).exit_code == 0
+    store = SupervisionStore(clicks.a.view)
+    claimant = Claimant(owner="run", dag_id="dag", run_at=clicks.clock.now())
+    stored = store.acquire(claimant)
+    store.save(stored, replace(stored.supervision, totals={"unparseable": 20, "processed_with_error": 2}))
+
+    ended = shell("supervisor", "parse-errors", "clicks")
+    assert " ".join(ended.err.split()) == "22 bad records, 0 of them listed. Dead letters: s3://lake/dead."
+    [record] = shell("supervisor", "parse-errors", "clicks", "--json").records
+    assert record == {"source": "clicks", "count": 22, "dead_letter_path": "s3://lake/dead", "errors": []}
 
 
 def test_the_spec_is_printed_as_a_file_that_can_be_submitted(

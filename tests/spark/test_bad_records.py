@@ -21,6 +21,7 @@ from airflow_provider_coordination.spark.bad_records import (
 )
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.error_texts import error_text
+from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 
@@ -183,6 +184,8 @@ def test_samples_are_the_last_ones_cut_short() -> None:
     assert [(s["sub_sequence_number"], s["data"]) for s in found] == [(1, "1" * 200), (0, "\\xff")]
     assert {s["at"] for s in found} == {"2026-01-01T00:00:00.000000Z"}
     assert samples(SHARD_RECORDS, letters_of(bad(table, 0), table), 0) == []
+    [hidden] = samples(SHARD_RECORDS, letters_of(bad(table, 0), table), 1, has_payloads=False)
+    assert hidden["error"] == "error 0" and "data" not in hidden
 
 
 def items(**columns: Any) -> pa.Table:
@@ -269,7 +272,13 @@ def test_the_latest_samples_are_kept() -> None:
     assert [s["n"] for s in found.samples] == ["c1", "b0", "b1"]
 
 
-def test_no_samples_are_kept_by_default() -> None:
+@pytest.mark.parametrize(("setting", "kept"), [(None, (5, False)), (0, (0, True)), (7, (7, True))])
+def test_samples_have_payloads_only_if_asked_for(setting: int | None, kept: tuple[int, bool]) -> None:
+    found = BadRecords.of(BadRecordSettings(max_saved_parse_exceptions=setting))
+    assert (found.saved, found.has_payloads) == kept
+
+
+def test_no_samples_are_kept_of_none() -> None:
     found = BadRecords()
     found.note("a", 1, some(0))
     assert found.samples == []

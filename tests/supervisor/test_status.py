@@ -283,7 +283,9 @@ def test_bad_records_are_those_of_all_jobs_also_of_the_last_day_the_latest_first
     world.report(second, errors=[{"at": "2026-01-01T00:00:02.000000Z", "stage": "parse", "error": "no column"}])
     first.end()
     found = read_parse_errors(world.view)
-    assert [(error["owner"], error["error"]) for error in found] == [
+    assert found["count"] == 2 * (COUNTS.unparseable + COUNTS.processed_with_error)
+    assert found["dead_letter_path"] == "/data/lake/_bad"
+    assert [(error["owner"], error["error"]) for error in found["errors"]] == [
         (second.owner, "no column"),
         (first.owner, "not JSON"),
     ]

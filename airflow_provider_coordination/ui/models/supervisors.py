@@ -152,7 +152,12 @@ class SourceStats(SupervisorStats):
 
 
 class ParseErrors(BaseModel):
-    """The bad records that jobs reported last, the latest first. Their fields differ."""
+    """The number of bad records, where they are, and those that jobs listed last, the latest first.
+
+    `dead_letter_path` is null if a bad record fails its batch. The fields of the `errors` differ.
+    """
 
     source: str
+    count: int
+    dead_letter_path: str | None
     errors: list[dict[str, Any]]

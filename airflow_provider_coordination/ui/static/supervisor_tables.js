@@ -259,10 +259,15 @@ export function ParseErrors({ place }) {
       connection: place.connection,
       isPart: true,
       rows: 2,
-      children: ({ errors }) =>
-        errors.length === 0
-          ? h(C.Text, { key: "none", fontSize: "sm", color: "fg.muted" }, "None in the last 24 h.")
-          : h(SmallTable, {
+      children: ({ count, dead_letter_path: path, errors }) => [
+        h(
+          C.Text,
+          { key: "count", fontSize: "sm", color: "fg.muted", mb: errors.length === 0 ? 0 : 2, overflowWrap: "anywhere" },
+          count === 0 && errors.length === 0 ? "None." : `${plural(count, "bad record")}. `,
+          count > 0 && path !== null && `Dead letters: ${path}.`,
+        ),
+        errors.length > 0 &&
+          h(SmallTable, {
               key: "errors",
               label: "Bad records",
               rows: errors.map((/** @type {any} */ error, /** @type {number} */ index) => ({ ...error, index })),
@@ -284,6 +289,7 @@ export function ParseErrors({ place }) {
                 },
               ],
             }),
+      ],
     }),
   );
 }

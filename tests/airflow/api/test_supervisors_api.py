@@ -147,7 +147,9 @@ def test_health_is_an_answer_that_needs_no_reading(scenery: Scenery, op: TestCli
 def test_figures_and_bad_records_are_those_that_jobs_reported(scenery: Scenery, op: TestClient) -> None:
     stats = found(op.get(at("orders", "supervisor/stats")))
     assert stats["totals"]["processed_bytes"] == 60_000 and stats["rates"]["5m"]["processed"] == 2.5
-    [error] = found(op.get(at("orders", "supervisor/parse-errors")))["errors"]
+    bad = found(op.get(at("orders", "supervisor/parse-errors")))
+    assert (bad["count"], bad["dead_letter_path"]) == (stats["totals"]["unparseable"], None)
+    [error] = bad["errors"]
     assert error["error"] == "line 18 is not JSON" and error["owner"] in stats["jobs"]
 
 
