@@ -1,4 +1,6 @@
-"""Errors of executors: a missing Python or module, a full disk, no route to the driver. No batch causes them.
+"""Errors of Spark itself: a missing Python or module, a full disk, no route to the driver, a killed JVM.
+
+No batch and no sink causes them.
 
 Spark reports such an error as a traceback of the JVM or of a Python worker. A missing module does not appear on its
 own, so it ends the job with a configuration error.
@@ -14,6 +16,7 @@ from typing import Any
 from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.spark.error_texts import raised_in_python
+from airflow_provider_coordination.spark.gateway_errors import is_of_gateway
 
 REMEDY = "or name another Python in 'spark.pyspark.python' of the task's conf"
 CANNOT_RUN = re.compile(
@@ -32,7 +35,7 @@ SlotTask = Callable[[int, Iterable[Any]], Iterable[Any]]
 
 
 class ExecutorError(CoordinationError):
-    """An executor cannot run tasks; no batch caused it."""
+    """Spark cannot run tasks; no batch caused it."""
 
 
 class ExecutorPythonError(ExecutorError, ConfigurationError):
@@ -45,6 +48,16 @@ class ExecutorDiskError(ExecutorError):
 
 class ExecutorsUnavailableError(ExecutorError, ConfigurationError):
     """Executors are started, but none of them reaches the driver."""
+
+
+class DriverGoneError(ExecutorError):
+    """The JVM of the driver is gone, so the job cannot continue."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the JVM of the Spark driver does not respond: it was killed or crashed; read the driver's log, and raise "
+            "'driver_memory' if it ran out of memory"
+        )
 
 
 def with_host_in_import_errors(task: SlotTask) -> SlotTask:
@@ -87,10 +100,13 @@ def running_on_executors() -> Iterator[None]:
 
     :raises ExecutorPythonError: naming what is missing, the host if it is known, and the remedy.
     :raises ExecutorDiskError: naming the host.
+    :raises DriverGoneError: if the driver's JVM does not respond.
     """
     try:
         yield
     except Exception as error:
+        if is_of_gateway(error):
+            raise DriverGoneError from error
         if (problem := _problem(error)) is not None:
             raise ExecutorPythonError(problem) from error
         if (found := FULL_DISK.match(str(error).partition(LATEST)[2])) is not None:

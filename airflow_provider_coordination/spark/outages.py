@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.delivery import SinkUnavailableError
 from airflow_provider_coordination.spark.error_texts import error_text
+from airflow_provider_coordination.spark.executor_errors import DriverGoneError
+from airflow_provider_coordination.spark.gateway_errors import is_of_gateway
 
 ERRNOS = frozenset(
     {
@@ -61,10 +63,13 @@ def translating_outages(sink: str) -> Iterator[None]:
 
     :param sink: the sink's name.
     :raises SinkUnavailableError: in place of an error that means an outage.
+    :raises DriverGoneError: in place of an error of the connection to Spark's JVM.
     """
     try:
         yield
     except Exception as error:
+        if is_of_gateway(error):
+            raise DriverGoneError from error
         if not is_outage(error) or (isinstance(error, SinkUnavailableError) and error.sink):
             raise
         reason = str(error) if isinstance(error, CoordinationError) else _said_by_task(error) or error_text(error)
@@ -110,7 +115,7 @@ def _said_by_task(error: BaseException) -> str | None:
 
 
 def _is_of_spark(error: BaseException) -> bool:
-    return type(error).__module__.startswith(OF_SPARK)
+    return type(error).__module__.startswith(OF_SPARK) or is_of_gateway(error)
 
 
 def _says_so(error: BaseException) -> bool:

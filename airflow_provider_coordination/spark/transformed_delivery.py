@@ -27,7 +27,7 @@ from airflow_provider_coordination.spark.delivery import (
     each_separately,
 )
 from airflow_provider_coordination.spark.error_texts import error_text
-from airflow_provider_coordination.spark.executor_errors import running_on_executors
+from airflow_provider_coordination.spark.executor_errors import ExecutorError, running_on_executors
 from airflow_provider_coordination.spark.executor_startup import waiting_for_executors
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
@@ -265,13 +265,14 @@ def _prepare_for(sink: Sink, batches: Sequence[ValidatedBatch], rows: Rows) -> N
 
     :raises DeliveryError: if the sink cannot take them.
     :raises SinkUnavailableError: if the sink is unavailable.
+    :raises ExecutorError: if Spark cannot run tasks.
     """
     if not batches:
         return
     try:
         with translating_outages(sink.name):
             sink.prepare([batch.attempt for batch in batches], rows)
-    except SinkUnavailableError:
+    except (SinkUnavailableError, ExecutorError):
         raise
     except Exception as error:
         raise DeliveryError(

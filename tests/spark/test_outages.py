@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from botocore.exceptions import EndpointConnectionError
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError
+from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError, by_halves
+from airflow_provider_coordination.spark.executor_errors import DriverGoneError, running_on_executors
 from airflow_provider_coordination.spark.files import MissingFileError
+from airflow_provider_coordination.spark.gateway_errors import is_of_gateway
 from airflow_provider_coordination.spark.outages import OUTAGE_MARK, error_of_task, is_outage, translating_outages
 from airflow_provider_coordination.spark.storage import file_size, write_text
 
@@ -70,6 +75,55 @@ def test_what_speaks_of_files_columns_and_values_is_none(error: Exception) -> No
     with pytest.raises(type(error)) as raised, translating_outages("copy"):
         raise error
     assert raised.value is error
+
+
+def call_dead_jvm() -> None:
+    """Call Java as Spark does, where nobody listens."""
+    in_background = PythonParameters(port=0, daemonize=True, daemonize_connections=True)
+    gateway = ClientServer(JavaParameters(port=9), in_background)
+    gateway.jvm.java.lang.System.currentTimeMillis()
+
+
+def raise_unanswered() -> None:
+    raise Py4JError("An error occurred while calling o39.collectToPython")
+
+
+@pytest.mark.parametrize("call", [call_dead_jvm, raise_unanswered])
+def test_a_dead_jvm_is_no_outage_of_a_sink(call: Callable[[], None]) -> None:
+    with (
+        pytest.raises(DriverGoneError, match="JVM of the Spark driver does not respond") as raised,
+        translating_outages("scratch"),
+        translating_outages("main"),
+    ):
+        call()
+    assert not is_outage(raised.value)
+
+
+@pytest.mark.parametrize("call", [call_dead_jvm, raise_unanswered])
+def test_no_batch_is_blamed_for_a_dead_jvm(call: Callable[[], None]) -> None:
+    tried: list[int] = []
+
+    def act(batches: object) -> None:
+        tried.append(1)
+        with running_on_executors():
+            call()
+
+    with pytest.raises(DriverGoneError):
+        list(by_halves(["a", "b"], act, "preparation"))  # type: ignore[list-item]
+    assert tried == [1]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Py4JError("An error occurred while calling o1.f. Trace:\npy4j.Py4JException: Method f([]) does not exist"),
+        Py4JError("x does not exist in the JVM"),
+        ConnectionRefusedError("by a catalog"),
+    ],
+    ids=repr,
+)
+def test_other_errors_are_not_those_of_a_dead_jvm(error: Exception) -> None:
+    assert not is_of_gateway(error)
 
 
 def test_what_a_task_says_of_an_outage_is_one() -> None:
