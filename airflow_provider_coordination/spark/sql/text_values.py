@@ -32,7 +32,7 @@ def as_json(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
             )
             for value in column.to_pylist()
         ]
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise DeliveryError(f"column {name!r} of type {column.type} cannot be written as JSON: {error}") from None
     return pa.chunked_array([pa.array(texts, pa.string())])
 

@@ -432,6 +432,8 @@ def test_columns_that_differ_in_the_case_of_letters_alone_are_refused(folder: Pa
 def test_columns_of_a_delivery_that_differ_in_case_are_refused(folder: Path) -> None:
     with pytest.raises(DeliveryError, match="columns 'n' and 'N' differ only in case; rename one in the transform"):
         a_sink(folder).prepare([A], rows(n=pa.array([1]), N=pa.array([1])))
+    with pytest.raises(DeliveryError, match=r"columns 's\.n' and 's\.N' differ only in case"):
+        a_sink(folder).prepare([A], rows(s=pa.array([{"n": 1, "N": 1}])))
 
 
 def test_a_column_that_the_table_requires_and_the_records_lack_is_named(folder: Path) -> None:

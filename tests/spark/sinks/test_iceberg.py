@@ -417,6 +417,12 @@ def test_a_table_that_is_partitioned_otherwise_is_named_at_the_start(
         new_sink(partition_by=["n"]).check()
 
 
+def test_zero_and_negative_zero_are_two_partitions(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+    deliver(new_sink(partition_by=["x"]), [A], of_one("a-1", x=pa.array([0.0, -0.0, float("nan")])))
+    partitions = [task.file.partition[0] for task in catalog.load_table(TABLE).scan().plan_files()]
+    assert sorted(map(str, partitions)) == ["-0.0", "0.0", "nan"]
+
+
 # Columns
 
 
@@ -431,6 +437,24 @@ def test_columns_are_added_and_types_widened_with_the_rows_that_need_it(
     rows = sorted(catalog.load_table(TABLE).scan().to_arrow().to_pylist(), key=lambda row: row["_batch_id"])
     assert [(row["n"], row["x"], row["note"]) for row in rows] == [(1, 1.5, None), (2**40, 2.5, "new"), (3, None, None)]
     assert len(summaries(catalog)) == 3, "columns come with the rows, in one commit"
+
+
+@pytest.mark.parametrize(
+    ("table", "given"),
+    [
+        (pa.array(["a"]), pa.array([b"\xff"])),
+        (pa.array([b"\xff"]), pa.array(["a"])),
+        (pa.array([["a"]]), pa.array([[b"\xff"]])),
+    ],
+    ids=str,
+)
+def test_text_and_bytes_are_not_mixed_in_a_column(
+    new_sink: Callable[..., Sink], table: pa.Array, given: pa.Array
+) -> None:
+    sink = new_sink()
+    deliver(sink, [B], of_one("b-1", x=table))
+    with pytest.raises(DeliveryError, match="Cannot change column type: x"):
+        sink.prepare([A], of_one("a-1", x=given))
 
 
 @pytest.mark.parametrize("name", ["N", "s.A"])

@@ -85,6 +85,14 @@ def test_values_of_every_type_are_in_the_table_as_they_were(place: SqlPlace, nam
     assert found == values
 
 
+def test_a_nested_value_that_json_cannot_have_is_refused_by_column(place: SqlPlace) -> None:
+    beyond = pa.array([[2_932_897]], pa.list_(pa.date32()))  # the year 10000
+    with pytest.raises(
+        DeliveryError, match=r"column 'days' of type .* cannot be written as JSON: date value out of range"
+    ):
+        deliver(place.sink(), k=[1], days=beyond)
+
+
 def test_what_is_nested_is_json(place: SqlPlace) -> None:
     nested = pa.array(
         [{"a": [1, None], "at": date(2026, 1, 31)}, None], pa.struct([("a", pa.list_(pa.int64())), ("at", pa.date32())])

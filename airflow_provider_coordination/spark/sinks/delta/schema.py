@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import Field, Schema
 from deltalake.schema import PrimitiveType
 
+from airflow_provider_coordination.spark.column_names import similar_names
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn
 
@@ -44,13 +45,12 @@ def schema_from(columns: pa.Schema, declared: Iterable[DeltaColumn], location: s
     """
     types = {column.name: PrimitiveType(column.type) for column in declared}
     fields, wrong = [], []
-    spelled: dict[str, str] = {}
+    if similar := similar_names(columns):
+        raise DeliveryError(
+            f"table {location}: columns {similar[0]!r} and {similar[1]!r} differ only in case; rename one in the "
+            "transform"
+        )
     for column in columns:
-        if (other := spelled.setdefault(column.name.lower(), column.name)) != column.name:
-            raise DeliveryError(
-                f"table {location}: columns {other!r} and {column.name!r} differ only in case; rename one in the "
-                "transform"
-            )
         try:
             [field] = Schema.from_arrow(pa.schema([pa.field(column.name, _in_microseconds(column.type))])).fields
         except Exception as error:  # its class depends on the type

@@ -295,7 +295,7 @@ class CatalogTable:
         if known == self._known_fit:
             return
         try:
-            _check_scales(transaction.table_metadata.schema(), columns)
+            _check_types(transaction.table_metadata.schema(), columns)
             _check_spelling(transaction.table_metadata.schema(), columns)
             _check_renamed(transaction.table_metadata, columns)
             with transaction.update_schema() as update:
@@ -316,17 +316,27 @@ class CatalogTable:
         return pa.schema([field.with_nullable(field.name not in required) for field in columns])
 
 
-def _check_scales(schema: Schema, columns: pa.Schema | Schema) -> None:
-    """Check that decimals have the scale of the table: pyiceberg ignores a difference in scale.
+def _check_types(schema: Schema, columns: pa.Schema | Schema) -> None:
+    """Check what pyiceberg ignores: that decimals have the scale of the table, and that text is not mixed with bytes.
 
     :raises ValueError: naming column and types.
     """
-    from pyiceberg.types import DecimalType
+    from pyiceberg.types import BinaryType, DecimalType, StringType
 
-    for path, precision, scale in _decimals(columns):
-        kind = schema.find_type(path) if path in schema.column_names else None
-        if isinstance(kind, DecimalType) and kind.scale != scale:
-            raise ValueError(f"Cannot change column type: {path}: {kind} -> decimal({precision}, {scale})")
+    for path, kind in _paths(columns):
+        has = schema.find_type(path) if path in schema.column_names else None
+        is_arrow = isinstance(kind, pa.DataType)
+        if isinstance(has, DecimalType):
+            is_decimal = pa.types.is_decimal(kind) if is_arrow else isinstance(kind, DecimalType)
+            is_wrong = is_decimal and has.scale != kind.scale
+            to = f"decimal({kind.precision}, {kind.scale})" if is_wrong else ""
+        elif isinstance(has, StringType):
+            is_wrong, to = (pa.types.is_binary(kind) if is_arrow else isinstance(kind, BinaryType)), "binary"
+        else:
+            is_text = pa.types.is_string(kind) if is_arrow else isinstance(kind, StringType)
+            is_wrong, to = isinstance(has, BinaryType) and is_text, "string"
+        if is_wrong:
+            raise ValueError(f"Cannot change column type: {path}: {has} -> {to}")
 
 
 def _check_renamed(metadata: TableMetadata, columns: pa.Schema | Schema) -> None:
@@ -359,15 +369,6 @@ def _check_spelling(schema: Schema, columns: pa.Schema | Schema) -> None:
     for path, _ in _paths(columns):
         if (other := spelled.setdefault(path.lower(), path)) != path:
             raise ValueError(f"columns {other!r} and {path!r} differ only in case")
-
-
-def _decimals(columns: pa.Schema | Schema) -> Iterator[tuple[str, int, int]]:
-    """Yield the path of each decimal, and its precision and scale."""
-    from pyiceberg.types import DecimalType
-
-    for path, kind in _paths(columns):
-        if isinstance(kind, DecimalType) or (isinstance(kind, pa.DataType) and pa.types.is_decimal(kind)):
-            yield path, kind.precision, kind.scale
 
 
 def _paths(columns: pa.Schema | Schema) -> Iterator[tuple[str, Any]]:

@@ -127,22 +127,21 @@ def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[Sequence[str | N
         return
     names = [f"_partition_{n}" for n in range(len(fields))]
     keyed = pa.table({"_at": pa.array(range(rows.num_rows), pa.int64())})
-    values: list[list[Any]] = []
+    values: list[list[str | None]] = []
     for name, field in zip(names, fields, strict=True):
         numbers, known = _transformed(table, field, rows)
         values.append(known)
         keyed = keyed.append_column(name, numbers)
-    kinds = [_type_of(table, field) for field in fields]
     grouped = keyed.group_by(names).aggregate([("_at", "list")])
     for positions, *numbers in zip(*(grouped.column(name) for name in ("_at_list", *names)), strict=True):
         partition = [known[number.as_py()] for number, known in zip(numbers, values, strict=True)]
-        yield [_encoded(kind, value) for kind, value in zip(kinds, partition, strict=True)], rows.take(positions.values)
+        yield partition, rows.take(positions.values)
 
 
-def _transformed(table: Table, field: PartitionField, rows: pa.Table) -> tuple[pa.Array, list[Any]]:
-    """Return the number of each row's value of a partition field, and the values by number.
+def _transformed(table: Table, field: PartitionField, rows: pa.Table) -> tuple[pa.Array, list[str | None]]:
+    """Return the number of each row's value of a partition field, and the values by number, encoded by `_encoded`.
 
-    The transform runs once for each distinct value.
+    The transform runs once for each distinct value. Encoded values are compared: to Python, 0.0 and -0.0 are equal.
     """
     from pyiceberg.transforms import VoidTransform
 
@@ -160,8 +159,8 @@ def _transformed(table: Table, field: PartitionField, rows: pa.Table) -> tuple[p
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
     transform = field.transform.transform(source.field_type)
-    known: dict[Any, int] = {}
-    numbers = []
+    known: dict[str | None, int] = {}
+    kind, numbers = _type_of(table, field), []
     for value in encoded.dictionary.to_pylist():
         try:
             made = None if value is None else transform(value)
@@ -172,7 +171,7 @@ def _transformed(table: Table, field: PartitionField, rows: pa.Table) -> tuple[p
                 f"of column {name!r} has no {field.transform}: {error}; convert it in the transform; the batches wait "
                 "until then"
             ) from None
-        numbers.append(known.setdefault(made, len(known)))
+        numbers.append(known.setdefault(_encoded(kind, made), len(known)))
     return pa.array(numbers, pa.int32()).take(encoded.indices), list(known)
 
 
