@@ -151,7 +151,7 @@ def value_text(value: pa.Scalar) -> str:
     types, kind = pa.types, value.type
     text = (
         repr(value.as_py())
-        if types.is_binary(kind) or types.is_fixed_size_binary(kind)
+        if types.is_binary(kind) or types.is_fixed_size_binary(kind) or types.is_nested(kind)
         else str(value.cast(pa.string()))
     )
     if "out of range" in text:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.decimal_texts import decimals_of
+from airflow_provider_coordination.sources.exact_casts import REMEDY, first_where, leaves, value_text
 
 SIMPLE: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(),
@@ -34,6 +35,8 @@ SIMPLE: Mapping[str, pa.DataType] = {
 }
 """Spark's type names, and the Arrow types."""
 EXAMPLE = "'id BIGINT, name STRING, price DECIMAL(10,2)'"
+SEVENTH_DIGIT = r"(\.\d{6})0+(Z|[+-].*)?$"
+"""Zeros after the microseconds of an instant, as Go, Java and .NET write them; other digits are refused."""
 ZONED = r"[T ]\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 """An instant with a time zone; the end of a date alone would look like a zone."""
 
@@ -63,9 +66,16 @@ class Columns:
         return pa.schema([(f.name, _as_parsed(f.type)) for f in self.schema])
 
     @property
+    def as_parsed_with_nanoseconds(self) -> pa.Schema | None:
+        """The same for instants within arrays and structs that have more digits; None if there are none."""
+        schema = pa.schema([(f.name, _as_parsed(f.type, unit="ns")) for f in self.schema])
+        return None if schema == self.as_parsed else schema
+
+    @property
     def as_parsed_from_csv(self) -> pa.Schema:
-        """The types for Arrow's CSV parser, which has no wider decimals: they stay text."""
-        types = [pa.string() if pa.types.is_decimal(f.type) else f.type for f in self.as_parsed]
+        """The types for Arrow's CSV parser: decimals stay text, as it has no wider ones, and so do floats, as it makes
+        large ones infinite."""
+        types = [pa.string() if stays_text(f.type) else f.type for f in self.as_parsed]
         return pa.schema(list(zip(self.names, types, strict=True)))
 
     def typed(self, parsed: pa.Table) -> pa.Table:
@@ -73,9 +83,10 @@ class Columns:
 
         An instant without a zone is in UTC, as in Spark with the session time zone of the jobs.
 
-        :raises pyarrow.ArrowInvalid: if a text is not an instant, a date or a decimal.
+        :raises pyarrow.ArrowInvalid: naming the column and the value, if a text is not an instant, a date or a decimal,
+            or a number is infinite.
         """
-        columns = [_typed(parsed.column(field.name), field.type) for field in self.schema]
+        columns = [_checked(field.name, parsed.column(field.name), field.type) for field in self.schema]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
 
@@ -93,23 +104,67 @@ def columns_of(ddl: str) -> Columns:
     return Columns(pa.schema(fields))
 
 
-def _as_parsed(wanted: pa.DataType, *, is_within: bool = False) -> pa.DataType:
+def _as_parsed(wanted: pa.DataType, *, is_within: bool = False, unit: str = "us") -> pa.DataType:
     """Return the type that a parser uses for a column: the JSON parser supports instants, but not dates."""
     if pa.types.is_date(wanted) or (pa.types.is_timestamp(wanted) and not is_within):
         return pa.string()
     if pa.types.is_decimal(wanted):  # with the same precision, it would not notice an overflow
         return pa.decimal256(76, wanted.scale)
     if pa.types.is_list(wanted):
-        return pa.list_(_as_parsed(wanted.value_type, is_within=True))
+        return pa.list_(_as_parsed(wanted.value_type, is_within=True, unit=unit))
     if pa.types.is_struct(wanted):
-        return pa.struct([field.with_type(_as_parsed(field.type, is_within=True)) for field in wanted])
-    return wanted
+        return pa.struct([field.with_type(_as_parsed(field.type, is_within=True, unit=unit)) for field in wanted])
+    return pa.timestamp(unit, wanted.tz) if pa.types.is_timestamp(wanted) else wanted
+
+
+def stays_text(kind: pa.DataType) -> bool:
+    """Return whether the values of a CSV column are parsed here, and not by Arrow's parser."""
+    return bool(pa.types.is_decimal(kind) or pa.types.is_floating(kind))
+
+
+def _checked(name: str, values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    """Return the values of a column with their type.
+
+    :raises pyarrow.ArrowInvalid: naming the column and the value.
+    """
+    try:
+        typed = _typed(values, wanted)
+    except pa.ArrowInvalid as error:
+        if (value := first_where(values, lambda part: _fails(part, wanted))) is None:
+            raise
+        raise pa.ArrowInvalid(f"column {name!r}: {value_text(value)!r} is no {wanted}; {REMEDY} ({error})") from None
+    if pa.types.is_string(values.type):
+        return typed
+    for path, leaf in leaves(name, typed) if _has_floats(wanted) else ():
+        if pa.types.is_floating(leaf.type) and pc.any(pc.is_inf(leaf)).as_py():
+            raise pa.ArrowInvalid(f"column {path!r}: a number is beyond the range of {leaf.type}; {REMEDY}")
+    return typed
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    return any(word in str(kind) for word in ("float", "double"))
+
+
+def _fails(values: pa.ChunkedArray, wanted: pa.DataType) -> bool:
+    try:
+        _typed(values, wanted)
+    except pa.ArrowInvalid:
+        return True
+    return False
 
 
 def _typed(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_decimal(wanted) and pa.types.is_string(values.type):
         return decimals_of(pc.ascii_trim_whitespace(values), wanted)
-    if not pa.types.is_timestamp(wanted) or wanted.tz is None:
+    if pa.types.is_floating(wanted) and pa.types.is_string(values.type):
+        made, is_infinite = pc.ascii_trim_whitespace(values).cast(wanted), pc.match_substring_regex(values, "(?i)inf")
+        if pc.any(pc.and_not(pc.is_inf(made), is_infinite)).as_py():
+            raise pa.ArrowInvalid("it is beyond the range of the type")
+        return made
+    if not pa.types.is_timestamp(wanted):
+        return values.cast(wanted)
+    values = pc.replace_substring_regex(values, SEVENTH_DIGIT, r"\1\2")
+    if wanted.tz is None:
         return values.cast(wanted)
     zoned = pc.match_substring_regex(values, ZONED)
     in_utc = pc.if_else(zoned, None, values).cast(pa.timestamp(wanted.unit)).cast(wanted)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -12,6 +14,8 @@ import pyarrow as pa
 from airflow_provider_coordination.sources.items import ItemUnreadableError
 from airflow_provider_coordination.sources.s3.format_settings import AUTO, CODECS, NONE
 
+GZIP_BYTES = 2**20
+"""How many compressed bytes are read at once."""
 MAX_SNAPPY_CHUNK_BYTES = 256 * 2**20
 
 
@@ -40,6 +44,8 @@ def codec_of(compression: str, uri: str) -> str | None:
 def decompressed(stream: ByteStream, codec: str) -> ByteStream:
     """Decompress a stream; several concatenated streams count as one, as `cat a.gz b.gz` makes.
 
+    Zero bytes between and after gzip streams are skipped, as gzip(1) does.
+
     Reading raises `ItemUnreadableError` if the data is damaged or ends too early.
     """
     if codec == "snappy":
@@ -50,14 +56,20 @@ def decompressed(stream: ByteStream, codec: str) -> ByteStream:
 class _Decompressed:
     def __init__(self, stream: ByteStream, codec: str) -> None:
         self._codec = codec
-        self._plain = pa.CompressedInputStream(pa.PythonFile(_AsFile(stream), mode="r"), codec.replace("bzip2", "bz2"))
+        self._plain = _opened(_AsFile(stream), codec)
 
     def read(self, size: int) -> bytes:
         """See `ByteStream.read`."""
         try:
             return bytes(self._plain.read(size))
-        except (OSError, pa.ArrowInvalid) as error:  # errors of the codec; the stream raises errors of this package
+        except (OSError, EOFError, zlib.error, pa.ArrowInvalid) as error:  # the stream raises errors of this package
             raise ItemUnreadableError(f"it is not complete {self._codec}: {error}") from error
+
+
+def _opened(file: io.RawIOBase, codec: str) -> Any:
+    if codec == "gzip":
+        return gzip.GzipFile(fileobj=io.BufferedReader(file, GZIP_BYTES))
+    return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec.replace("bzip2", "bz2"))
 
 
 class _AsFile(io.RawIOBase):
@@ -71,6 +83,11 @@ class _AsFile(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         return self._stream.read(size)
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._stream.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
 
 
 class _Snappy:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
-from airflow_provider_coordination.sources.s3.columns import Columns
+from airflow_provider_coordination.sources.s3.columns import Columns, stays_text
 from airflow_provider_coordination.sources.s3.csv_rows import CsvRows
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.lines import Block, Cut, read_blocks
@@ -124,7 +124,7 @@ class CsvFormat:
         trimmed = pc.ascii_trim_whitespace(values)
         nulls = pc.is_in(trimmed, pa.array(["", *self.settings.null_values], pa.string()))
         bare = pc.if_else(nulls, None, trimmed)
-        return bare if pa.types.is_timestamp(wanted) or pa.types.is_decimal(wanted) else bare.cast(wanted)
+        return bare if pa.types.is_timestamp(wanted) or stays_text(wanted) else bare.cast(wanted)
 
     def _parsed(self, data: bytes, names: Sequence[str], schema: pa.Schema) -> pa.Table:
         from pyarrow.csv import ReadOptions, read_csv

@@ -161,11 +161,20 @@ class JsonFormat:
             data
         ):  # Arrow crashes the process (26.0) or accepts it
             raise pa.ArrowInvalid("a line is null, and not an object")
-        parsed = json.read_json(
-            pa.BufferReader(data),
-            read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            parse_options=json.ParseOptions(explicit_schema=self.columns.as_parsed, unexpected_field_behavior="ignore"),
-        )
+
+        def parse(schema: pa.Schema) -> pa.Table:
+            return json.read_json(
+                pa.BufferReader(data),
+                read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+                parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+            )
+
+        try:
+            parsed = parse(self.columns.as_parsed)
+        except pa.ArrowInvalid:
+            if (longer := self.columns.as_parsed_with_nanoseconds) is None:
+                raise
+            parsed = parse(longer)
         parsed.validate(full=True)  # the parser accepts text that is not UTF-8
         return self.columns.typed(parsed)
 
