@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -253,3 +254,122 @@ def cluster_setting(server: OpenSearchServer, name: str, value: object) -> Itera
         yield
     finally:
         server.ask("PUT", "/_cluster/settings", {"transient": {name: None}})
+
+
+TENANTS = {str(n): {"n": n, "tenant": "ab"[n % 2]} for n in range(20)}
+
+
+def alias(server: OpenSearchServer, index: str, name: str, **given: Any) -> None:
+    """Add an index to an alias."""
+    server.ask("POST", "/_aliases", {"actions": [{"add": {"index": index, "alias": name, **given}}]})
+
+
+def of_tenant(tenant: str) -> dict[str, Any]:
+    return {"term": {"tenant.keyword": tenant}}
+
+
+def tenants_of(chosen: OpenSearchSettings) -> Counter[str]:
+    """Return the number of documents of each tenant that are read."""
+    pages = [page for item in items(chosen) for page in SliceReader(chosen).read(item, "")]
+    texts = [json.loads(text) for page in pages for text in page.records.column("data").to_pylist()]
+    assert len({text["n"] for text in texts}) == len(texts), "each document is read once"
+    return Counter(text["tenant"] for text in texts)
+
+
+@pytest.fixture
+def tenants(opensearch: OpenSearchServer, opensearch_index: str) -> str:
+    """An index of two shards with documents of two tenants, and an alias of each tenant: its name, `-a` and `-b`."""
+    opensearch.create_index(opensearch_index, 2)
+    opensearch.index(opensearch_index, TENANTS)
+    for tenant in "ab":
+        alias(opensearch, opensearch_index, f"alias-{opensearch_index}-{tenant}", filter=of_tenant(tenant))
+    return opensearch_index
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize(
+    ("names", "read"),
+    [
+        (("alias-{}-a",), {"a": 10}),
+        (("alias-{}-a", "alias-{}-b"), {"a": 10, "b": 10}),
+        (("alias-{}-*",), {"a": 10, "b": 10}),
+        (("alias-{}-a*",), {"a": 10}),
+        (("alias-{}-a", "{}"), {"a": 10, "b": 10}),
+        (("alias-{}-a", "{}*"), {"a": 10, "b": 10}),
+    ],
+)
+def test_only_what_an_alias_selects_is_read(
+    opensearch: OpenSearchServer, tenants: str, context: str, names: tuple[str, ...], read: dict[str, int]
+) -> None:
+    named = tuple(name.format(tenants) for name in names)
+    chosen = settings(opensearch, tenants, indices=named, context=context, slices=4)
+    assert tenants_of(chosen) == read
+
+
+def test_an_alias_without_a_filter_selects_all(opensearch: OpenSearchServer, tenants: str) -> None:
+    alias(opensearch, tenants, f"alias-{tenants}-all")
+    chosen = settings(opensearch, tenants, indices=(f"alias-{tenants}-a", f"alias-{tenants}-all"))
+    assert tenants_of(chosen) == {"a": 10, "b": 10}
+
+
+def test_the_query_applies_within_an_alias(opensearch: OpenSearchServer, tenants: str) -> None:
+    chosen = settings(opensearch, f"alias-{tenants}-a", query={"range": {"n": {"lt": 10}}})
+    assert tenants_of(chosen) == {"a": 5}
+
+
+def test_each_index_of_an_alias_has_its_own_filter(opensearch: OpenSearchServer, tenants: str) -> None:
+    opensearch.create_index(f"{tenants}-2")
+    opensearch.index(f"{tenants}-2", {key: {**each, "n": each["n"] + 100} for key, each in TENANTS.items()})
+    alias(opensearch, tenants, f"written-{tenants}", filter=of_tenant("a"))
+    alias(opensearch, f"{tenants}-2", f"written-{tenants}", filter={"range": {"n": {"lt": 103}}}, is_write_index=True)
+    assert tenants_of(settings(opensearch, f"written-{tenants}")) == {"a": 12, "b": 1}
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_only_the_shards_of_an_alias_with_routing_are_read(
+    opensearch: OpenSearchServer, opensearch_index: str, context: str
+) -> None:
+    opensearch.create_index(opensearch_index, 5)
+    for number in range(30):
+        place = f"/{opensearch_index}/_doc/{number}?routing={number % 10}&refresh=true"
+        opensearch.ask("PUT", place, {"n": number, "tenant": str(number % 10)})
+    alias(opensearch, opensearch_index, f"alias-{opensearch_index}", search_routing="1,7")
+    found = opensearch.ask("GET", f"/alias-{opensearch_index}/_search?size=100")["hits"]["hits"]
+    read = tenants_of(settings(opensearch, f"alias-{opensearch_index}", context=context))
+    assert read == Counter(hit["_source"]["tenant"] for hit in found) and {"1", "7"} <= set(read) and len(read) < 10
+
+
+def test_an_alias_that_changes_applies_as_it_is_from_then_on(opensearch: OpenSearchServer, tenants: str) -> None:
+    chosen = settings(opensearch, f"alias-{tenants}-a")
+    found = items(chosen)
+    alias(opensearch, tenants, f"alias-{tenants}-a", filter={"term": {"n": 4}})
+    assert [name for item in found for name in ids(SliceReader(chosen).read(item, ""))] == ["4"]
+    opensearch.ask("DELETE", f"/{tenants}/_alias/alias-{tenants}-a")
+    with pytest.raises(ItemUnreadableError, match="no alias of the source selects it any more; add"):
+        list(SliceReader(chosen).read(found[0], ""))
+
+
+def test_an_index_that_left_an_alias_without_a_filter_is_read_to_its_end(
+    opensearch: OpenSearchServer, tenants: str
+) -> None:
+    alias(opensearch, tenants, f"all-{tenants}")
+    chosen = settings(opensearch, f"all-{tenants}")
+    found = items(chosen)
+    opensearch.ask("DELETE", f"/{tenants}/_alias/all-{tenants}")
+    assert len([name for item in found for name in ids(SliceReader(chosen).read(item, ""))]) == 20
+
+
+def test_a_data_stream_is_read_beside_an_alias(opensearch: OpenSearchServer, tenants: str) -> None:
+    stream = f"stream-{tenants}"
+    opensearch.ask(
+        "PUT", f"/_index_template/{stream}", {"index_patterns": [stream], "data_stream": {}, "priority": 500}
+    )
+    try:
+        for number, tenant in enumerate("aab"):
+            body = {"@timestamp": "2024-05-06T07:08:09Z", "n": 100 + number, "tenant": tenant}
+            opensearch.ask("POST", f"/{stream}/_doc?refresh=true", body)
+        assert tenants_of(settings(opensearch, stream)) == {"a": 2, "b": 1}
+        assert tenants_of(settings(opensearch, "", indices=(f"alias-{tenants}-a", stream))) == {"a": 12, "b": 1}
+    finally:
+        opensearch.ask("DELETE", f"/_data_stream/{stream}")
+        opensearch.ask("DELETE", f"/_index_template/{stream}")

@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, ReadPage
+from airflow_provider_coordination.sources.opensearch.aliases import WHOLE, IndexPart, selected_part
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, ViewLostError
 from airflow_provider_coordination.sources.opensearch.indices import find_indices
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
-from airflow_provider_coordination.sources.opensearch.views import Document, Views, about
+from airflow_provider_coordination.sources.opensearch.views import Document, Views, about, shard_of
 
 log = logging.getLogger(__name__)
 
@@ -81,14 +82,17 @@ class SliceReader:
         """See `ItemReader.read`.
 
         :raises ItemGoneError: if the index was deleted, or another index has its name.
-        :raises ItemUnreadableError: if it is closed.
+        :raises ItemUnreadableError: if it is closed, or only a part of it was selected, by an alias that it left.
         :raises ConfigurationError: if the cluster rejects the credentials or the query.
         """
         after, lost = _sequence_number(position), False
         while True:
             self._check_index(item)
+            part = self._part_of(item)
+            if part.shards is not None and shard_of(item) not in part.shards:
+                return
             try:
-                with self._views.of(item, after) as view:
+                with self._views.of(item, after, part) as view:
                     for page in view.pages():
                         if page:
                             after, lost = page[-1].seq_no, False
@@ -99,6 +103,19 @@ class SliceReader:
                     raise
                 lost = True
                 log.info("%s; opening another view after sequence number %d", error, after)
+
+    def _part_of(self, item: Item) -> IndexPart:
+        """Return the part of the index that is read, by the present filters and routings of its aliases.
+
+        An index that left an alias without a filter is read to its end, as after a rollover.
+        """
+        part = selected_part(self.client, self._settings, item["index"], item["shards"])
+        if part is None and item.get("is_part"):
+            raise ItemUnreadableError(
+                f"{about(item)}: no alias of the source selects it any more; add the index to an alias "
+                "again, or remove its partitions"
+            )
+        return part or WHOLE
 
     def _check_index(self, item: Item) -> None:
         """Check that the index is the one that was divided into slices, and is open."""

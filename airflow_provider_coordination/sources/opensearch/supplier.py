@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.sources.opensearch.aliases import selected_part
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient
 from airflow_provider_coordination.sources.opensearch.indices import Index, select_indices
 from airflow_provider_coordination.sources.opensearch.settings import MAX_SLICES, OpenSearchSettings
@@ -46,7 +47,13 @@ class SliceSupplier:
                 continue
             found += 1
             slices = self._slices(index)
-            yield Page({_key(index, number): self._progress(index, number, slices) for number in range(slices)})
+            part = selected_part(self._client, self._settings, index.name, index.shards)
+            item: dict[str, Any] = {"index": index.name, "uuid": index.uuid, "shards": index.shards}
+            if part is not None and not part.is_whole:
+                item["is_part"] = True
+            size = index.bytes // slices
+            cut = [{**item, "slice": number, "slices": slices, "size": size} for number in range(slices)]
+            yield Page({_key(index, each["slice"]): self._progress(each) for each in cut})
         if not found:
             log.warning("no index matches %s", ", ".join(map(repr, self._settings.indices)))
 
@@ -61,15 +68,7 @@ class SliceSupplier:
         a_shard = -(-(self._settings.slices or 1) // index.shards)
         return index.shards * min(a_shard, max(1, MAX_SLICES // index.shards))
 
-    def _progress(self, index: Index, number: int, slices: int) -> dict[str, Any]:
-        item = {
-            "index": index.name,
-            "uuid": index.uuid,
-            "shards": index.shards,
-            "slice": number,
-            "slices": slices,
-            "size": index.bytes // slices,
-        }
+    def _progress(self, item: dict[str, Any]) -> dict[str, Any]:
         return PartitionProgress(
             kind=KIND,
             items=(item,),

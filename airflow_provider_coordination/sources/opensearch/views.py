@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.items import Item, ItemUnreadableError, SourceUnavailableError
+from airflow_provider_coordination.sources.opensearch.aliases import WHOLE, IndexPart
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, index_path
 from airflow_provider_coordination.sources.opensearch.settings import POINT_IN_TIME, SCROLL, OpenSearchSettings
 
@@ -83,17 +84,19 @@ class Views:
         self._has_points_in_time: bool | None = None
 
     @contextmanager
-    def of(self, item: Item, after: int) -> Iterator[View]:
+    def of(self, item: Item, after: int, part: IndexPart = WHOLE) -> Iterator[View]:
         """Open a view of a slice; it is closed at the end.
 
         :param item: the slice.
         :param after: read only documents after this sequence number; -1 for all.
+        :param part: the part of the index that is read.
         """
+        query = self._query(after, part)
         if self._has_point_in_time():
             with self._point_in_time(item) as view:
-                yield _PointInTime(self, item, after, view)
+                yield _PointInTime(self, item, query, view)
         else:
-            scroll = _Scroll(self, item, after)
+            scroll = _Scroll(self, item, query)
             try:
                 yield scroll
             finally:
@@ -120,11 +123,10 @@ class Views:
             documents.append(Document(id=hit.id, seq_no=hit.sort[0], source=source))
         return Answer(documents=documents, scroll=answer.scroll_id)
 
-    def query(self, after: int) -> dict[str, Any]:
+    def _query(self, after: int, part: IndexPart) -> dict[str, Any]:
         """Return the query for the documents after a sequence number."""
         filters: list[Any] = [{"range": {"_seq_no": {"gt": after}}}]
-        if self._settings.query is not None:
-            filters.append(self._settings.query)
+        filters += [query for query in (part.filter, self._settings.query) if query is not None]
         return {"bool": {"filter": filters}}
 
     def page_documents(self, before: list[Document]) -> int:
@@ -173,17 +175,17 @@ class Views:
 class _PointInTime:
     """A view by a point in time of the slice's shard."""
 
-    def __init__(self, views: Views, item: Item, after: int, name: str) -> None:
+    def __init__(self, views: Views, item: Item, query: Mapping[str, Any], name: str) -> None:
         self._views = views
         self._item = item
-        self._after = after
+        self._query = query
         self._name = name
 
     def pages(self) -> Iterator[list[Document]]:
         """See `View.pages`."""
         page: list[Document] = []
         body: dict[str, Any] = {
-            "query": self._views.query(self._after),
+            "query": self._query,
             "sort": ORDER,
             "pit": {"id": self._name, "keep_alive": KEEP_ALIVE},
             "track_total_hits": False,
@@ -205,17 +207,17 @@ class _PointInTime:
 class _Scroll:
     """A view by a scroll over the slice's shard, for servers without points in time."""
 
-    def __init__(self, views: Views, item: Item, after: int) -> None:
+    def __init__(self, views: Views, item: Item, query: Mapping[str, Any]) -> None:
         self._views = views
         self._item = item
-        self._after = after
+        self._query = query
         self._name = ""
 
     def pages(self) -> Iterator[list[Document]]:
         """See `View.pages`."""
         size = self._views.page_documents([])
         body: dict[str, Any] = {
-            "query": self._views.query(self._after),
+            "query": self._query,
             "sort": ORDER,
             "size": size,
         }
