@@ -50,8 +50,9 @@ class Records:
             if similar := similar_names(unified):
                 raise pa.ArrowInvalid(_as_one(*similar))
             for schema in (self.schema, records.schema):
-                if lossy := [field.name for field in schema if _loses(field.type, unified.field(field.name).type)]:
-                    raise pa.ArrowInvalid(f"column {lossy[0]!r} has decimals and floating-point numbers")
+                for field in schema:
+                    if _loses(field.type, both := unified.field(field.name).type):
+                        raise pa.ArrowInvalid(f"column {field.name!r} is {field.type}, which {both} cannot hold")
             records = _widened([records], unified)
             if not unified.equals(self.schema):
                 self._widen(unified)
@@ -106,14 +107,20 @@ def _as_one(one: str, other: str) -> str:
 
 
 def _loses(before: pa.DataType, after: pa.DataType) -> bool:
-    """Return whether a wider type loses precision of the narrower one: Arrow permits only decimals as floats."""
-    if pa.types.is_decimal(before):
-        return bool(pa.types.is_floating(after))
-    if pa.types.is_struct(before):
+    """Return whether a type to which Arrow widens another one changes its values, or is not landed.
+
+    Arrow permits decimals as floats, text as bytes, and decimals of more digits than others have.
+    """
+    types = pa.types
+    if types.is_decimal(before):
+        return not types.is_decimal128(after)
+    if types.is_string(before):
+        return bool(types.is_binary(after))
+    if types.is_struct(before):
         return any(_loses(field.type, after.field(field.name).type) for field in before)
-    if pa.types.is_list(before) or pa.types.is_large_list(before):
-        return _loses(before.value_type, after.value_type)
-    return False
+    if types.is_map(before):
+        return _loses(before.key_type, after.key_type) or _loses(before.item_type, after.item_type)
+    return bool(types.is_list(before)) and _loses(before.value_type, after.value_type)
 
 
 def with_origin(records: pa.Table, origin: str, first_row: int) -> pa.Table:

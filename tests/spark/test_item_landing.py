@@ -46,6 +46,9 @@ DAMAGED = ItemUnreadableError("it is damaged")
 GONE = ItemGoneError("it is gone")
 AWAY = SourceUnavailableError("the source is away")
 
+MAP = pa.map_(pa.string(), pa.float64())
+DECIMAL = pa.decimal128(2, 1)
+
 
 class Place:
     """A partition of a source in memory, and a folder where it is landed."""
@@ -250,6 +253,9 @@ def test_columns_that_go_together_share_a_file(place: Place) -> None:
         (rows_of(1.5), rows_of(2**60 + 1)),
         (rows_of(Decimal("1.1")), rows_of(1.5)),
         (rows_of([{"x": 1.5}]), rows_of([{"x": Decimal("1.1")}])),
+        (rows_of([("k", 1.5)], kind=MAP), rows_of([("k", Decimal("1.1"))], kind=pa.map_(pa.string(), DECIMAL))),
+        (rows_of(Decimal("9" * 38)), rows_of(Decimal("1.1"))),
+        (rows_of("x"), rows_of(b"\xff")),
         (rows_of(1), rows_of(2, name="N")),
     ],
 )
