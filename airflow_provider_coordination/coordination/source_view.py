@@ -16,6 +16,7 @@ from airflow_provider_coordination.coordination.history import FAMILY as HISTORY
 from airflow_provider_coordination.coordination.history import History
 from airflow_provider_coordination.coordination.lease_times import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.partition import (
+    PARKED_UNTIL,
     UNFINISHED,
     Partition,
     PartitionStatus,
@@ -110,6 +111,11 @@ class SourceView:
         """Yield the partitions completed at an instant (aware) or later, in the order of their completion."""
         self.require_initialized()
         return all_partitions(self.store, self.source_identifier, PartitionStatus.COMPLETED, since=instant)
+
+    def parked(self) -> Iterator[Partition]:
+        """Yield the partitions that only a user reopens."""
+        self.require_initialized()
+        return all_partitions(self.store, self.source_identifier, PartitionStatus.CLOSED, since=PARKED_UNTIL)
 
     def count_by_status(self) -> dict[PartitionStatus, int]:
         """Return the number of partitions of each status, including zeros."""

@@ -48,6 +48,8 @@ class DetailedState(StrEnum):
     TERMINATED = "TERMINATED"
     UNABLE_TO_CONNECT_TO_STREAM = "UNABLE_TO_CONNECT_TO_STREAM"
     LOST_CONTACT_WITH_STREAM = "LOST_CONTACT_WITH_STREAM"
+    PARTITIONS_PARKED = "PARTITIONS_PARKED"
+    """Partitions are parked, so that no job reads them until a user acts. Never recorded by a supervisor."""
     NOT_SUPERVISED = "NOT_SUPERVISED"
     """Not supervised for minutes: the DAG is paused or missing, or Airflow is down. Never recorded by a supervisor."""
     DAG_PAUSED = "DAG_PAUSED"
@@ -80,6 +82,7 @@ UNHEALTHY_IN_DETAIL = frozenset(
     {
         DetailedState.UNABLE_TO_CONNECT_TO_STREAM,
         DetailedState.LOST_CONTACT_WITH_STREAM,
+        DetailedState.PARTITIONS_PARKED,
         DetailedState.NOT_SUPERVISED,
     }
 )
@@ -159,7 +162,7 @@ class Health:
             return replace(recovered, state=DetailedState.UNHEALTHY_TASKS)
         if proposed in (DetailedState.RUNNING, DetailedState.SUSPENDED) and not self.has_succeeded:
             return recovered
-        if proposed in FIRST_RUN_ONLY and self.has_succeeded:
+        if proposed in (DetailedState.PENDING, *FIRST_RUN_ONLY) and self.has_succeeded:
             return recovered if self.state.is_healthy else replace(recovered, state=DetailedState.RUNNING)
         return replace(recovered, state=proposed)
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import CoordinationError, SupervisorNotFoundError
 from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS, JobReport, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
@@ -34,6 +35,8 @@ from airflow_provider_coordination.supervisor.turn import task_of
 MAX_PARTITIONS = 20_000
 """The maximum number of unfinished partitions that are read."""
 MAX_JOBS = 1_000
+PARKED_SHOWN = 5
+"""The maximum number of parked partitions that a status lists as errors."""
 UNSUPERVISED_AFTER = timedelta(minutes=2)
 """How long a supervision may be without a lease: between two runs of its DAG it has none for seconds."""
 RATES_FRESH = timedelta(minutes=1)
@@ -61,6 +64,7 @@ class StoredState:
     :param jobs: the jobs of the supervisor in the store, by owner.
     :param partitions: the numbers of partitions by status.
     :param unfinished: the partitions that are not COMPLETED, up to `MAX_PARTITIONS`.
+    :param parked: the first partitions that are parked.
     :param lag: the lag as the supervisor recorded it.
     :param dag_is_paused: whether the supervising DAG is paused; None if unknown.
     """
@@ -80,6 +84,7 @@ class StoredState:
     jobs: Mapping[str, Job] = field(default_factory=dict)
     partitions: Mapping[PartitionStatus, int] = field(default_factory=dict)
     unfinished: Sequence[Partition] = ()
+    parked: Sequence[Partition] = ()
     lag: LagSeries = field(default_factory=LagSeries)
     dag_is_paused: bool | None = None
 
@@ -128,6 +133,7 @@ def read_stored_state(view: SourceView) -> StoredState | None:
         jobs=_jobs(view, memory),
         partitions=view.count_by_status(),
         unfinished=list(islice(view.partitions(*UNFINISHED), MAX_PARTITIONS)),
+        parked=list(islice(view.parked(), PARKED_SHOWN)),
         lag=store.lag(),
     )
 
@@ -226,10 +232,14 @@ def _state(stored: StoredState, jobs: list[dict[str, Any]]) -> DetailedState:
         return DetailedState.STOPPING if works else DetailedState.TERMINATED
     if not recorded.is_healthy:
         return recorded
-    if stored.suspension is not None:
-        return DetailedState.SUSPENDED
-    if memory.started_at is not None and is_abandoned(stored.supervision, stored.at):
-        return DetailedState.DAG_PAUSED if stored.dag_is_paused else DetailedState.NOT_SUPERVISED
+    is_paused = stored.dag_is_paused is True
+    is_suspended = is_paused or stored.suspension is not None
+    if memory.started_at is not None and not is_suspended and is_abandoned(stored.supervision, stored.at):
+        return DetailedState.NOT_SUPERVISED
+    if stored.parked:
+        return DetailedState.PARTITIONS_PARKED
+    if is_suspended:
+        return DetailedState.DAG_PAUSED if stored.suspension is None else DetailedState.SUSPENDED
     if recorded is DetailedState.SUSPENDED:  # it was resumed in between
         return DetailedState.RUNNING if memory.health.has_succeeded else DetailedState.PENDING
     return recorded
@@ -437,21 +447,33 @@ def _rates(rate: object) -> dict[str, float]:
 
 
 def _errors(stored: StoredState, decision: Decision) -> list[dict[str, Any]]:
-    """Return the errors, the latest first. A spec that cannot be read is a current error."""
-    errors = [error.to_mapping() for error in reversed(decision.supervision.health.errors)]
-    if stored.problem and stored.memory.terminated_at is None:
-        errors.insert(
-            0,
-            {
-                "at": format_instant(stored.at),
-                "error_class": "ConfigurationError",
-                "message": stored.problem,
-                "partition": None,
-                "owner": None,
-                "is_stream_error": False,
-            },
-        )
-    return errors
+    """Return the errors, the latest first. A spec that cannot be read, and parked partitions, are current errors."""
+    recorded = list(reversed(decision.supervision.health.errors))
+    if stored.memory.terminated_at is not None:
+        return [error.to_mapping() for error in recorded]
+    current = [_parked_error(partition, recorded, stored.at) for partition in stored.parked]
+    if stored.problem:
+        current.insert(0, ErrorEvent(at=stored.at, error_class="ConfigurationError", message=stored.problem))
+    shown = {error.partition for error in current if error.partition is not None}
+    return [error.to_mapping() for error in (*current, *(each for each in recorded if each.partition not in shown))]
+
+
+def _parked_error(partition: Partition, recorded: Sequence[ErrorEvent], now: datetime) -> ErrorEvent:
+    """Return the error of a parked partition, with the instant and the class of its latest recorded error.
+
+    :param recorded: the recorded errors, the latest first.
+    """
+    key = partition.partition_key
+    known = next((error for error in recorded if error.partition == key), None)
+    reason = partition.last_error or "a user parked it"
+    return ErrorEvent(
+        at=now if known is None else known.at,
+        error_class="PartitionParked" if known is None else known.error_class,
+        message=f"partition {key!r} is parked, and no job reads it: {reason}; fix the cause, then reopen it",
+        partition=key,
+        owner=None if known is None else known.owner,
+        is_stream_error=known is not None and known.is_stream_error,
+    )
 
 
 def read_parse_errors(view: SourceView) -> dict[str, Any]:

@@ -55,6 +55,14 @@ def test_three_runs_in_a_row_make_it_unhealthy_or_healthy(outcomes: str, state: 
 
 @pytest.mark.parametrize(
     ("outcomes", "state"),
+    [("", DetailedState.PENDING), ("--", DetailedState.PENDING), ("+", RUNNING), ("---+++", RUNNING), ("+-", RUNNING)],
+)
+def test_a_run_that_succeeded_is_never_pending_again(outcomes: str, state: DetailedState) -> None:
+    assert runs(Health(), outcomes).with_state(DetailedState.PENDING).state is state
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "state"),
     [("--", RUNNING), ("---", DetailedState.UNHEALTHY_TASKS), ("---++", DetailedState.UNHEALTHY_TASKS),
      ("---+++", RUNNING), ("--+--", RUNNING)],
 )  # fmt: skip

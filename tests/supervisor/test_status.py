@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
+from airflow_provider_coordination.coordination.partition import PARKED_UNTIL
 from airflow_provider_coordination.supervisor.status import UNSUPERVISED_AFTER, read_parse_errors, read_status
 from airflow_provider_coordination.supervisor.supervision import SpecVersion
 from tests.supervisor.specs import SPEC, spec_with
@@ -139,10 +141,47 @@ def test_a_paused_dag_is_a_suspended_supervisor_where_airflow_says_so(
 ) -> None:
     world.runs()
     asked = read_status(world.view, lambda dag_id: paused if dag_id == "supervise_clicks" else None)
-    assert asked is not None and (asked["state"], asked["dag_is_paused"]) == ("RUNNING", paused)
+    assert asked is not None and asked["dag_is_paused"] is paused
+    assert asked["detailed_state"] == ("DAG_PAUSED" if paused else "RUNNING")
     world.clock.advance(3600)
     later = read_status(world.view, lambda dag_id: paused)
     assert later is not None and (later["state"], later["detailed_state"]) == (state, detailed)
+
+
+def test_a_parked_partition_is_unhealthy_until_it_is_reopened(world: Supervised) -> None:
+    [first, _] = world.runs()
+    lost = ErrorEvent(at=world.clock.now(), error_class="DataLostError", message="gone", partition="S0")
+    first.report(errors=[lost])
+    world.go_on(30)
+    partition = world.view.get("S0")
+    assert partition is not None
+    parked = partition.failed("2 h were trimmed").closed(PARKED_UNTIL)
+    world.backend.transact(update=[parked])
+
+    status = world.status
+    assert (status["state"], status["detailed_state"]) == ("UNHEALTHY_SUPERVISOR", "PARTITIONS_PARKED")
+    assert status["healthy"] is False
+    [error] = status["errors"]
+    assert (error["partition"], error["error_class"]) == ("S0", "DataLostError")
+    assert error["message"].startswith("partition 'S0' is parked, and no job reads it: 2 h were trimmed; fix")
+
+    world.suspend()
+    assert world.status["healthy"] is False
+    world.resume()
+    stored = world.view.get("S0")
+    assert stored is not None
+    world.backend.transact(update=[stored.reopened(world.clock.now())])
+    assert (world.status["state"], world.status["healthy"]) == ("RUNNING", True)
+
+
+def test_a_terminated_supervisor_leaves_parked_partitions_alone(world: Supervised) -> None:
+    world.runs()
+    partition = world.view.get("S0")
+    assert partition is not None
+    world.backend.transact(update=[partition.closed(PARKED_UNTIL)])
+    assert "a user parked it" in world.status["errors"][0]["message"]
+    world.store.terminate()
+    assert (world.status["healthy"], world.status["errors"]) == (True, [])
 
 
 def test_between_two_runs_of_its_dag_it_stays_healthy(world: Supervised) -> None:

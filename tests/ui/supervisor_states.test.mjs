@@ -45,6 +45,7 @@ test("every unhealthy state needs a person, and no other one", () => {
   assert.deepEqual(needing.toSorted(), [
     "LOST_CONTACT_WITH_STREAM",
     "NOT_SUPERVISED",
+    "PARTITIONS_PARKED",
     "UNABLE_TO_CONNECT_TO_STREAM",
     "UNHEALTHY_SUPERVISOR",
     "UNHEALTHY_TASKS",

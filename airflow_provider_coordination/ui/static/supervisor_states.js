@@ -24,6 +24,11 @@ export const SUPERVISOR_STATES = {
     palette: "red",
     meaning: "The last jobs failed one after the other. The errors below show why. It recovers automatically.",
   },
+  PARTITIONS_PARKED: {
+    label: "Partitions parked",
+    palette: "red",
+    meaning: "No job reads the parked partitions. The errors below name them. Fix the cause, then reopen them.",
+  },
   NOT_SUPERVISED: {
     label: "Not supervised",
     palette: "red",

@@ -36,12 +36,13 @@ def op(as_role: Any) -> TestClient:
 
 def test_a_supervisor_stands_as_the_store_says(scenery: Scenery, op: TestClient) -> None:
     status = found(op.get(at("orders", "supervisor")))
-    assert (status["source"], status["state"], status["healthy"]) == ("orders", "RUNNING", True)
+    assert (status["source"], status["detailed_state"], status["healthy"]) == ("orders", "PARTITIONS_PARKED", False)
     assert (status["spec_by"], status["kind"], status["is_supervised"]) == ("ann", "s3", True)
     assert sorted(job["state"] for job in status["jobs"]) == ["RUNNING", "SUBMITTED"]
     assert status["stats"]["totals"]["unparseable"] == 1
     assert status["lag"]["partitions"]["state/held.json.gz"] == 1200
-    assert status["errors"][0]["error_class"] == "ReadTimeout"
+    assert [error["error_class"] for error in status["errors"][:2]] == ["PartitionParked", "ReadTimeout"]
+    assert status["errors"][0]["partition"] == "state/parked.json.gz"
 
 
 def test_the_list_has_every_supervisor_and_no_source_without_one(scenery: Scenery, op: TestClient) -> None:
@@ -126,18 +127,19 @@ def test_a_wrong_spec_is_refused_with_field_value_and_remedy(scenery: Scenery, o
 
 
 def test_health_is_an_answer_that_needs_no_reading(scenery: Scenery, op: TestClient) -> None:
-    assert found(op.get(at("orders", "supervisor/health")))["healthy"] is True
-    worker = scenery.worker("orders")
+    scenery.supervised("payments")
+    assert found(op.get(at("payments", "supervisor/health")))["healthy"] is True
+    worker = scenery.worker("payments")
     kept = SupervisionStore(worker.view)
     stored = kept.get()
     assert stored is not None
     health = replace(stored.supervision.health, state=DetailedState.UNHEALTHY_TASKS)
     kept.save(stored, replace(stored.supervision, health=health))
     op.post(f"{CONNECTION}/supervisors/resume", json={"reason": "results from before the action are dropped"})
-    answer = op.get(at("orders", "supervisor/health"))
+    answer = op.get(at("payments", "supervisor/health"))
     assert answer.status_code == 503
     assert answer.json() == {
-        "source": "orders",
+        "source": "payments",
         "healthy": False,
         "state": "UNHEALTHY_TASKS",
         "detailed_state": "UNHEALTHY_TASKS",
