@@ -38,7 +38,7 @@ class JobOutput:
 
     def exception_for(self, exit_code: int | None) -> AirflowException | None:
         """Return the exception for an exit code; None if the provider's own error explains it."""
-        from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_LOST_WORK
+        from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_LOST_WORK
 
         if exit_code == EXIT_CONFIGURATION:
             return AirflowFailException(self.last_error or "the job's configuration is wrong; see the job's log")

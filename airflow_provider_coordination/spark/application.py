@@ -25,7 +25,16 @@ from airflow_provider_coordination.spark.job_source import JobSource, job_source
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.metrics import JobMetrics
-from airflow_provider_coordination.spark.outcome import FollowedJob, Outcome, coordinator_of, followed_job
+from airflow_provider_coordination.spark.outcome import (
+    EXIT_CONFIGURATION,
+    EXIT_FAILED,
+    EXIT_LOST_WORK,
+    EXIT_SUCCESS,
+    FollowedJob,
+    Outcome,
+    coordinator_of,
+    followed_job,
+)
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.pyspark_path import import_compiled_pyspark
 from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
@@ -42,14 +51,6 @@ from airflow_provider_coordination.spark.transformed_delivery import Transformed
 from airflow_provider_coordination.versions import find_installation, require_versions
 
 log = logging.getLogger(__name__)
-
-EXIT_SUCCESS = 0
-EXIT_FAILED = 1
-"""Something failed; landed batches stay, and the next job continues with them."""
-EXIT_LOST_WORK = 75
-"""Leases were lost during the job (EX_TEMPFAIL): other workers continue their partitions, and a retry can succeed."""
-EXIT_CONFIGURATION = 78
-"""The settings are wrong (EX_CONFIG): a retry cannot succeed."""
 
 SUMMARY_MARK = "coordination-summary: "
 """The prefix of the output line that holds the job's summary as JSON."""

@@ -23,6 +23,14 @@ from airflow_provider_coordination.stores import open_store
 
 log = logging.getLogger(__name__)
 
+EXIT_SUCCESS = 0
+EXIT_FAILED = 1
+"""Something failed; landed batches stay, and the next job continues with them."""
+EXIT_LOST_WORK = 75
+"""Leases were lost during the job (EX_TEMPFAIL): other workers continue their partitions, and a retry can succeed."""
+EXIT_CONFIGURATION = 78
+"""The settings are wrong (EX_CONFIG): a retry cannot succeed."""
+
 MAX_ERROR_CHARACTERS = 2000
 MAX_SUMMARY_CHARACTERS = 36_000
 """A stored progress holds 64 KB; a summary that names a thousand acknowledgment sets is larger, and is compressed."""

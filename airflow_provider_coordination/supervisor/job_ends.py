@@ -12,6 +12,7 @@ from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.job_reports import RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.coordination.storable_text import storable
+from airflow_provider_coordination.spark.outcome import EXIT_LOST_WORK
 from airflow_provider_coordination.supervisor.observation import Observation
 from airflow_provider_coordination.supervisor.supervision import Supervision
 
@@ -48,10 +49,13 @@ def without_ended(memory: Supervision, observation: Observation) -> Supervision:
 
 
 def _outcome_of(known: Job) -> tuple[bool | None, str]:
-    """Return whether a job succeeded, and its error. None means that the job was withdrawn before it started."""
+    """Return whether a job succeeded, and its error. None means that the job was withdrawn before it started.
+
+    A job that lost leases has not failed: a user reset its partitions, or other jobs continue with them.
+    """
     outcome = known.outcome or {}
     code, error = outcome.get("exit_code"), outcome.get("error")
-    if code == 0:
+    if code in (0, EXIT_LOST_WORK):
         return True, ""
     if code is None and error is None:
         return None, ""

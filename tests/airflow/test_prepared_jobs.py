@@ -31,7 +31,7 @@ from airflow_provider_coordination.operators.prepared_jobs import (
 )
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
-from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_SUCCESS
+from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_SUCCESS
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.triggers.jobs import JobTrigger

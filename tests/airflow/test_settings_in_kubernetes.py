@@ -23,8 +23,7 @@ from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs, Job
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
-from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION
-from airflow_provider_coordination.spark.outcome import Outcome
+from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, Outcome
 from airflow_provider_coordination.triggers.jobs import JobTrigger
 from tests.airflow.conftest import SECRET, StubSpark
 from tests.support.kubernetes_api import KubernetesApi

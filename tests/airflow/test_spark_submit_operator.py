@@ -33,13 +33,14 @@ from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import NOTHING_LEFT, CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, EXIT_LOST_WORK, SUMMARY_MARK
+from airflow_provider_coordination.spark.application import SUMMARY_MARK
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,
     BadRecordSettings,
     RejectionSettings,
     RoundSettings,
 )
+from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_LOST_WORK
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.stores import StoreSettings

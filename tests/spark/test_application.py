@@ -17,13 +17,8 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.operators.job_output import JobOutput
-from airflow_provider_coordination.spark.application import (
-    EXIT_CONFIGURATION,
-    EXIT_FAILED,
-    EXIT_SUCCESS,
-    SUMMARY_MARK,
-    main,
-)
+from airflow_provider_coordination.spark.application import SUMMARY_MARK, main
+from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_SUCCESS
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis

@@ -14,8 +14,8 @@ from airflow_provider_coordination.coordination.job_reports import JobReport
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark import submission
-from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION, main
-from airflow_provider_coordination.spark.outcome import Outcome, coordinator_of, followed_job
+from airflow_provider_coordination.spark.application import main
+from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, Outcome, coordinator_of, followed_job
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.spark.summary import Summary

@@ -11,6 +11,7 @@ from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import SourceError, SupervisedElsewhereError
 from airflow_provider_coordination.coordination.jobs import JobState
 from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, StreamNotFoundError
+from airflow_provider_coordination.spark.outcome import EXIT_LOST_WORK
 from airflow_provider_coordination.supervisor.actions import EndJob, EndKind, StartJob
 from airflow_provider_coordination.supervisor.states import DetailedState
 from tests.supervisor.world import START_TIMEOUT, World
@@ -192,6 +193,18 @@ def test_three_failed_jobs_make_the_supervisor_unhealthy_and_three_good_ones_hea
         world.turn()
         world.begin()
     assert world.state is DetailedState.RUNNING
+
+
+def test_a_job_whose_partitions_were_reset_has_not_failed(world: World) -> None:
+    world.submit(task_count=1)
+    for _ in range(3):
+        world.turn()
+        [job] = world.begin()
+        job.end(EXIT_LOST_WORK, "leases were lost; other workers continue these partitions: S0")
+        world.clock.advance(30)
+    world.turn()
+    assert (world.state, world.health.failed_jobs, world.health.errors) == (DetailedState.RUNNING, 0, ())
+    assert world.supervision().start_after is None or world.supervision().start_after <= world.clock.now()
 
 
 def test_what_a_job_counted_is_added_to_the_totals_once(world: World) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_coordination.spark.application import EXIT_CONFIGURATION
+from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION
 from tests.support.cluster_job import ClusterPipeline
 from tests.support.executor_python import WITHOUT
 from tests.support.spark_cluster import SparkCluster
