@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,13 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
-    CoordinationError,
-    PartitionUpdateError,
     SourceError,
     SupervisedElsewhereError,
 )
 from airflow_provider_coordination.coordination.known_sources import known_sources
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
 from airflow_provider_coordination.hooks.source_checks import checks_against_source
 from airflow_provider_coordination.hooks.supervision import supervisor_of
@@ -178,7 +174,7 @@ class SuperviseOperator(BaseOperator):
             store.release(claimant)  # another DAG may have a spec that can be carried out
             raise error
         self.log.error("source=%s: the file is refused, and the stored spec stays in effect: %s", store.source, error)
-        _record_error(store, claimant, error, coordinator.clock.now())
+        store.record_error(claimant, error)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,18 +251,6 @@ def _way_out(file: SpecFile | None) -> str:
     if file is None:
         return ""
     return f"; file {file.path!r} is not submitted: to replace the current spec, use 'supervisor submit'"
-
-
-def _record_error(store: SupervisionStore, claimant: Claimant, error: CoordinationError, now: datetime) -> None:
-    """Record an error for the status, once."""
-    stored = store.acquire(claimant)
-    memory, message = stored.supervision, storable(str(error))
-    if any(known.message == message for known in memory.health.errors):
-        return
-    is_of_stream = isinstance(error, SourceError)
-    event = ErrorEvent(at=now, error_class=type(error).__name__, message=message, is_stream_error=is_of_stream)
-    with suppress(PartitionUpdateError):  # the next turn records it
-        store.save(stored, replace(memory, health=memory.health.with_error(event)))
 
 
 def _end_of_run(claimant: Claimant, supervisor: Supervisor, view: SourceView) -> datetime | None:

@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     PartitionUpdateError,
     ProgressError,
+    SourceError,
     SupervisedElsewhereError,
     SupervisionError,
 )
@@ -234,6 +236,24 @@ class SupervisionStore:
         if stored.claimant is None:
             raise PartitionUpdateError(f"source {self.source!r}: its supervision is not leased; acquire it first")
         return self._write(stored.item, supervision, stored.claimant, self._clock.now() + LEASE)
+
+    def record_error(self, claimant: Claimant, error: Exception) -> None:
+        """Record an error for the status, unless an equal one is there.
+
+        :raises SupervisedElsewhereError: if another DAG, or a later run of the same DAG, supervises the source.
+        """
+        stored = self.acquire(claimant)
+        memory, message = stored.supervision, storable(str(error))
+        if any(known.message == message for known in memory.health.errors):
+            return
+        event = ErrorEvent(
+            at=self._clock.now(),
+            error_class=type(error).__name__,
+            message=message,
+            is_stream_error=isinstance(error, SourceError),
+        )
+        with suppress(PartitionUpdateError):  # the next turn records it
+            self.save(stored, replace(memory, health=memory.health.with_error(event)))
 
     def release(self, claimant: Claimant) -> None:
         """Release the lease if this claimant has it, because its run ends."""

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
-from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
+from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.triggers.conditions import TurnNeeded
 from airflow_provider_coordination.triggers.events import Settling, classpath, error_payload, event
-from airflow_provider_coordination.triggers.watchers import WatchError, watchers
+from airflow_provider_coordination.triggers.watchers import WatchError, read_connection, watchers
 
 OVER = "over"
 """The time of the run is over."""
@@ -110,10 +112,7 @@ class SupervisorTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event: `turn`, `elsewhere`, `edited`, `over`, or `error` with a message."""
         settling = Settling(self)
-        claimant = Claimant(
-            owner=self.owner, dag_id=self.dag_id, run_at=parse_instant(self.run_at), try_number=self.try_number
-        )
-        subscription = watchers().subscribe(self.coordination_conn_id, self.source, TurnNeeded(claimant))
+        subscription = watchers().subscribe(self.coordination_conn_id, self.source, TurnNeeded(self._claimant))
         waits = [asyncio.ensure_future(subscription.met())]
         if self.spec_file is not None:
             waits.append(asyncio.ensure_future(self._edited(self.spec_file)))
@@ -133,11 +132,36 @@ class SupervisorTrigger(BaseTrigger):
         yield event({**payload, **passed_on, "file_mark": self.file_mark})
 
     async def _edited(self, spec_file: str) -> str:
-        """Return once the spec file differs from the last read."""
+        """Return once the spec file differs from the last read; record that it is gone from its folder.
+
+        The DAG of a file from a folder disappears with it, so that no turn could record this.
+        """
         while (mark := await asyncio.to_thread(mark_of, spec_file)) == self.file_mark:
             await asyncio.sleep(FILE_POLL_SECONDS)
+        if mark == MISSING and await asyncio.to_thread(Path(spec_file).parent.is_dir):
+            await self._record_missing(spec_file)
         self.file_mark = mark
         return EDITED
+
+    async def _record_missing(self, spec_file: str) -> None:
+        error = ConfigurationError(
+            f"file {spec_file!r} is gone, and the stored spec stays in effect; restore the file, or terminate the "
+            "supervisor: the DAG of a file from a folder disappears, and its jobs end on their own"
+        )
+        with suppress(CoordinationError):  # the next turn records it, if there is one
+            settings = await read_connection(self.coordination_conn_id)
+            await asyncio.to_thread(self._record, settings, error)
+
+    def _record(self, settings: ConnectionSettings, error: ConfigurationError) -> None:
+        coordinator = settings.coordinator(self.source, self.owner)
+        with closing(coordinator.store):
+            SupervisionStore(coordinator.view).record_error(self._claimant, error)
+
+    @property
+    def _claimant(self) -> Claimant:
+        return Claimant(
+            owner=self.owner, dag_id=self.dag_id, run_at=parse_instant(self.run_at), try_number=self.try_number
+        )
 
 
 async def _over(until: datetime) -> str:

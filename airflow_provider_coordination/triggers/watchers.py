@@ -170,7 +170,7 @@ class Watchers:
         :returns: the partition keys.
         :raises CoordinationError: if the connection is not usable, or the store does not respond.
         """
-        settings = await _read_connection(coordination_conn_id)
+        settings = await read_connection(coordination_conn_id)
         store = self.enter(settings.store)
         try:
             return await store.run(lambda: self._sets(settings, source, store).give_back(set_ids, run=run))
@@ -184,7 +184,7 @@ class Watchers:
 
         :raises CoordinationError: if the connection is not usable, or the store does not respond.
         """
-        settings = await _read_connection(coordination_conn_id)
+        settings = await read_connection(coordination_conn_id)
         store = self.enter(settings.store)
         try:
             await store.run(
@@ -411,7 +411,7 @@ class _WatchedConnection:
         unreadable_since: float | None = None
         while True:
             try:
-                settings = await _read_connection(self._conn_id)
+                settings = await read_connection(self._conn_id)
             except ConfigurationError as error:
                 now = asyncio.get_running_loop().time()
                 unreadable_since = now if unreadable_since is None else unreadable_since
@@ -450,7 +450,7 @@ class _UnusableError(Exception):
     """A store or a source cannot be polled, and trying again would not help."""
 
 
-async def _read_connection(coordination_conn_id: str) -> ConnectionSettings:
+async def read_connection(coordination_conn_id: str) -> ConnectionSettings:
     """Read a connection, in a thread, since Airflow is queried across processes."""
     return await asyncio.to_thread(lambda: CoordinationHook(coordination_conn_id).settings)
 

@@ -123,10 +123,25 @@ def test_it_wakes_for_an_edit_of_the_spec_file_once(tmp_path: Path, store: Watch
     assert first_payload(trigger(file=file, mark=payload["file_mark"], until=until))["status"] == "over"
 
 
-def test_it_wakes_for_a_file_that_disappears(tmp_path: Path, store: Watched) -> None:
+def test_it_wakes_for_a_file_that_disappears_and_records_it(tmp_path: Path, kept: SupervisionStore) -> None:
+    kept.submit(SPEC)
     payload = first_payload(trigger(file=tmp_path / "gone.yaml", mark="of what it was"))
 
     assert (payload["status"], payload["file_mark"]) == ("edited", "")
+    stored = kept.get()
+    assert stored is not None
+    [error] = [each for each in stored.supervision.health.errors if "gone.yaml" in each.message]
+    assert error.error_class == "ConfigurationError"
+
+
+def test_a_folder_that_the_triggerer_does_not_see_is_no_error(tmp_path: Path, kept: SupervisionStore) -> None:
+    kept.submit(SPEC)
+    payload = first_payload(trigger(file=tmp_path / "elsewhere" / "clicks.yaml", mark="of what it was"))
+
+    assert (payload["status"], payload["file_mark"]) == ("edited", "")
+    stored = kept.get()
+    assert stored is not None
+    assert [each for each in stored.supervision.health.errors if "clicks.yaml" in each.message] == []
 
 
 def test_another_triggerer_makes_the_same_trigger_of_it() -> None:
