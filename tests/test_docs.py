@@ -8,6 +8,7 @@ import importlib
 import inspect
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -70,7 +71,7 @@ from airflow_provider_coordination.sources.items import ItemReader
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.positions import LATEST
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncMetric, ShardSyncSummary, StreamSync
-from airflow_provider_coordination.spark import application
+from airflow_provider_coordination.spark import outcome
 from airflow_provider_coordination.spark.bad_records import (
     ERROR_CHARACTERS,
     MAX_FAILING,
@@ -173,6 +174,12 @@ def test_every_file_that_is_named_exists(path: Path) -> None:
     for name in A_FILE_OR_FOLDER.findall(prose(path.read_text())):
         if not name.startswith(("_", *MADE_BY_RUNS)):
             assert any((root / name).exists() for root in (REPOSITORY, PACKAGE, REPOSITORY / "docs")), name
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_no_page_repeats_a_block(path: Path) -> None:
+    blocks = Counter(block for block in path.read_text().split("\n\n") if len(block) > 100 and "```" not in block)
+    assert [block for block, times in blocks.items() if times > 1] == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -308,7 +315,7 @@ def test_what_an_operator_returns_is_documented() -> None:
 
 def test_the_exit_codes_are_documented() -> None:
     documented = [int(code(number)) for number, _, _ in rows(page("operators.md"), "exit code")]
-    assert documented == [value for name, value in vars(application).items() if name.startswith("EXIT_")]
+    assert documented == [value for name, value in vars(outcome).items() if name.startswith("EXIT_")]
 
 
 def test_the_spark_settings_are_documented() -> None:

@@ -270,6 +270,7 @@ JOB_COLUMNS = (
     Column("lag", numbers=True),
     Column("time left", numbers=True),
     Column("application"),
+    Column("log"),
     Column("stop reason"),
 )
 ERROR_COLUMNS = (Column("when"), Column("error"), Column("partition"), Column("message"))
@@ -338,6 +339,7 @@ def _job_row(job: Mapping[str, Any]) -> tuple[Text, ...]:
         Text(_lag(job["lag_ms"])),
         Text("" if left is None else duration(timedelta(seconds=left))),
         printable(job["application_id"] or ""),
+        printable(job["log"] or ""),
         printable(job["stop_reason"] or ""),
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
+from urllib.parse import quote
 
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import CoordinationError, SupervisorNotFoundError
@@ -58,6 +59,7 @@ class StoredState:
     :param settings: how the source is supervised; None if the spec cannot be read by this version of the package.
     :param bad_records: what happens to bad records; None if the spec cannot be read.
     :param at_least_once: the names of its sinks that may receive a batch more than once.
+    :param job_log_url: the template of the URL of a job's log, with `{application_id}`; None if there is none.
     :param problem: why the spec cannot be read; empty if it can.
     :param outdated: the versions of the spec whose jobs differ from those of the current version.
     :param suspension: the suspension of the source; None if it is not suspended.
@@ -78,6 +80,7 @@ class StoredState:
     settings: SuperviseSettings | None = None
     bad_records: BadRecordSettings | None = None
     at_least_once: Sequence[str] = ()
+    job_log_url: str | None = None
     problem: str = ""
     outdated: frozenset[int] = frozenset()
     suspension: Suspension | None = None
@@ -127,15 +130,21 @@ def read_stored_state(view: SourceView) -> StoredState | None:
         settings=None if spec is None else spec.supervise,
         bad_records=None if spec is None else spec.on_bad_records,
         at_least_once=() if spec is None else spec.at_least_once,
+        job_log_url=None if spec is None else spec.tuning.job_log_url,
         problem=problem,
         outdated=frozenset() if spec is None else frozenset(_outdated(store, memory, spec)),
         suspension=view.suspensions.get(),
         jobs=_jobs(view, memory),
         partitions=view.count_by_status(),
-        unfinished=list(islice(view.partitions(*UNFINISHED), MAX_PARTITIONS)),
+        unfinished=_unfinished(view),
         parked=list(islice(view.parked(), PARKED_SHOWN)),
         lag=store.lag(),
     )
+
+
+def _unfinished(view: SourceView) -> list[Partition]:
+    """Return the unfinished partitions, each once, as it was met last: a lease that is renewed is met again."""
+    return list({each.partition_key: each for each in islice(view.partitions(*UNFINISHED), MAX_PARTITIONS)}.values())
 
 
 def _read_spec(version: SpecVersion | None) -> tuple[IngestionSpec | None, str]:
@@ -336,11 +345,19 @@ def _job_row(
         "started_at": None if planned is None else _format_instant(planned.began_at),
         "remaining_seconds": _remaining(stored, planned),
         "application_id": None if known is None else known.application_id,
+        "log": None if known is None else _log_of(stored, known),
         "partitions": len(leased),
         "lag_ms": max([lag for key in leased if (lag := lags.get(key)) is not None], default=None),
         "stop_reason": stop_reason,
         "is_outdated": planned is not None and planned.spec_version in stored.outdated,
     }
+
+
+def _log_of(stored: StoredState, known: Job) -> str | None:
+    """Return the URL of a job's log if the spec has a template for it, else its path where it was submitted."""
+    if not stored.job_log_url or not known.application_id:
+        return known.log
+    return stored.job_log_url.replace("{application_id}", quote(known.application_id, safe=""))
 
 
 def _job_state(stored: StoredState, known: Job | None, *, is_ending: bool) -> str:

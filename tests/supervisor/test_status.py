@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
-from airflow_provider_coordination.coordination.partition import PARKED_UNTIL
+from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, PartitionStatus
 from airflow_provider_coordination.supervisor.status import UNSUPERVISED_AFTER, read_parse_errors, read_status
 from airflow_provider_coordination.supervisor.supervision import SpecVersion
 from tests.supervisor.specs import SPEC, spec_with
@@ -172,6 +173,35 @@ def test_a_parked_partition_is_unhealthy_until_it_is_reopened(world: Supervised)
     assert stored is not None
     world.backend.transact(update=[stored.reopened(world.clock.now())])
     assert (world.status["state"], world.status["healthy"]) == ("RUNNING", True)
+
+
+def test_a_partition_that_is_met_twice_in_one_walk_counts_once(world: Supervised) -> None:
+    world.runs()
+    query, renewed = world.backend.query, [False]
+
+    def renewing(identifier: str, status: PartitionStatus, **options: Any) -> Any:
+        """Read a lease, which its owner then renews: it moves to the end of the queue, and is read again."""
+        page = query(identifier, status, **options)
+        if page and page[0].partition_key == "S0" and not renewed[0]:
+            renewed[0] = True
+            world.backend.transact(update=[page[0].renewed(world.clock.now() + timedelta(hours=1))])
+        return page[:1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.backend, "query", renewing)
+        status = world.status
+    assert renewed[0]
+    assert [job["partitions"] for job in status["jobs"]] == [1, 1]
+    assert status["task_count"]["wanted"] == 2
+
+
+def test_a_job_shows_where_its_log_is(world: Supervised) -> None:
+    [first, _] = world.runs()
+    world.store.submit(spec_with("tuning.job_log_url", "https://logs/{application_id}"))
+    assert [job["log"] for job in world.status["jobs"]] == [None, None]
+    assert first.record is not None
+    first.record.note(application_id="app/1")
+    assert [job["log"] for job in world.status["jobs"]] == ["https://logs/app%2F1", None]
 
 
 def test_a_terminated_supervisor_leaves_parked_partitions_alone(world: Supervised) -> None:

@@ -47,6 +47,7 @@ class SupervisedJobFacts(BaseModel):
     started_at: datetime | None
     remaining_seconds: int | None
     application_id: str | None
+    log: str | None
     partitions: int
     lag_ms: int | None
     stop_reason: str | None

@@ -102,6 +102,12 @@ export function SupervisedJobs({ status, place }) {
               maxW: "360px",
               cell: (job) => (job.application_id === null ? "–" : h(Shortened, { text: job.application_id, tail: 10 })),
             },
+            {
+              name: "log",
+              title: "Log",
+              maxW: "360px",
+              cell: (job) => (job.log === null ? "–" : h(Shortened, { text: job.log, tail: 20 })),
+            },
           ],
         }),
   );
