@@ -1,4 +1,4 @@
-"""Names of columns that readers cannot distinguish: Spark, Delta and most databases ignore case."""
+"""Names of columns: which ones readers cannot distinguish, as Spark, Delta and most databases ignore case; quotes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ def similar_names(columns: pa.Schema) -> tuple[str, str] | None:
     The name of a field has the names around it before dots.
     """
     return _similar(list(columns), "")
+
+
+def quoted(name: str) -> str:
+    """Return the name of a column in Spark's syntax, which separates the names of nested fields by dots."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def _similar(fields: Sequence[pa.Field], within: str) -> tuple[str, str] | None:

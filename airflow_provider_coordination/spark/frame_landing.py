@@ -30,7 +30,7 @@ from airflow_provider_coordination.spark.item_landing import (
 )
 from airflow_provider_coordination.spark.landed_identity import as_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
-from airflow_provider_coordination.spark.parquet_frames import portions_of
+from airflow_provider_coordination.spark.parquet_frames import numbered, portions_of
 from airflow_provider_coordination.spark.records import check_names, with_origin
 from airflow_provider_coordination.spark.slots import MANIFEST, collect_rows, manifest, name_job
 from airflow_provider_coordination.spark.storage import TableWriter
@@ -121,9 +121,7 @@ def _land(
     check_names(frame.columns)
     origins, arriving = [reader.origin(item) for item in items], arriving_columns(frame.schema)
     write = partial(_write, plans, origins, frame.columns, arriving, options)
-    # Spark looks the columns up by their unquoted names, which may contain dots.
-    numbered = frame.toDF(*(f"c{n}" for n, _ in enumerate(frame.columns)))
-    rows = collect_rows(numbered.mapInArrow(write, MANIFEST), LandedItems)
+    rows = collect_rows(numbered(frame).mapInArrow(write, MANIFEST), LandedItems)
     landed = {row.partition_key: row for row in rows}
     return [landed.get(plan.partition_key) or _row(plan) for plan in plans]
 

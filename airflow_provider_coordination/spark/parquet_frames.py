@@ -24,7 +24,9 @@ import pyarrow.parquet as pq
 
 from airflow_provider_coordination.sources.landed_types import landed_type, retyped, with_landed_types
 from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.column_names import similar_names
 from airflow_provider_coordination.spark.concurrency import result_or_raise, side_by_side
+from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.outages import OUTAGE_MARK, error_of_task
 from airflow_provider_coordination.spark.slots import MANIFEST, collect_rows, manifest
@@ -200,16 +202,19 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
 
     :param by: a column of texts that is not written; rows with different texts go to different files.
     :returns: at least one file; without rows, an empty file that has the columns.
+    :raises DeliveryError: if two columns have the same name, or names that differ only in case.
     :raises Exception: what Spark raises if the rows cannot be made or written; write errors are an `OSError`, as for
         reading.
     """
+    if similar := similar_names(_arrow_schema(rows.schema)):
+        raise DeliveryError(f"the transform returns the columns {similar[0]!r} and {similar[1]!r}; rename one of them")
     if by is not None:
         rows = rows.sortWithinPartitions(by)  # so that one file is open at a time
-    write = _named("write_parquet", partial(_write, folder, by, access, OUTAGE_MARK))
+    write = _named("write_parquet", partial(_write, folder, rows.columns, by, access, OUTAGE_MARK))
     context, group = rows.sparkSession.sparkContext, f"writing {secrets.token_hex(8)}"
     context.setJobGroup(group, "write Parquet files")
     try:
-        written = collect_rows(rows.mapInArrow(write, MANIFEST), WrittenFile)
+        written = collect_rows(numbered(rows).mapInArrow(write, MANIFEST), WrittenFile)
     except Exception:
         _wait_for_tasks(context, group)
         raise
@@ -218,6 +223,11 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
     schema = rows.schema if by is None else rows.drop(by).schema
     file, empty = _new_file(folder), with_landed_types(_arrow_schema(schema).empty_table())
     return [WrittenFile(file=file, bytes=write_table(empty, file, access))]
+
+
+def numbered(rows: DataFrame) -> DataFrame:
+    """Return rows with numbers as names of their columns: `mapInArrow` takes dots and backticks in names for syntax."""
+    return rows.toDF(*(f"c{number}" for number, _ in enumerate(rows.columns)))
 
 
 def _wait_for_tasks(context: SparkContext, group: str) -> None:
@@ -239,12 +249,12 @@ def _new_file(folder: str) -> str:
 
 
 def _write(
-    folder: str, by: str | None, access: Access, mark: str, batches: Iterable[pa.RecordBatch]
+    folder: str, names: Sequence[str], by: str | None, access: Access, mark: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     written: list[tuple[str, TableWriter]] = []
     unwritten = f"folder {folder} cannot be written"
     with ExitStack() as stack:
-        for of, rows in _runs(portions_of(batches), by):
+        for of, rows in _runs((portion.rename_columns(list(names)) for portion in portions_of(batches)), by):
             landed = with_landed_types(rows)
             with _as_os_error(unwritten, mark):
                 if not written or written[-1][0] != of:

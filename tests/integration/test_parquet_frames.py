@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession, functions
 
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import is_caused_by_record
+from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema, write_frame
@@ -170,3 +171,22 @@ def test_a_bucket_that_does_not_answer_or_may_not_be_written_is_an_outage(
     with pytest.raises(PySparkException, match="cannot be written") as raised:
         write_frame(spark.range(1), root, Access(((root, s3.settings_of(*DENIED)),)))
     assert is_outage(raised.value) and DENIED[1] not in str(raised.value)
+
+
+def test_names_with_dots_and_quotes_are_written_and_read(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["a.b", "c`d", "e f", "g'h", 'i"j']
+    file = str(tmp_path / "in.parquet")
+    pq.write_table(pa.table({name: [1, 2] for name in names}), file)
+    rows = read_frame(spark, {file: 100}, spark_schema(pq.read_schema(file)), DEFAULT_ACCESS)
+    chosen = rows.where("`a.b` = 1").withColumn("of", functions.lit("x"))
+    for frame, by, count in ((chosen, "of", 1), (chosen.drop("of"), None, 1), (rows.where("false"), None, 0)):
+        [written] = write_frame(frame, str(tmp_path / "out"), DEFAULT_ACCESS, by)
+        found = pq.read_table(written.file)
+        assert (found.column_names, found.num_rows) == (names, count)
+
+
+@pytest.mark.parametrize("other", ["n", "N"])
+def test_columns_with_the_same_name_are_refused(spark: SparkSession, tmp_path: Path, other: str) -> None:
+    rows = spark.range(1).selectExpr("id as n", f"id as {other}")
+    with pytest.raises(DeliveryError, match=f"the transform returns the columns 'n' and '{other}'; rename one of them"):
+        write_frame(rows, str(tmp_path), DEFAULT_ACCESS)

@@ -24,6 +24,7 @@ from deltalake.transaction import AddAction, CommitProperties
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.column_names import quoted
 from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
@@ -198,7 +199,7 @@ class DeltaSink:
 
     def repartition(self, rows: DataFrame) -> DataFrame:
         """See `Sink.repartition`: Spark makes even partitions, and keeps rows of a table partition together."""
-        return rows.hint("rebalance", *self._settings.partition_by)
+        return rows.hint("rebalance", *map(quoted, self._settings.partition_by))
 
     def scratch(self, attempts: Sequence[Attempt]) -> str:
         """See `Sink.scratch`."""

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.column_names import quoted
 from airflow_provider_coordination.spark.delivered_batches import TableHistory, may_be_older, unknown_batch
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.landed_rows import LandedDelivery
@@ -250,7 +251,7 @@ class IcebergSink:
     def repartition(self, rows: DataFrame) -> DataFrame:
         """See `Sink.repartition`: Spark makes even partitions, and keeps rows of a table partition together."""
         whole = [field.column for field in self._table.partition_fields if field.transform == "identity"]
-        return rows.hint("rebalance", *(column for column in whole if column in rows.columns))
+        return rows.hint("rebalance", *(quoted(column) for column in whole if column in rows.columns))
 
     def scratch(self, attempts: Sequence[Attempt]) -> str:
         """See `Sink.scratch`."""
