@@ -99,11 +99,11 @@ class LagReading:
         :param counted: see the class.
         :param is_in_contact: see the class; if not, only lags above 0 are known.
         """
-        leased = {each.partition_key: each.owner is not None for each in partitions}
-        known = {key: lags.get(key) for key in leased}
+        read = {each.partition_key: has_reader(each) for each in partitions}
+        known = {key: lags.get(key) for key in read}
         for report in sorted(reports, key=lambda report: report.at):
             if at - report.at <= MAX_REPORT_AGE:
-                known.update({key: lag for key, lag in report.lag_ms.items() if leased.get(key)})
+                known.update({key: lag for key, lag in report.lag_ms.items() if read.get(key)})
         if not is_in_contact:
             known = {key: lag or None for key, lag in known.items()}
         return cls(at=at, partitions=known, counted=counted or RecordCounts(), is_in_contact=is_in_contact)
@@ -182,6 +182,11 @@ class LagSeries:
             is_in_contact=content.get("is_in_contact") is not False,
         )
         return cls(points=points, latest=latest)
+
+
+def has_reader(partition: Partition) -> bool:
+    """Return whether a job reads an unfinished partition; one that waits for acknowledgments has no reader."""
+    return partition.owner is not None and not partition.is_awaiting
 
 
 def _thinned(points: list[LagPoint], before: datetime) -> list[LagPoint]:

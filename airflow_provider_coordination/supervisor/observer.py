@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.jobs import Job, Jobs
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.storable_text import storable
-from airflow_provider_coordination.supervisor.lag import FULL_RESOLUTION, LagReading, LagSeries
+from airflow_provider_coordination.supervisor.lag import FULL_RESOLUTION, LagReading, LagSeries, has_reader
 from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
@@ -241,7 +241,9 @@ class Observer:
         probed: dict[str, int | None] = {}
         if not errors:  # an unavailable source is not queried for each shard
             with _collecting(errors, now, of_source=True):
-                probed = self._probed_lags([each for each in partitions.values() if each.owner is None], interval, now)
+                probed = self._probed_lags(
+                    [each for each in partitions.values() if not has_reader(each)], interval, now
+                )
         reports = [job.report for job in jobs.values() if job.report is not None]
         reading = LagReading.of(
             partitions.values(),

@@ -173,6 +173,20 @@ def test_the_lag_of_closed_partitions_is_queried_although_their_job_reported_non
     assert watched.latest().partitions == {"S000": 90_000, "S001": 0, "S002": None}
 
 
+def test_the_lag_of_a_partition_that_awaits_acknowledgments_is_queried(watched: Watched) -> None:
+    watched.turn()
+    [job] = watched.begin()
+    job.report(S000=0, S001=0, S002=0)
+    partition = watched.view.get("S000")
+    assert partition is not None
+    watched.backend.transact(update=[partition.awaiting(watched.clock.now() + timedelta(hours=1))])
+    watched.stream.lag_ms = {"S000": 90_000}
+    watched.another()
+    watched.clock.advance(30)
+    watched.run()
+    assert watched.latest().partitions == {"S000": 90_000, "S001": 0, "S002": 0}
+
+
 def test_the_lag_is_noted_once_a_period(watched: Watched) -> None:
     watched.run()
     assert watched.latest().partitions == {"S000": 7, "S001": 7, "S002": 7}
