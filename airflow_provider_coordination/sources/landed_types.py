@@ -90,13 +90,17 @@ def _landed_leaf(kind: pa.DataType) -> pa.DataType:
 def with_landed_types(records: pa.Table) -> pa.Table:
     """Return records with the types in which they are landed.
 
-    A column without a landed type is left out if it has only nulls: readers see nulls for a missing column.
+    A column of nulls without a type stays one, so that a transform can name it. Other columns without a landed type
+    are left out if they have only nulls.
 
     :raises ItemUnreadableError: naming the column, the first value that its landed type cannot hold, and the remedy; or
         the column, if there is no landed type.
     """
     landed = {}
     for name, column in zip(records.column_names, records.columns, strict=True):
+        if pa.types.is_null(column.type):
+            landed[name] = column
+            continue
         try:
             kind = landed_type(column.type)
         except pa.ArrowNotImplementedError as error:
@@ -107,6 +111,11 @@ def with_landed_types(records: pa.Table) -> pa.Table:
         landed[name] = column if is_landed else cast_exactly(name, column, kind)
         _check_times(name, landed[name])
     return pa.table(landed)
+
+
+def typed_columns(columns: pa.Schema) -> pa.Schema:
+    """Return the columns that have a type. Tables have no others: readers see nulls for a missing column."""
+    return pa.schema([field for field in columns if not pa.types.is_null(field.type)], columns.metadata)
 
 
 def _check_times(name: str, column: pa.ChunkedArray) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from airflow_provider_coordination.sources.landed_types import typed_columns
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.concurrency import result_or_raise, side_by_side
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, by_halves, each_separately
@@ -42,7 +43,8 @@ class LandedRows:
     """
 
     def __init__(self, attempts: Iterable[Attempt], schema: pa.Schema, access: Access = DEFAULT_ACCESS) -> None:
-        self.schema = schema
+        self.schema = typed_columns(schema)
+        self._is_whole = self.schema.equals(schema)
         self._attempts = {attempt.batch_id: attempt for attempt in attempts}
         self._access = access
 
@@ -54,7 +56,9 @@ class LandedRows:
         """See `Rows.write`."""
         wanted = [self._attempts[batch_id] for batch_id in batch_ids]
         small = [attempt for attempt in wanted if max(attempt.batch.file_bytes, attempt.batch.bytes) < SMALL_FILE_BYTES]
-        if len(small) < 2:
+        if not self._is_whole:  # files with other columns cannot be a table's
+            small = wanted
+        elif len(small) < 2:
             small = []
         written: dict[str, int] = {}
         for n, group in enumerate(_groups(small)):
@@ -95,7 +99,7 @@ class MergedFile:
 
     def add(self, rows: pa.Table) -> None:
         """Add the rows of a landed file."""
-        self._waiting.append(rows.cast(self._schema))
+        self._waiting.append(rows.select(self._schema.names).cast(self._schema))
         self._bytes += rows.nbytes
         if self._bytes >= ROW_GROUP_BYTES:
             self._write()

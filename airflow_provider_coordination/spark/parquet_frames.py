@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_provider_coordination.sources.landed_types import landed_type, retyped, with_landed_types
+from airflow_provider_coordination.sources.landed_types import landed_type, retyped, typed_columns, with_landed_types
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.column_names import similar_names
 from airflow_provider_coordination.spark.concurrency import result_or_raise, side_by_side
@@ -221,7 +221,7 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
     if written:
         return written
     schema = rows.schema if by is None else rows.drop(by).schema
-    file, empty = _new_file(folder), with_landed_types(_arrow_schema(schema).empty_table())
+    file, empty = _new_file(folder), _as_written(_arrow_schema(schema).empty_table())
     return [WrittenFile(file=file, bytes=write_table(empty, file, access))]
 
 
@@ -243,6 +243,12 @@ def _wait_for_tasks(context: SparkContext, group: str) -> None:
     log.warning("tasks of a failed write are still running; their files are swept later")
 
 
+def _as_written(rows: pa.Table) -> pa.Table:
+    """Return Spark's rows with the types that files have; Spark's own files have no columns without a type either."""
+    landed = with_landed_types(rows)
+    return landed.select(typed_columns(landed.schema).names)
+
+
 def _new_file(folder: str) -> str:
     """Return a name that no other task, and no other attempt of the same task, uses."""
     return join(folder, f"part-{secrets.token_hex(8)}.parquet")
@@ -255,7 +261,7 @@ def _write(
     unwritten = f"folder {folder} cannot be written"
     with ExitStack() as stack:
         for of, rows in _runs((portion.rename_columns(list(names)) for portion in portions_of(batches)), by):
-            landed = with_landed_types(rows)
+            landed = _as_written(rows)
             with _as_os_error(unwritten, mark):
                 if not written or written[-1][0] != of:
                     stack.close()  # the open file is complete
@@ -315,7 +321,7 @@ def _frame_schema(columns: pa.Schema) -> StructType:
 
 def _in_spark(kind: pa.DataType) -> pa.DataType:
     """Return Spark's type for the type of a column that is not nested."""
-    landed = landed_type(kind)
+    landed = kind if pa.types.is_null(kind) else landed_type(kind)
     if pa.types.is_time(landed):
         return pa.time64("ns")
     return pa.binary() if pa.types.is_fixed_size_binary(landed) else landed

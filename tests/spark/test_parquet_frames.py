@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_coordination.spark import parquet_frames
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS
 from airflow_provider_coordination.spark.outages import OUTAGE_MARK
-from airflow_provider_coordination.spark.parquet_frames import _dealt, _FilePart, _read, _write
+from airflow_provider_coordination.spark.parquet_frames import _dealt, _FilePart, _read, _write, spark_schema
 
 MIB = 2**20
 COLUMNS = pa.schema([pa.field("n", pa.int64()), pa.field("_batch_id", pa.string())])
@@ -134,3 +134,8 @@ def test_a_null_that_hides_values_which_must_be_there_is_written_as_null(tmp_pat
     )
     [file] = write(tmp_path, [pa.RecordBatch.from_arrays([rows], schema=pa.schema([pa.field("s", kind)]))])
     assert pq.read_table(file)["s"].to_pylist() == [{"a": 1}, None]
+
+
+def test_a_column_without_a_type_is_there_for_a_transform() -> None:
+    landed = pa.schema([("x", pa.null()), ("at", pa.time64("us")), ("id", pa.binary(16))])
+    assert spark_schema(landed).simpleString() == "struct<x:void,at:time(6),id:binary>"

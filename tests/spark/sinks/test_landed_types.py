@@ -42,13 +42,14 @@ def columns_of_table(kind: str, place: Place) -> tuple[pa.Schema, list[str]]:
 def test_files_of_a_table_have_the_types_of_its_columns(kind: str, tmp_path: Path) -> None:
     place = Place(TABLES[kind], tmp_path / "table")
     kinds = KINDS if kind == "delta" else [*KINDS, pa.time32("ms"), pa.time64("us")]
-    columns = {str(number): pa.nulls(1, each) for number, each in enumerate(kinds)}
+    columns = {str(number): pa.nulls(1, each) for number, each in enumerate(kinds)} | {"untyped": pa.nulls(1)}
     landed = with_origin(pa.table(columns), "here", 0).append_column("_batch_id", pa.array(["a-1"]))
     uri = str(tmp_path / "clicks" / "a-1" / file_name("TRIM_HORIZON", 1))
     attempt = an_attempt("a-1", file=uri, file_bytes=write_table(as_landed(landed, "a-1"), uri), records=1)
     deliver(place.sink().landed_delivery(keep=False), [attempt])  # type: ignore[attr-defined]
     table, [file] = columns_of_table(kind, place)
     stored = pq.read_metadata(file).schema.to_arrow_schema()  # of Parquet's own types, as other readers see them
+    assert "untyped" not in stored.names
     same = INTEGERS if kind == "iceberg" else {}
     for column in retyped(stored, lambda leaf: same.get(leaf, leaf)):
         assert column == retyped(table, lambda leaf: WIDER.get(leaf, leaf)).field(column.name)
