@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -35,6 +35,9 @@ from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.summary import Summary
 
 log = logging.getLogger(__name__)
+
+WAITING = timedelta(seconds=10)
+"""How long a partition rests that waits for a lock, so that no job does nothing but wait for it."""
 
 
 class ActivePartitions:
@@ -252,9 +255,20 @@ class ActivePartitions:
 
     def fail(self, key: str, reason: str, failure: Failure) -> None:
         """See `PartitionsToRead.fail`."""
+        with self._stopping(key, reason, failure):
+            self._coordinator.leases.fail(key, self._redaction.text(reason))
+
+    def give_back(self, key: str, reason: str, failure: Failure) -> None:
+        """Give back a partition that must wait; this counts as no failure of the partition."""
+        with self._stopping(key, reason, failure):
+            self._coordinator.leases.give_up(key, after=WAITING)
+
+    @contextmanager
+    def _stopping(self, key: str, reason: str, failure: Failure) -> Iterator[None]:
+        """Stop working on a partition; the block gives back its lease."""
         self.stop_work(key, reason, failure)
         try:
-            self._coordinator.leases.fail(key, self._redaction.text(reason))
+            yield
         except LOST as error:  # it has a new owner, which may have swept its files
             log.warning("%s", error)
             del self._summary.failed[key]

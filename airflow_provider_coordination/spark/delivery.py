@@ -41,9 +41,21 @@ class SinkUnavailableError(DeliveryError):
     """
 
     def __init__(self, reason: str, sink: str = "") -> None:
-        super().__init__(f"sink {sink!r} is unavailable: {reason}" if sink else reason)
+        super().__init__(self._text(reason, sink) if sink else reason)
         self.reason = reason
         self.sink = sink
+
+    @staticmethod
+    def _text(reason: str, sink: str) -> str:
+        return f"sink {sink!r} is unavailable: {reason}"
+
+
+class SinkLockedError(SinkUnavailableError):
+    """Another transaction holds a lock that a sink needs. Its batches wait, and this counts as no failure."""
+
+    @staticmethod
+    def _text(reason: str, sink: str) -> str:
+        return f"sink {sink!r} waits for a lock: {reason}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,13 @@ from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
 from airflow_provider_coordination.spark.bad_records import BadRecords, Stage
 from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries
-from airflow_provider_coordination.spark.delivery import Delivery, Prepared, SinkUnavailableError, by_halves
+from airflow_provider_coordination.spark.delivery import (
+    Delivery,
+    Prepared,
+    SinkLockedError,
+    SinkUnavailableError,
+    by_halves,
+)
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.job_reporting import JobReporting
 from airflow_provider_coordination.spark.landed_files import LandedFiles
@@ -510,7 +516,8 @@ class Ingestion:
         self._refused.add(batch.batch_id)
         self._reporting.note_held(error.sink, batch, error.reason)
         self._deliveries.leave_to_next_owner(batch)
-        self._partitions.fail(key, self._reason(error), Failure.of(error))
+        give_back = self._partitions.give_back if isinstance(error, SinkLockedError) else self._partitions.fail
+        give_back(key, self._reason(error), Failure.of(error))
 
     def _reason(self, error: Exception) -> str:
         """Return why a partition failed; for errors of other code, the debug log has the traceback."""

@@ -73,17 +73,21 @@ def translating_outages(sink: str) -> Iterator[None]:
         if not is_outage(error) or (isinstance(error, SinkUnavailableError) and error.sink):
             raise
         reason = str(error) if isinstance(error, CoordinationError) else _said_by_task(error) or error_text(error)
-        raise SinkUnavailableError(reason, sink=sink) from error
+        kinds = (type(each) for each in _chain(error) if isinstance(each, SinkUnavailableError))
+        raise next(kinds, SinkUnavailableError)(reason, sink=sink) from error
 
 
 def is_outage(error: BaseException) -> bool:
     """Return whether an error, or its cause, is an outage of a sink, which no batch caused."""
+    return any(isinstance(each, SinkUnavailableError) or _says_so(each) for each in _chain(error))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, SinkUnavailableError) or _says_so(cause):
-            return True
+        yield cause
         cause = cause.__cause__
-    return False
 
 
 def is_refusal(error: BaseException) -> bool:

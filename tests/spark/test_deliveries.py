@@ -16,6 +16,7 @@ from airflow_provider_coordination.spark.delivery import (
     Attempt,
     DeliveryError,
     Prepared,
+    SinkLockedError,
     SinkUnavailableError,
     by_halves,
 )
@@ -234,6 +235,7 @@ class TwoDatasets:
         }
         self.down: set[str] = set()
         self.down_to_prepare: set[str] = set()
+        self.outage: Exception = ConnectionRefusedError("nobody listens")
         self.committed: list[tuple[str, int]] = []
 
     def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
@@ -248,7 +250,7 @@ class TwoDatasets:
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
         self.committed.append((sink, len(attempts)))
         if sink in self.down:
-            raise ConnectionRefusedError("nobody listens")
+            raise self.outage
         self._each[sink].commit(sink, attempts)
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
@@ -288,6 +290,23 @@ def test_a_sink_that_is_down_is_asked_once_and_the_other_takes_and_keeps_everyth
     assert fleet.delivered() == Counter(fleet.stream.sent) and sinks.copied() == SHARDS
     assert set(summary.held_by_sink) == {down} and summary.held_by_sink[down] % SHARDS == 0
     assert (summary.failed, summary.lost) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("outage", "attempts"), [(SinkLockedError("by session 7"), 0), (ConnectionRefusedError("nobody listens"), 1)]
+)
+def test_only_a_lock_counts_as_no_failure_of_a_partition(
+    fleet: Fleet, tmp_path: Path, outage: Exception, attempts: int
+) -> None:
+    sinks = TwoDatasets(fleet, tmp_path / "copy")
+    sinks.down, sinks.outage = {"main"}, outage
+    summary = fleet.run(delivery=sinks)
+    assert set(summary.held_by_sink) == {"main"} and len(summary.failed) == SHARDS and not summary.lost
+    assert {min(1, partition.attempts) for partition in fleet.look.view.partitions()} == {attempts}
+    sinks.down = set()
+    fleet.clock.ahead += timedelta(hours=1)
+    fleet.run(delivery=sinks)
+    assert fleet.delivered() == Counter(fleet.stream.sent) and sinks.copied() == SHARDS
 
 
 def test_a_job_reports_by_name_which_sink_takes_nothing_why_and_how_many_batches_wait_for_it(

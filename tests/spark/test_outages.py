@@ -15,7 +15,12 @@ from pyspark.errors import PySparkException
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError, by_halves
+from airflow_provider_coordination.spark.delivery import (
+    DeliveryError,
+    SinkLockedError,
+    SinkUnavailableError,
+    by_halves,
+)
 from airflow_provider_coordination.spark.executor_errors import DriverGoneError, running_on_executors
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.gateway_errors import is_of_gateway
@@ -134,6 +139,16 @@ def test_what_a_task_says_of_an_outage_is_one() -> None:
     assert str(raised.value) == f"sink 'copy' is unavailable: {reason}"
     said = error_of_task(FileNotFoundError("x"), "file x cannot be read", OUTAGE_MARK)
     assert not is_outage(PySparkException(f'\n  File "task.py", line 1\nOSError: {said}'))
+
+
+@pytest.mark.parametrize("named", [SinkLockedError("by session 7"), caused(DeliveryError("7"), SinkLockedError("7"))])
+def test_a_lock_is_not_called_an_outage(named: Exception) -> None:
+    with (
+        pytest.raises(SinkLockedError, match=r"^sink 'copy' waits for a lock: ") as raised,
+        translating_outages("copy"),
+    ):
+        raise named
+    assert raised.value.sink == "copy"
 
 
 def test_an_outage_keeps_the_name_that_it_has() -> None:

@@ -85,8 +85,6 @@ ACKNOWLEDGMENT = timedelta(seconds=600)
 STREAM = "clicks"
 KIND = "memory"
 MAX_ROUNDS = 200
-WHILE_LOCKED = 2
-"""How many rounds others make while a struck job holds a lock of a database."""
 MAY_END_A_JOB = ("store.initialize", "source.describe", "source.list")
 """What a job cannot begin without: where that fails, so does its task, which is tried again."""
 COLLIDING_KEYS = ("öèýš", "öžèê")
@@ -303,14 +301,6 @@ class Life(ABC):
     def _follow(self, victim: threading.Thread) -> dict[str, Any]:
         """Let others settle everything, during which the victim may go on; return the batches that were acknowledged
         before the last of them went on."""
-        if victim.is_alive() and self.calls.struck.startswith("sql."):
-            # It may hold a lock, and nobody has that batch before it goes on.
-            self._make_rounds(self.job(self.case.then), WHILE_LOCKED)
-            acknowledged = self.acknowledged_batches()
-            self._thaw(victim, self.calls)
-            self.look.give_up_owner("a")
-            self.settle()
-            return acknowledged
         if self.calls.others is None:
             self.settle()
             return self.batches()

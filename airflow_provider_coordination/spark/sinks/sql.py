@@ -20,7 +20,7 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkLockedError
 from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
 from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
@@ -78,6 +78,8 @@ class SqlSink:
         try:
             with closing(Session(self._database, wait_seconds=0)) as session:
                 session.run(self._table.create_batches_table)
+        except SinkLockedError:
+            raise
         except CoordinationError as error:
             raise ConfigurationError(
                 f"SqlTable {self.name!r}: table {self.location} cannot be written: {error}; correct the connection of "

@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError
+from airflow_provider_coordination.spark.sql.locks import LockHolder, LockWait
 from airflow_provider_coordination.spark.sql.settings import MYSQL, POSTGRESQL, SqlSettings
 
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_SECONDS = 10
 LOCK_TIMEOUT_SECONDS = 30
-"""How long a transaction waits for another owner's transaction on the same batch."""
+"""How long a statement waits for the lock of another transaction, which may be another owner's on the same batch."""
 WAIT_SECONDS = 60.0
 """How long a delivery waits for an unavailable database."""
 FIRST_PAUSE_SECONDS = 0.05
@@ -58,6 +59,12 @@ class Database(Protocol):
     skip_known_clause: str
     """The end of an INSERT that skips a row whose key exists."""
     accepts_nan: bool
+
+    @property
+    def location(self) -> str:
+        """The location of the table, for display."""
+        ...
+
     """Whether floating-point columns accept NaN and infinite values."""
 
     def connect(self) -> Any:
@@ -79,8 +86,19 @@ class Database(Protocol):
         """Return the database's message, without the values of rows if they can be separated from it."""
         ...
 
-    def lock(self, cursor: Any, name: str) -> None:
+    def is_lock(self, error: Exception) -> bool:
+        """Return whether the transaction failed because of the locks of others."""
+        ...
+
+    def lock(self, cursor: Any) -> None:
         """Block other changes of tables until the transaction or the connection ends."""
+        ...
+
+    def lock_holders(self, cursor: Any, seconds: float) -> list[LockHolder]:
+        """Return the sessions whose transactions hold locks on the table, the oldest first.
+
+        :param seconds: the least age of their transactions.
+        """
         ...
 
     def columns(self, cursor: Any, table: str) -> list[Column] | None:
@@ -127,9 +145,12 @@ class Session:
         :param work: receives a cursor.
         :raises DeliveryError: if the database refuses the work.
         :raises SinkUnavailableError: if the database stays unavailable.
+        :raises SinkLockedError: if others hold the locks of the transaction for too long.
         """
         deadline, pause = time.monotonic() + self._wait_seconds, FIRST_PAUSE_SECONDS
+        locked = LockWait(self._database.location, self._holders, self._end)
         while True:
+            began = time.monotonic()
             try:
                 return self._try(work)
             except DeliveryError:
@@ -140,7 +161,10 @@ class Session:
                 reason = self._database.reason(error)
                 if not self._database.is_transient(error):
                     raise DeliveryError(reason) from None  # the original text may hold values of rows
-                if time.monotonic() + pause > deadline:
+                if self._database.is_lock(error):
+                    locked.note(reason, time.monotonic() - began)
+                    deadline = time.monotonic() + self._wait_seconds
+                elif time.monotonic() + pause > deadline:
                     raise SinkUnavailableError(reason) from None
                 log.info("the transaction is retried in %.1f s: %s", pause, reason)
                 time.sleep(pause * random.uniform(0.5, 1.0))
@@ -157,6 +181,18 @@ class Session:
             self.close()
             raise
         return result
+
+    def _holders(self, seconds: float) -> list[LockHolder]:
+        """Return who holds locks on the table; nobody if the database does not say."""
+        try:
+            return self._try(lambda cursor: self._database.lock_holders(cursor, seconds))
+        except Exception as error:  # it is only missing in the message
+            log.info("who holds locks on %s is not known: %s", self._database.location, self._database.reason(error))
+            return []
+
+    def _end(self, holder: LockHolder) -> None:
+        with suppress(Exception):  # it may have ended just now
+            self._try(lambda cursor: cursor.execute(holder.ends_by))
 
     def close(self) -> None:
         """Close the connection, which ends its transaction."""

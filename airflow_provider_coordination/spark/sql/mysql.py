@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.sql import locks
 from airflow_provider_coordination.spark.sql.database import (
     CONNECT_TIMEOUT_SECONDS,
     LOCK_TIMEOUT_SECONDS,
     REASON_CHARACTERS,
     Column,
 )
+from airflow_provider_coordination.spark.sql.locks import LockHolder
 from airflow_provider_coordination.spark.sql.settings import SqlSettings
 from airflow_provider_coordination.spark.sql.text_values import as_json, hexadecimal, is_nested
 
@@ -29,6 +31,8 @@ STATEMENT_BYTES = 1024 * 1024
 """The approximate length of a statement; shorter if the server's limit is lower."""
 ANSWER_TIMEOUT_SECONDS = 600
 LOCK_NAME_CHARACTERS = 64
+OURS = "coordination:"
+"""The prefix of the lock that each session has on its own number: others see that a job opened it."""
 
 TYPES: dict[str, str] = {
     "bool": "BOOLEAN",
@@ -51,10 +55,32 @@ _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigi
 _TEXTS = ("tinytext", "text", "mediumtext", "longtext", "varchar", "json", "uuid", "enum")
 _JSON = ("json", "text", "mediumtext", "longtext")
 _BLOBS = ("tinyblob", "blob", "mediumblob", "longblob", "varbinary")
-# Client: no connection, or a lost one. Server: too many connections, shutting down, locks, deadlock.
-_PASSING = frozenset(
-    {0, 1040, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 2002, 2003, 2006, 2013, 2055}
+LOCK_WAIT_TIMEOUT, DEADLOCK, ACCESS_DENIED = 1205, 1213, 1227
+_LOCKED = frozenset({LOCK_WAIT_TIMEOUT, DEADLOCK})
+# Client: no connection, or a lost one. Server: too many connections, shutting down, a statement or session ended.
+_PASSING = _LOCKED | frozenset(
+    {0, 1040, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1203, 1317, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
 )
+_STARTED = "CONVERT_TZ(t.trx_started, 'SYSTEM', '+00:00')"
+"""When a transaction began: the server shows that in its own time zone, whatever the session's is."""
+_SESSION = """
+SELECT p.id, p.user, p.host, {since}, IF(p.command = 'Sleep', NOW() - INTERVAL p.time SECOND, NULL),
+    IF(p.command = 'Sleep' AND IS_USED_LOCK(CONCAT(%(ours)s, p.id)) = p.id,
+        NOW() + INTERVAL %(abandoned)s - p.time SECOND, NULL), {writes}
+FROM information_schema.processlist p
+"""
+_TRANSACTIONS = f"""
+{_SESSION.format(since=_STARTED, writes="IFNULL(t.trx_tables_locked + t.trx_rows_locked > 0, 1)")}
+LEFT JOIN information_schema.innodb_trx t ON t.trx_mysql_thread_id = p.id
+WHERE p.id <> CONNECTION_ID() AND (
+    p.db = %(schema)s AND {_STARTED} <= NOW() - INTERVAL FLOOR(%(seconds)s) SECOND OR p.id = IS_USED_LOCK(%(lock)s)
+) ORDER BY t.trx_started
+"""
+_IDLE_SESSIONS = f"""{_SESSION.format(since="NULL", writes="1")}
+WHERE p.id <> CONNECTION_ID() AND (
+    p.command = 'Sleep' AND p.db = %(schema)s AND p.time >= FLOOR(%(seconds)s) OR p.id = IS_USED_LOCK(%(lock)s)
+) ORDER BY p.time DESC
+"""
 _PARAMETERS = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 
@@ -72,6 +98,11 @@ class MySql:
 
     def __init__(self, settings: SqlSettings) -> None:
         self._settings = settings
+
+    @property
+    def location(self) -> str:
+        """See `Database.location`."""
+        return self._settings.location
 
     def connect(self) -> Any:
         """See `Database.connect`."""
@@ -93,12 +124,14 @@ class MySql:
             # Strict, whatever the server's default is, so that no value is silently cut off.
             init_command=(
                 "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "
-                f"innodb_lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}, lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}"
+                f"innodb_lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}, lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}, "
+                f"wait_timeout = {locks.ABANDONED_SECONDS} /*M!100101 , max_statement_time = 0 */"
             ),
             **({"ssl": settings.tls} if settings.tls else {}),
         )
         with closing(connection.cursor()) as cursor:  # the default level would lock the gaps between rows
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            cursor.execute("SELECT GET_LOCK(CONCAT(%s, CONNECTION_ID()), 0)", (OURS,))
         return connection
 
     def quoted(self, name: str) -> str:
@@ -119,14 +152,59 @@ class MySql:
         text = " ".join(map(str, texts)) or "the connection is closed"
         return f"{' '.join(text.split())[:REASON_CHARACTERS]} ({code})"
 
-    def lock(self, cursor: Any, name: str) -> None:
+    def is_lock(self, error: Exception) -> bool:
+        """See `Database.is_lock`."""
+        return bool(error.args) and error.args[0] in _LOCKED
+
+    def lock(self, cursor: Any) -> None:
         """See `Database.lock`."""
-        cursor.execute("SELECT GET_LOCK(%s, %s)", (name[-LOCK_NAME_CHARACTERS:], LOCK_TIMEOUT_SECONDS))
+        import pymysql
+
+        cursor.execute("SELECT GET_LOCK(%s, %s)", (self._lock_name, LOCK_TIMEOUT_SECONDS))
         if cursor.fetchone() != (1,):
-            raise DeliveryError(
-                f"another process has held the lock on table changes for more than {LOCK_TIMEOUT_SECONDS} s; the "
-                "batches are delivered by the next try"
+            raise pymysql.err.OperationalError(LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded for changes of tables")
+
+    @property
+    def _lock_name(self) -> str:
+        return self.location[-LOCK_NAME_CHARACTERS:]
+
+    def lock_holders(self, cursor: Any, seconds: float) -> list[LockHolder]:
+        """See `Database.lock_holders`: readers are included only if nobody else holds a lock.
+
+        Without the privilege PROCESS, the server shows only that sessions of the same login are idle.
+        """
+        import pymysql
+
+        wanted = {
+            "lock": self._lock_name,
+            "schema": self._settings.schema,
+            "ours": OURS,
+            "seconds": seconds,
+            "abandoned": locks.ABANDONED_SECONDS,
+        }
+        is_certain = True
+        try:
+            cursor.execute(_TRANSACTIONS, wanted)
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != ACCESS_DENIED:
+                raise
+            is_certain = False
+            cursor.execute(_IDLE_SESSIONS, wanted)
+        found = cursor.fetchall()
+        writers = [row for row in found if row[-1]]
+        return [
+            LockHolder(
+                session=session,
+                user=user,
+                client=client,
+                since=since,
+                idle_since=idle_since,
+                until=until,
+                is_certain=is_certain,
+                ends_by=f"KILL {session}",
             )
+            for session, user, client, since, idle_since, until, _ in writers or found
+        ]
 
     def columns(self, cursor: Any, table: str) -> list[Column] | None:
         """See `Database.columns`."""

@@ -10,12 +10,15 @@ import pyarrow as pa
 from pyarrow import csv
 
 from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.sql import locks
+from airflow_provider_coordination.spark.sql.committed_batches import TABLE
 from airflow_provider_coordination.spark.sql.database import (
     CONNECT_TIMEOUT_SECONDS,
     LOCK_TIMEOUT_SECONDS,
     REASON_CHARACTERS,
     Column,
 )
+from airflow_provider_coordination.spark.sql.locks import LockHolder
 from airflow_provider_coordination.spark.sql.settings import SqlSettings
 from airflow_provider_coordination.spark.sql.text_values import as_json, hexadecimal, is_nested
 
@@ -24,8 +27,7 @@ ROWS_AT_A_TIME = 50_000
 """The number of rows that are in memory as text."""
 INCOMING = "_coordination_incoming"
 """The temporary table that rows are merged from."""
-ABANDONED_SECONDS = 60
-"""After this time, a worker that stopped in the middle of a transaction loses its locks."""
+APPLICATION = "airflow-provider-coordination"
 
 TYPES: dict[str, str] = {
     "bool": "boolean",
@@ -45,7 +47,29 @@ TYPES: dict[str, str] = {
 _INTEGER_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
 _TEXTS = ("text", "character varying", "citext", "json", "jsonb", "uuid")
 _JSON = ("jsonb", "json", "text", "character varying")
-_PASSING = re.compile("08|40001|40P01|53|55P03|57P0|58")
+_LOCKED = frozenset({"40001", "40P01", "55P03"})
+_LOCK_ID = "hashtextextended(%(location)s, 0)"
+_HOLDERS = f"""
+SELECT a.pid, a.usename, concat_ws(' at ', nullif(a.application_name, ''), host(a.client_addr)), a.xact_start,
+    CASE WHEN a.state LIKE 'idle in transaction%%' THEN a.state_change END,
+    CASE WHEN a.state LIKE 'idle in transaction%%' AND a.application_name = %(ours)s
+        THEN a.state_change + %(abandoned)s * interval '1 second' END,
+    CASE WHEN a.wait_event = 'ClientRead' AND a.application_name = %(ours)s AND a.usename = current_user
+        THEN c.bytes_processed END,
+    bool_or(l.mode <> 'AccessShareLock')
+FROM pg_stat_activity a JOIN pg_locks l ON l.pid = a.pid LEFT JOIN pg_stat_progress_copy c ON c.pid = a.pid
+WHERE l.granted AND a.pid <> pg_backend_pid() AND l.database = (
+        SELECT oid FROM pg_database WHERE datname = current_database()
+    ) AND (a.xact_start IS NULL OR a.xact_start < now() - %(seconds)s * interval '1 second') AND (
+        l.locktype = 'relation' AND l.relation IN (SELECT to_regclass(name) FROM unnest(%(tables)s::text[]) name)
+        OR l.locktype = 'advisory' AND l.objsubid = 1
+            AND (l.classid::bigint << 32) + l.objid::bigint = {_LOCK_ID}
+    )
+GROUP BY a.pid, a.usename, a.application_name, a.client_addr, a.xact_start, a.state, a.state_change, a.wait_event,
+    c.bytes_processed
+ORDER BY a.xact_start
+"""
+_PASSING = re.compile("08|25P03|40001|40P01|53|55P03|57014|57P0|58")
 _LASTING = re.compile(
     "password authentication|no password supplied|does not exist|no pg_hba|certificate|could not translate|"
     "resolve host|SSL was required|does not support SSL"
@@ -69,6 +93,11 @@ class PostgreSql:
     def __init__(self, settings: SqlSettings) -> None:
         self._settings = settings
 
+    @property
+    def location(self) -> str:
+        """See `Database.location`."""
+        return self._settings.location
+
     def connect(self) -> Any:
         """See `Database.connect`."""
         import psycopg
@@ -82,7 +111,7 @@ class PostgreSql:
             user=settings.user,
             password=settings.password,
             client_encoding="utf8",
-            application_name="airflow-provider-coordination",
+            application_name=APPLICATION,
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
             # Missing TCP acknowledgments reveal a host that has disappeared.
             keepalives_idle=10,
@@ -92,8 +121,8 @@ class PostgreSql:
             prepare_threshold=None,
             options=(
                 f"-c lock_timeout={LOCK_TIMEOUT_SECONDS}s "
-                f"-c idle_in_transaction_session_timeout={ABANDONED_SECONDS}s -c default_transaction_isolation=read\\ "
-                "committed -c TimeZone=UTC"
+                f"-c idle_in_transaction_session_timeout={locks.ABANDONED_SECONDS}s -c statement_timeout=0 "
+                "-c default_transaction_isolation=read\\ committed -c TimeZone=UTC"
             ),
             **tls,
         )
@@ -120,9 +149,34 @@ class PostgreSql:
         place = _PLACE.match(getattr(diagnosis, "context", None) or "")
         return " ".join(text.split())[:REASON_CHARACTERS] + (f" ({place[0]})" if place else "")
 
-    def lock(self, cursor: Any, name: str) -> None:
+    def is_lock(self, error: Exception) -> bool:
+        """See `Database.is_lock`."""
+        return getattr(error, "sqlstate", None) in _LOCKED
+
+    def lock(self, cursor: Any) -> None:
         """See `Database.lock`."""
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+        cursor.execute(f"SELECT pg_advisory_xact_lock({_LOCK_ID})", {"location": self.location})
+
+    def lock_holders(self, cursor: Any, seconds: float) -> list[LockHolder]:
+        """See `Database.lock_holders`: readers are included only if nobody else holds a lock."""
+        tables = [f"{self.quoted(self._settings.schema)}.{self.quoted(name)}" for name in (self._settings.table, TABLE)]
+        wanted = {"location": self.location, "tables": tables, "seconds": seconds, "ours": APPLICATION}
+        cursor.execute(_HOLDERS, wanted | {"abandoned": locks.ABANDONED_SECONDS})
+        found = cursor.fetchall()
+        writers = [row for row in found if row[-1]]
+        return [
+            LockHolder(
+                session=session,
+                user=user,
+                client=client,
+                since=since,
+                idle_since=idle_since,
+                until=until,
+                copied=copied,
+                ends_by=f"SELECT pg_terminate_backend({session})",
+            )
+            for session, user, client, since, idle_since, until, copied, _ in writers or found
+        ]
 
     def columns(self, cursor: Any, table: str) -> list[Column] | None:
         """See `Database.columns`."""

@@ -38,7 +38,7 @@ class Table:
     def create_batches_table(self, cursor: Any) -> None:
         """Create the table of batches if it does not exist."""
         if not self._taken.exists(cursor):
-            self._database.lock(cursor, self._settings.location)
+            self._database.lock(cursor)
             if not self._taken.exists(cursor):
                 cursor.execute(self._taken.definition)
 
@@ -58,7 +58,7 @@ class Table:
             session.run(lambda cursor: self._change(cursor, schema))
 
     def _change(self, cursor: Any, schema: pa.Schema) -> None:
-        self._database.lock(cursor, self._settings.location)
+        self._database.lock(cursor)
         is_there = self._columns(cursor) is not None
         for statement in self._changes(cursor, schema):
             log.info("%s: %s", self._settings.location, statement)

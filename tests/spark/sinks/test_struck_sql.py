@@ -1,11 +1,11 @@
 """A job fails at each call to the database and to files, and each batch is in the table once.
 
 The next owner delivers while the first stands still, or after it died; then the first goes on, as a former owner does.
+If the first stands still within its transaction, the next one waits until the server ends its session.
 """
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +16,16 @@ import pytest
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks, owed
-from airflow_provider_coordination.spark.sql import database, mysql, postgresql
+from airflow_provider_coordination.spark.sql import database, locks, mysql, postgresql
+from tests.support import merged_tables
 from tests.support.counted_tables import counted_databases
 from tests.support.depth import at_depth
 from tests.support.fleet import Crash
 from tests.support.freezing import VICTIM, Calls, Strike, acting, counted_files
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 from tests.support.sql_tables import SERVERS, SqlPlace
+from tests.support.striking import calls_of as calls_made_by
+from tests.support.striking import strike_at
 
 pytestmark = pytest.mark.integration
 BEFORE = {"a-1": [1, 2], "b-1": [3]}
@@ -60,16 +63,12 @@ class Run:
             except (CoordinationError, OSError):
                 pass
 
-    def succeed(self) -> bool:
-        """Deliver as the next owner; return whether that was possible, since the first may hold a lock."""
+    def succeed(self) -> None:
+        """Deliver as the next owner."""
         sink, again = self.place.sink(), [under_next_lease(attempt) for attempt in self.attempts]
         for attempt in again:
             sink.sweep({attempt.folder: attempt.fencing_token})
-        try:
-            deliver(sink, owed(sink, again), AFTER)
-        except CoordinationError:
-            return False
-        return True
+        deliver(sink, owed(sink, again), AFTER)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -86,6 +85,7 @@ def deliver(sink: Sink, attempts: list[Attempt], values: dict[str, list[int]]) -
 @pytest.fixture(params=SERVERS)
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlPlace:
     monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(locks, "ABANDONED_SECONDS", 1)
     for module in (postgresql, mysql):
         monkeypatch.setattr(module, "LOCK_TIMEOUT_SECONDS", 1)
     return SqlPlace(request.getfixturevalue(SERVERS[request.param]), tmp_path)
@@ -108,7 +108,7 @@ def emptied(place: SqlPlace) -> None:
 def test_wherever_a_job_is_struck_each_batch_is_in_the_table_once(place: SqlPlace, rejected: bool) -> None:
     number = calls_of(place, rejected=rejected)
     assert number > 40
-    step = at_depth(short=24, deep=1)
+    step = at_depth(short=40, deep=1)
     for strike_number, strike in enumerate(STRIKES):
         for point in range(1 + 3 * strike_number % step, number + 1, step):
             run = Run(place, Calls(point, strike), rejected=rejected)
@@ -116,7 +116,7 @@ def test_wherever_a_job_is_struck_each_batch_is_in_the_table_once(place: SqlPlac
                 frozen(run)
             else:
                 contextvars.copy_context().run(run.first)
-                assert run.succeed(), f"{strike} at call {point}, {run.calls.struck}"
+                run.succeed()
             each_once(place, f"{strike} at call {point}, {run.calls.struck}")
             emptied(place)
 
@@ -128,15 +128,14 @@ def frozen(run: Run) -> None:
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run.first,))
     thread.start()
     assert run.calls.reached.wait(30)
-    with contextlib.suppress(CoordinationError):
-        run.succeed()
+    run.succeed()
     seen = run.place.rows()
     run.calls.thawed.set()
     thread.join(60)
     assert not thread.is_alive()
     if len(seen) == 3 and all(n < 0 for _, n in seen):
         assert run.place.rows() == seen, "a former owner replaces nothing"
-    assert run.succeed()
+    run.succeed()
 
 
 def each_once(place: SqlPlace, what: str) -> None:
@@ -147,3 +146,53 @@ def each_once(place: SqlPlace, what: str) -> None:
         assert sorted(found.get(batch_id, [])) in (sorted(BEFORE[batch_id]), sorted(AFTER[batch_id])), what
     counted = place.run("SELECT batch_id, row_count FROM _coordination_batches")
     assert sorted(counted) == [(batch_id, len(values)) for batch_id, values in BEFORE.items()], what
+
+
+# Upserts
+
+EARLIER, OF_BOTH, LATER = {"z-1": [("x", 0), ("w", 9)]}, {"a-1": [("x", 1), ("y", 2)]}, {"b-1": [("x", 10)]}
+MERGED = [("a-1", "y", 2), ("b-1", "x", 10), ("z-1", "w", 9)]
+
+
+class Merge:
+    """A delivery that merges rows by a failing job, which another job takes over; a later batch replaces one row.
+
+    :param place: the table.
+    """
+
+    def __init__(self, place: SqlPlace) -> None:
+        self.place = place
+        self.is_taken_over = False
+        merged_tables.deliver(self.sink(), EARLIER, an_attempt("z-1"))
+
+    def sink(self) -> Sink:
+        [sink] = make_sinks([self.place.sink_settings(merge_on=("Key",))])
+        return sink
+
+    def by_victim(self) -> None:
+        """Deliver as a job does: it checks its ownership in the store before it commits."""
+        sink, attempt = self.sink(), an_attempt("a-1")
+        sink.prepare([attempt], merged_tables.Rows(OF_BOTH))
+        if not self.is_taken_over:
+            sink.commit([attempt])
+        sink.discard([attempt])
+
+    def by_successor(self) -> None:
+        """Deliver under the next lease, and deliver the later batch."""
+        self.is_taken_over = True
+        sink, again = self.sink(), under_next_lease(an_attempt("a-1"))
+        sink.sweep({again.folder: again.fencing_token})
+        merged_tables.deliver(sink, OF_BOTH, again)
+        merged_tables.deliver(sink, LATER, an_attempt("b-1"))
+
+
+def test_at_no_call_a_merged_row_takes_the_place_of_a_later_one(place: SqlPlace) -> None:
+    number = len(calls_made_by(Merge(place)))
+    assert number > 20
+    step = at_depth(short=60, deep=1)
+    for strike_number, strike in enumerate(STRIKES):
+        for point in range(1 + 7 * strike_number % min(step, number), number + 1, step):
+            emptied(place)
+            struck = strike_at(point, strike, Merge(place))
+            key = '"Key"' if place.is_postgresql else "`Key`"
+            assert place.rows(f"_batch_id, {key}, n") == MERGED, struck
