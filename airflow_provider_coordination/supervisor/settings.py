@@ -38,7 +38,7 @@ LONGEST = {
 class AutoScaleSettings:
     """How the number of jobs follows the lag.
 
-    :param task_count_min: the fewest jobs.
+    :param task_count_min: the fewest jobs; fewer if there are fewer partitions.
     :param task_count_max: the most jobs.
     :param task_count_start: the initial number of jobs; None for `task_count` of the spec.
     :param lag_collection_interval: how often a point is added to the window.

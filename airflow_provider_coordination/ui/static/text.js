@@ -6,9 +6,9 @@ const graphemes = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 const PLAIN = /^[\x20-\x7e]*$/;
 
 /**
- * Return a number with thousands separators: `10,000`.
+ * Return a number with thousands separators: `10,000`; a dash if it is unknown.
  *
- * @param {number} number
+ * @param {number|null|undefined} number
  */
 export function countText(number) {
   return number === null || number === undefined ? "–" : counts.format(number);

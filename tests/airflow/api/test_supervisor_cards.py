@@ -45,7 +45,7 @@ def paused(api: Any) -> Iterator[None]:
     from airflow.utils.session import create_session
 
     with create_session() as session:
-        session.add(DagBundleModel(name="of-the-test"))
+        session.merge(DagBundleModel(name="of-the-test"))
         session.flush()
         session.add(DagModel(dag_id=DAG, bundle_name="of-the-test", is_paused=True))
     yield
