@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ def read(file: str, *pieces: _FilePart, columns: pa.Schema = COLUMNS) -> list[di
     return [row for batch in found for row in batch.to_pylist()]
 
 
-def write(folder: Path, given: Any, by: str | None = None) -> list[str]:
-    list(_write(str(folder), by, DEFAULT_ACCESS, OUTAGE_MARK, given))
+def write(folder: Path, given: Any, by: str | None = None, names: Sequence[str] = COLUMNS.names) -> list[str]:
+    list(_write(str(folder), names, by, DEFAULT_ACCESS, OUTAGE_MARK, given))
     return sorted(map(str, folder.glob("*")))
 
 
@@ -124,7 +125,7 @@ def test_what_a_task_wrote_that_fails_is_removed(tmp_path: Path, monkeypatch: py
 def test_what_cannot_be_written_is_no_records_fault(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(OSError, match="taken"):
-        list(_write(str(tmp_path / "taken" / "folder"), None, DEFAULT_ACCESS, OUTAGE_MARK, batches(1)))
+        write(tmp_path / "taken" / "folder", batches(1))
 
 
 def test_a_null_that_hides_values_which_must_be_there_is_written_as_null(tmp_path: Path) -> None:
@@ -132,7 +133,8 @@ def test_a_null_that_hides_values_which_must_be_there_is_written_as_null(tmp_pat
     rows = pa.StructArray.from_arrays(
         [pa.array([1, None], pa.int32())], fields=list(kind), mask=pa.array([False, True])
     )
-    [file] = write(tmp_path, [pa.RecordBatch.from_arrays([rows], schema=pa.schema([pa.field("s", kind)]))])
+    batch = pa.RecordBatch.from_arrays([rows], schema=pa.schema([pa.field("s", kind)]))
+    [file] = write(tmp_path, [batch], names=["s"])
     assert pq.read_table(file)["s"].to_pylist() == [{"a": 1}, None]
 
 
