@@ -57,6 +57,7 @@ def ingest_settings(
         transform=text_value(task.transform),
         per_batch=task.per_batch,
         schema=text_value(task.schema),
+        time_formats=task.time_formats,
         bad_records=resolved(task.on_bad_records),
         rejection=resolved(task.rejection),
         acknowledgments=resolved(task.acknowledgments),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -167,6 +167,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         Otherwise a transform that keeps it receives the records of all batches of a round.
     :param schema: the columns of the payload as DDL, such as `id STRING NOT NULL, amount DOUBLE`. The payload is parsed
         as JSON into these columns before the transform; None does not parse it. (templated)
+    :param time_formats: the formats of TIMESTAMP columns of `schema`, by name, such as `{"at": "millis"}`: `"iso"`,
+        `"auto"`, `"seconds"`, `"millis"` or `"micros"`; None for the forms that Spark accepts.
     :param on_bad_records: how to handle records that cannot be parsed or transformed; without `dead_letter_path` they
         fail their batch. (templated)
     :param rejection: which records to leave out because they are too late or too early by a column of `schema`; none by
@@ -231,6 +233,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         transform: str | None = None,
         per_batch: bool = False,
         schema: str | None = None,
+        time_formats: Mapping[str, str] | None = None,
         on_bad_records: BadRecordSettings | None = None,
         rejection: RejectionSettings | None = None,
         acknowledgments: AcknowledgmentSettings | None = None,
@@ -268,6 +271,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.transform = transform
         self.per_batch = per_batch
         self.schema = schema
+        self.time_formats = time_formats
         self.on_bad_records = own_copy(on_bad_records or BadRecordSettings())
         self.rejection = own_copy(rejection or RejectionSettings())
         self.acknowledgments = own_copy(acknowledgments or AcknowledgmentSettings())

@@ -212,7 +212,7 @@ def _run(
         followed.note_application(application, ui)
         followed.on_stop(partial(_stop_landing, spark, stop))
         bad_records = BadRecords.of(settings.bad_records)
-        payload = None if settings.schema is None else JsonPayload(settings.schema, read.layout)
+        payload = None if settings.schema is None else JsonPayload(settings.schema, read.layout, settings.time_formats)
         bounds = bounds_of(settings.rejection, payload)
         delivery = delivery_of(spark, settings, read.layout, sinks, payload, bad_records)
         job = Ingestion(

@@ -15,6 +15,7 @@ from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
 from airflow_provider_coordination.spark.payload import STRICT, JsonPayload, payload_text
+from airflow_provider_coordination.spark.payload_column import PayloadColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -45,7 +46,13 @@ def bounds_of(rejection: RejectionSettings, payload: JsonPayload | None) -> Even
             f"RejectionSettings: field 'event_time' is {name!r}, which is of type {types[name].upper()} in 'schema'; "
             "declare it there as TIMESTAMP, as TIMESTAMP_NTZ in UTC, or as BIGINT of milliseconds since 1970"
         )
-    return EventTimeBounds(column=name, type=types[name], earliest=rejection.earliest, latest=rejection.latest)
+    return EventTimeBounds(
+        column=name,
+        type=types[name],
+        earliest=rejection.earliest,
+        latest=rejection.latest,
+        time_format=None if payload is None else payload.time_formats.get(name),
+    )
 
 
 @dataclass(frozen=True)
@@ -107,9 +114,11 @@ class EventTime:
     def _parsed(self) -> Column:
         from pyspark.sql import functions
 
-        quoted = self.bounds.column.replace("`", "``")
-        schema = f"`{quoted}` {self.bounds.type}"
-        return functions.from_json(payload_text(), schema, STRICT).getField(self.bounds.column)
+        name = self.bounds.column
+        column = PayloadColumn(name=name, type=self.bounds.type, time_format=self.bounds.time_format)
+        quoted = name.replace("`", "``")
+        schema = f"`{quoted}` {'string' if column.is_converted else column.type}"
+        return column.value(functions.from_json(payload_text(), schema, STRICT).getField(name))
 
 
 def _micros(instant: datetime) -> int:

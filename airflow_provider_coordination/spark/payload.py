@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import PAYLOAD, RecordLayout
+from airflow_provider_coordination.spark.payload_column import PayloadColumn
+from airflow_provider_coordination.spark.time_formats import check_time_formats
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
 ERROR = "_error"
 """The column in which a transform marks a row as bad."""
@@ -30,17 +32,27 @@ class JsonPayload:
     """Parses payloads that are one JSON object each. Needs a Spark session.
 
     A missing field is null; a field that is declared NOT NULL must exist. Fields that the schema does not name are
-    ignored.
+    ignored. A number of the payload itself, not of a nested object, may be text.
 
     :param ddl: the schema, such as `id STRING NOT NULL, amount DOUBLE`.
     :param layout: the columns of the records.
-    :raises ConfigurationError: if the schema is invalid, or names a column that records have already.
+    :param time_formats: the formats of TIMESTAMP columns, by name; None for those that Spark accepts.
+    :raises ConfigurationError: if the schema is invalid, or names a column that records have already; if a format is
+        invalid.
     """
 
-    def __init__(self, ddl: str, layout: RecordLayout) -> None:
-        self._schema = _parse(ddl, {ERROR, PAYLOAD, *layout.names})
-        self.names = self._schema.names
-        self.types = {field.name: field.dataType.simpleString() for field in self._schema.fields}
+    def __init__(self, ddl: str, layout: RecordLayout, time_formats: Mapping[str, str] | None = None) -> None:
+        schema = _parse(ddl, {ERROR, PAYLOAD, *layout.names})
+        self.names = schema.names
+        self.types = {field.name: field.dataType.simpleString() for field in schema.fields}
+        self.time_formats = time_formats or {}
+        check_time_formats(time_formats, self.types)
+        self._columns = [
+            PayloadColumn(name=name, type=kind, time_format=self.time_formats.get(name))
+            for name, kind in self.types.items()
+        ]
+        self._required = frozenset(field.name for field in schema.fields if not field.nullable)
+        self._schema = _parsed_schema(schema, self._columns)
 
     def check(self, records: DataFrame) -> None:
         """Check that the records of a file can be parsed, if each file has columns of its own.
@@ -68,7 +80,7 @@ class JsonPayload:
         from pyspark.sql import functions
 
         payload = functions.from_json(payload_text(), self._schema, STRICT)
-        columns = [payload.getField(name).alias(name) for name in self.names]
+        columns = [column.value(payload.getField(column.name)).alias(column.name) for column in self._columns]
         return records.select("*", *columns)
 
     def fitting(self, records: DataFrame) -> DataFrame:
@@ -101,8 +113,12 @@ class JsonPayload:
         records = parsed.getField("records")
         found = functions.get(records, functions.lit(0))
         fits = parsed.getField(CORRUPT).isNull() & parsed.getField(END).isNotNull() & (functions.size(records) == 1)
-        for column in (found, *(found.getField(field.name) for field in self._required)):
+        for column in (found, *(found.getField(name) for name in self._required)):
             fits = fits & column.isNotNull()
+        for each in self._columns:
+            if each.is_converted:
+                field = found.getField(each.name)
+                fits = fits & (field.isNull() | each.value(field).isNotNull())
         return functions.coalesce(fits, functions.lit(False))
 
     def reason(self) -> Column:
@@ -112,14 +128,15 @@ class JsonPayload:
         payload = functions.from_json(payload_text(), self._schema, STRICT)
         wrong = [
             functions.when(
-                payload.getField(field.name).isNull() & _given(field).isNotNull(),
-                functions.lit(f"field '{field.name}' is no {field.dataType.simpleString().upper()}"),
+                column.value(payload.getField(column.name)).isNull() & _given(column.name).isNotNull(),
+                functions.lit(f"field '{column.name}' is no {column.type.upper()}"),
             )
-            for field in self._schema.fields
+            for column in self._columns
         ]
         missing = [
-            functions.when(_given(field).isNull(), functions.lit(f"field '{field.name}' is missing"))
-            for field in self._required
+            functions.when(_given(name).isNull(), functions.lit(f"field '{name}' is missing"))
+            for name in self.names
+            if name in self._required
         ]
         named = functions.concat_ws("; ", *wrong, *missing)
         return (
@@ -136,10 +153,6 @@ class JsonPayload:
             .otherwise(functions.lit("the payload is not one JSON object, or does not fit the schema"))
         )
 
-    @property
-    def _required(self) -> list[StructField]:
-        return [field for field in self._schema.fields if not field.nullable]
-
 
 def payload_text() -> Column:
     """Return the payload of a record as text."""
@@ -148,11 +161,23 @@ def payload_text() -> Column:
     return functions.col(PAYLOAD).cast("string")
 
 
-def _given(field: StructField) -> Column:
+def _given(name: str) -> Column:
     from pyspark.sql import functions
 
-    quoted = field.name.replace("'", "\\'")
+    quoted = name.replace("'", "\\'")
     return functions.get_json_object(payload_text(), f"$['{quoted}']")
+
+
+def _parsed_schema(schema: StructType, columns: Collection[PayloadColumn]) -> StructType:
+    """Return the schema as which payloads are parsed."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType(
+        [
+            StructField(field.name, StringType(), field.nullable) if column.is_converted else field
+            for field, column in zip(schema.fields, columns, strict=True)
+        ]
+    )
 
 
 def _parse(ddl: str, reserved: Collection[str]) -> StructType:

@@ -10,7 +10,7 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -113,6 +113,7 @@ class IngestSettings:
     :param transform: `module:function`, from DataFrame to DataFrame; None publishes the raw records.
     :param per_batch: whether the transform gets one batch at a time although it keeps `_batch_id`.
     :param schema: the payload's columns, as DDL: it is parsed as JSON before the transform; None does not parse it.
+    :param time_formats: the formats of TIMESTAMP columns of `schema`, by name; None for those that Spark accepts.
     :param bad_records: what happens to records that cannot be parsed or transformed.
     :param rejection: which records are late or early, and left out.
     :param acknowledgments: who acknowledges that a batch is delivered.
@@ -139,6 +140,7 @@ class IngestSettings:
     transform: str | None = None
     per_batch: bool = False
     schema: str | None = None
+    time_formats: Mapping[str, str] | None = None
     bad_records: BadRecordSettings = field(default_factory=BadRecordSettings)
     rejection: RejectionSettings = field(default_factory=RejectionSettings)
     acknowledgments: AcknowledgmentSettings = field(default_factory=AcknowledgmentSettings)
@@ -170,6 +172,11 @@ class IngestSettings:
             )
         if self.schema is not None and not self.schema.strip():
             raise ConfigurationError("ingest settings: field 'schema' must not be empty; leave it out")
+        if self.time_formats is not None and self.schema is None:
+            raise ConfigurationError(
+                f"ingest settings: field 'time_formats' is {self.time_formats!r}, and there is no 'schema': give a "
+                "schema that has these columns, or leave 'time_formats' out"
+            )
         for topic in (self.bad_records, self.rejection, self.acknowledgments, self.leases, self.rounds):
             topic.check()
         if self.rejection.event_time is not None and self.schema is None:

@@ -19,6 +19,7 @@ from airflow_provider_coordination.coordination.partition import source_identifi
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
 from airflow_provider_coordination.spark.settings import MAIN
+from airflow_provider_coordination.spark.time_formats import check_time_formats
 from airflow_provider_coordination.supervisor.ddl import columns_of
 from airflow_provider_coordination.supervisor.redaction import without_secrets
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
@@ -85,6 +86,7 @@ class IngestionSpec:
     :param writes: the sinks: one or several objects of the classes of `operators.writes`.
     :param source: the name of the source; by default the name that `reads` gives.
     :param schema: the schema of the payload as DDL; None to leave the payload unparsed.
+    :param time_formats: the formats of TIMESTAMP columns of `schema`, by name; None for those that Spark accepts.
     :param transform: `module:function` from DataFrame to DataFrame; None to deliver the records unchanged.
     :param per_batch: whether the transform gets the records of one batch at a time even if it keeps `_batch_id`;
         otherwise such a transform gets the records of all batches of a round.
@@ -99,6 +101,7 @@ class IngestionSpec:
     writes: Sequence[Any]
     source: str = ""
     schema: str | None = None
+    time_formats: Mapping[str, str] | None = None
     transform: str | None = None
     per_batch: bool = False
     on_bad_records: BadRecordSettings = field(default_factory=BadRecordSettings)
@@ -139,6 +142,7 @@ class IngestionSpec:
             writes=[reader.sink(path, each) for path, each in _sinks(values["writes"])],
             source=_text(values, "source") or "",
             schema=_text(values, "schema"),
+            time_formats=values.get("time_formats"),
             transform=_text(values, "transform"),
             per_batch=_flag(values, "per_batch"),
             context=_context(values.get("context")),
@@ -178,6 +182,10 @@ class IngestionSpec:
 
     def _check_schema(self) -> None:
         columns = {} if self.schema is None else columns_of(self.schema)
+        try:
+            check_time_formats(self.time_formats, columns)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"spec: {error}") from None
         name = self.supervise.event_time
         if name is None:
             return
@@ -232,6 +240,7 @@ class IngestionSpec:
             "writes": self.writes_objects(),
             "source": self.source,
             "schema": self.schema,
+            "time_formats": self.time_formats,
             "transform": self.transform,
             "per_batch": self.per_batch,
             "on_bad_records": copy(self.on_bad_records),
@@ -253,6 +262,7 @@ class IngestionSpec:
         kind = reads_kind_of(self.reads)
         given = {
             "schema": self.schema,
+            "time_formats": self.time_formats,
             "transform": self.transform,
             "per_batch": self.per_batch or None,
             **{name: to_json(getattr(self, name)) for name in SECTIONS},
@@ -275,6 +285,7 @@ class IngestionSpec:
             "reads": {kind: _shown(self.reads)},
             "writes": [{writes_kind_of(each): _shown(each)} for each in self.writes],
             "schema": self.schema,
+            "time_formats": self.time_formats,
             "transform": self.transform,
             "per_batch": self.per_batch,
             **{name: _shown(getattr(self, name)) for name in SECTIONS},
@@ -307,6 +318,7 @@ def _job_settings(spec: IngestionSpec) -> tuple[Any, ...]:
         spec.reads,
         spec.writes,
         spec.schema,
+        spec.time_formats,
         spec.transform,
         spec.per_batch,
         spec.on_bad_records,

@@ -18,6 +18,7 @@ TOP_LEVEL_KEYS = (
     "reads",
     "writes",
     "schema",
+    "time_formats",
     "transform",
     "per_batch",
     "on_bad_records",

@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.balance import BALANCE_BY
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
+from airflow_provider_coordination.spark.time_formats import TIME_FORMATS
 from airflow_provider_coordination.supervisor.settings import LAG_AGGREGATES, AutoScaleSettings, SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import VERSION, IngestionSpec
 from airflow_provider_coordination.supervisor.spec_keys import SECTIONS, TOP_LEVEL_KEYS
@@ -73,6 +74,7 @@ def json_schema() -> dict[str, Any]:
         "reads": _one_of(reads_classes(), definitions),
         "writes": {"type": "array", "minItems": 1, "items": _one_of(writes_classes(), definitions)},
         "schema": {"type": ["string", "null"]},
+        "time_formats": {"type": ["object", "null"], "additionalProperties": {"enum": list(TIME_FORMATS)}},
         "transform": {"anyOf": [PRIMITIVE_SCHEMAS[ValueType.FUNCTION], {"type": "null"}]},
         "per_batch": {"type": "boolean"},
         **{name: _reference(cls, definitions) for name, cls in SECTIONS.items()},

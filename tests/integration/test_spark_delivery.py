@@ -560,6 +560,109 @@ def test_only_payloads_that_are_one_object_of_the_schema_fit(place: Place) -> No
     assert [payload for payload, reason in DOES_NOT_FIT.items() if reason not in dead_letters[payload]] == []
 
 
+NUMBERS = "whole BIGINT, small TINYINT, floating DOUBLE, single FLOAT"
+NUMBERS_THAT_FIT: dict[bytes, float] = {
+    b'{"whole": 7}': 7,
+    b'{"whole": "7"}': 7,
+    b'{"whole": "-7.0"}': -7,
+    b'{"whole": 7.0}': 7,
+    b'{"whole": "9223372036854775807"}': 2**63 - 1,
+    b'{"small": "127"}': 127,
+    b'{"floating": 12.5}': 12.5,
+    b'{"floating": "12.5"}': 12.5,
+    b'{"floating": "1.25e1"}': 12.5,
+    b'{"floating": 1e300}': 1e300,
+    b'{"floating": "9"}': 9.0,
+    b'{"single": "0.5"}': 0.5,
+}
+NUMBERS_THAT_DO_NOT_FIT = {
+    b'{"whole": 7.5}': "field 'whole' is no BIGINT",
+    b'{"whole": "7.5"}': "field 'whole' is no BIGINT",
+    b'{"whole": ""}': "field 'whole' is no BIGINT",
+    b'{"whole": "1,000"}': "field 'whole' is no BIGINT",
+    b'{"whole": true}': "field 'whole' is no BIGINT",
+    b'{"whole": [7]}': "field 'whole' is no BIGINT",
+    b'{"whole": "9223372036854775808"}': "field 'whole' is no BIGINT",
+    b'{"small": 128}': "field 'small' is no TINYINT",
+    b'{"floating": "12.5d"}': "field 'floating' is no DOUBLE",
+    b'{"floating": "NaN"}': "field 'floating' is no DOUBLE",
+    b'{"floating": "Infinity"}': "field 'floating' is no DOUBLE",
+    b'{"floating": 1e400}': "field 'floating' is no DOUBLE",
+    b'{"floating": "1e400"}': "field 'floating' is no DOUBLE",
+    b'{"single": 1e39}': "field 'single' is no FLOAT",
+}
+
+
+def test_a_number_may_be_text_that_loses_nothing(place: Place) -> None:
+    place.land(*NUMBERS_THAT_FIT, *NUMBERS_THAT_DO_NOT_FIT)
+    place.deliver(place.delivery(schema=NUMBERS))
+    names = ("whole", "small", "floating", "single")
+    found = {row["data"]: next(row[name] for name in names if row[name] is not None) for row in place.rows("main")}
+    assert found == NUMBERS_THAT_FIT
+    dead_letters = {row["data"]: row["error"] for row in place.rows("dead_letter")}
+    assert dead_letters == {
+        payload: f"the payload does not fit the schema: {reason}" for payload, reason in NUMBERS_THAT_DO_NOT_FIT.items()
+    }
+
+
+UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAY = datetime(2026, 1, 31, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+TIMES: dict[tuple[str, Any], datetime | None] = {
+    ("iso", "2026-01-31"): DAY,
+    ("iso", "2026-01-31T00:00:00Z"): DAY,
+    ("iso", "2026-01-31 01:00:00.000+0100"): DAY,
+    ("iso", "2026-01-31T00:00:00.000001000Z"): DAY + MICROSECOND,
+    ("iso", "2026-01-31T00:00:00.0000001Z"): None,
+    ("iso", "T12:30"): None,
+    ("iso", 1769817600000): None,
+    ("iso", "1769817600"): None,
+    ("auto", 1769817600000): DAY,
+    ("auto", "1769817600000"): DAY,
+    ("auto", "2026-01-31T00:00:00Z"): DAY,
+    ("auto", -1): UNIX_EPOCH - MILLISECOND,
+    ("auto", 1769817600000.5): DAY + MILLISECOND / 2,
+    ("auto", "31 January 2026"): None,
+    ("auto", True): None,
+    ("seconds", 1769817600): DAY,
+    ("seconds", "1769817600"): DAY,
+    ("seconds", 1769817600.000001): DAY + MICROSECOND,
+    ("seconds", "1769817600.0000001"): None,
+    ("seconds", 1769817600000): None,
+    ("seconds", "2026-01-31"): None,
+    ("millis", 1769817600001): DAY + MILLISECOND,
+    ("millis", "1769817600001"): DAY + MILLISECOND,
+    ("millis", 10**30): None,
+    ("micros", 1769817600000001): DAY + MICROSECOND,
+    ("micros", "1769817600000001"): DAY + MICROSECOND,
+    ("micros", 1769817600000001.5): None,
+}
+"""Times by format and value; None for a value that does not fit."""
+
+
+def test_a_time_has_the_format_of_its_column(spark: SparkSession) -> None:
+    formats = sorted({time_format for time_format, _ in TIMES})
+    schema = ", ".join(f"{name} TIMESTAMP" for name in formats)
+    payload = JsonPayload(schema, SHARD_RECORDS, {name: name for name in formats})
+    rows = [(json.dumps({time_format: value}),) for time_format, value in TIMES]
+    records = payload.parsed(spark.createDataFrame(rows, "data STRING"))
+    found = records.select(functions.coalesce(*(functions.unix_micros(name) for name in formats)), payload.fits())
+    micros = [None if at is None else (at - UNIX_EPOCH) // MICROSECOND for at in TIMES.values()]
+    assert dict(zip(TIMES, found.collect(), strict=True)) == {
+        time: (at, at is not None) for time, at in zip(TIMES, micros, strict=True)
+    }
+
+
+def test_records_are_late_by_the_format_of_their_time(place: Place) -> None:
+    formats = {"at": "auto"}
+    place.land(happened("late", "1767225599999"), happened("first", 1767225600000), happened("last", NOW + SECOND))
+    payload = JsonPayload(AT, SHARD_RECORDS, formats)
+    bounds = bounds_of(RejectionSettings(event_time="at", earliest=NOW, latest=NOW + SECOND), payload)
+    place.batch = replace(place.batch, bounds=bounds)
+    assert place.deliver(place.delivery(schema="id STRING")).left_out == {"time": 1}
+    assert names(place) == ["first", "last"]
+
+
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
