@@ -71,6 +71,7 @@ def test_the_example_of_druids_manual_is_translated() -> None:
         },
         "writes": [{"parquet": {"path": "s3://lake/metrics"}}],
         "schema": "`at` TIMESTAMP NOT NULL, `page` STRING, `added` BIGINT, `value` DOUBLE",
+        "time_formats": {"at": "iso"},
         "on_bad_records": {"dead_letter_path": "s3://lake/_bad/metrics"},
         "supervise": {"task_count": 2, "task_duration": "PT2H"},
     }
@@ -172,10 +173,126 @@ def test_a_kinesis_format_around_json_is_json() -> None:
     assert spec_from("ioConfig.inputFormat", value_format) == from_druid(DRUID, lake="/lake").spec
 
 
-def test_without_dimensions_the_payload_stays_whole_beside_the_time() -> None:
-    given = druid_with("dataSchema.dimensionsSpec", {"useSchemaDiscovery": True})
+@pytest.mark.parametrize(
+    "dimensions",
+    [
+        {"useSchemaDiscovery": True, "forceSegmentSortByTime": True},
+        {"dimensions": [], "dimensionExclusions": ["at"]},
+        {"dimensions": ["at"], "includeAllDimensions": "true"},
+        None,
+    ],
+)
+def test_dimensions_that_druid_discovers_are_left_to_the_user(dimensions: dict[str, Any] | None) -> None:
+    given = druid_with("dataSchema.dimensionsSpec", dimensions)
+    if dimensions is None:
+        del given["spec"]["dataSchema"]["dimensionsSpec"]
     del given["spec"]["dataSchema"]["metricsSpec"]
-    assert from_druid(given, lake="/lake").spec["schema"] == "`at` TIMESTAMP NOT NULL"
+    translation = from_druid(given, lake="/lake")
+    assert translation.spec["schema"] == "`at` TIMESTAMP NOT NULL"
+    assert [(row.field, row.target) for row in translation.manual] == [("dataSchema.dimensionsSpec", "schema")]
+
+
+@pytest.mark.parametrize(
+    ("druid", "column", "formats"),
+    [
+        (None, "`at` TIMESTAMP NOT NULL", {"at": "auto"}),
+        ("auto", "`at` TIMESTAMP NOT NULL", {"at": "auto"}),
+        ("posix", "`at` TIMESTAMP NOT NULL", {"at": "seconds"}),
+        ("micro", "`at` TIMESTAMP NOT NULL", {"at": "micros"}),
+        ("millis", "`at` BIGINT NOT NULL", None),
+        ("nano", "`at` BIGINT NOT NULL", None),
+    ],
+)
+def test_the_format_of_the_time_stays(druid: str | None, column: str, formats: dict[str, str] | None) -> None:
+    spec = spec_from("dataSchema.timestampSpec", {"column": "at", "format": druid})
+    assert (spec["schema"].partition(",")[0], spec.get("time_formats")) == (column, formats)
+
+
+def test_the_time_may_be_named_as_druids() -> None:
+    given = druid_with("dataSchema.timestampSpec", {"column": "__time", "format": "millis"})
+    given["spec"]["dataSchema"]["transformSpec"] = {
+        "filter": {"type": "interval", "dimension": "__time", "intervals": ["2026-01-01/P1M"]}
+    }
+    spec = from_druid(given, lake="/lake").spec
+    assert spec["schema"].startswith("`__time` BIGINT NOT NULL, ")
+    assert at(spec, "writes.0.parquet.where") == "(`__time` >= 1767225600000 AND `__time` < 1769904000000)"
+
+
+@pytest.mark.parametrize("names", [{}, {"timestampColumnName": "arrived", "partitionKeyColumnName": "key"}])
+def test_columns_of_the_kinesis_format_are_those_of_every_record(names: dict[str, str]) -> None:
+    arrived, key = names.values() if names else ("kinesis.timestamp", "kinesis.partitionKey")
+    given = druid_with("ioConfig.inputFormat", {"type": "kinesis", "valueFormat": {"type": "json"}, **names})
+    schema = given["spec"]["dataSchema"]
+    schema["timestampSpec"] = {"column": arrived, "format": "millis"}
+    schema["dimensionsSpec"] = {"dimensions": [key, "page"]}
+    schema["transformSpec"] = {
+        "filter": {
+            "type": "and",
+            "fields": [
+                {"type": "selector", "dimension": key, "value": "k"},
+                {"type": "interval", "dimension": "__time", "intervals": ["2026-01-01/2026-01-02"]},
+            ],
+        }
+    }
+    spec = from_druid(given, lake="/lake").spec
+    assert spec["schema"] == "`page` STRING, `value` DOUBLE"
+    assert at(spec, "writes.0.parquet.where") == (
+        "(`partition_key` = 'k' AND (`approximate_arrival_timestamp` >= TIMESTAMP '2026-01-01T00:00:00.000000Z' AND "
+        "`approximate_arrival_timestamp` < TIMESTAMP '2026-01-02T00:00:00.000000Z'))"
+    )
+
+
+@pytest.mark.parametrize(
+    "timestamp", [{"column": "kinesis.timestamp", "format": "millis"}, {"column": "at", "format": "nano"}]
+)
+def test_a_time_that_rejects_no_records_is_an_error(timestamp: dict[str, str]) -> None:
+    given = druid_with("ioConfig.inputFormat", {"type": "kinesis", "valueFormat": {"type": "json"}})
+    given["spec"]["dataSchema"]["timestampSpec"] = timestamp
+    given["spec"]["ioConfig"]["lateMessageRejectionPeriod"] = "P1D"
+    with pytest.raises(ConfigurationError, match="lateMessageRejectionPeriod': records are rejected by a column"):
+        from_druid(given, lake="/lake")
+
+
+def test_inputs_of_metrics_and_their_filters_are_columns() -> None:
+    metrics = [
+        {"type": "filtered", "filter": {"type": "selector", "dimension": "country", "value": "x"},
+         "aggregator": {"type": "longSum", "name": "n", "fieldName": "clicks"}},
+        {"type": "variance", "name": "v", "fieldName": "latency"},
+        {"type": "HLLSketchMerge", "name": "h", "fieldName": "users"},
+        {"type": "quantilesDoublesSketch", "name": "q", "fieldName": "price"},
+    ]  # fmt: skip
+    assert spec_from("dataSchema.metricsSpec", metrics)["schema"].split(", ")[3:] == [
+        "`clicks` BIGINT", "`latency` DOUBLE", "`users` STRING", "`price` DOUBLE", "`country` STRING",
+    ]  # fmt: skip
+
+
+def test_the_region_is_druids_default_without_region_and_endpoint() -> None:
+    given = druid_with("ioConfig.endpoint", None)
+    del given["spec"]["ioConfig"]["endpoint"]
+    assert at(from_druid(given, lake="/lake").spec, "reads.kinesis.region_name") == "us-east-1"
+    own = druid_with("ioConfig.endpoint", "http://localhost:4566")
+    assert "region_name" not in from_druid(own, lake="/lake").spec["reads"]["kinesis"]
+
+
+def test_a_spec_as_druids_api_shows_it_is_translated() -> None:
+    given = deepcopy(dict(DRUID["spec"]))
+    given["dataSchema"]["dimensionsSpec"] |= {"forceSegmentSortByTime": True, "includeAllDimensions": False}
+    given["ioConfig"] |= {
+        "lagAggregator": {"type": "default"}, "replicas": None, "taskCount": "2", "useEarliestSequenceNumber": "true",
+        "lateMessageRejectionPeriod": None, "autoScalerConfig": {"enableTaskAutoScaler": "false"}, "idleConfig": None,
+        "awsAccessKeyId": "key",
+    }  # fmt: skip
+    given["tuningConfig"] |= {
+        "basePersistDirectory": "/tmp/x", "buildV9Directly": True, "releaseLocksOnHandoff": False, "chatAsync": True,
+        "recordsPerFetch": 4000, "maxParseExceptions": "2147483647", "indexSpec": {"bitmap": {"type": "roaring"}},
+    }  # fmt: skip
+    translation = from_druid({"type": "kinesis", "spec": given, **given, "suspended": False}, lake="s3://lake")
+    expected = from_druid(druid_with("ioConfig.useEarliestSequenceNumber", True), lake="s3://lake").spec
+    assert translation.spec == expected
+    notes = {row.field: row.note for row in translation.rows}
+    assert notes["tuningConfig.recordsPerFetch"].startswith("Druid ignores it here; it belongs to `ioConfig.records")
+    assert "tuning.spark.conf" not in notes["tuningConfig.indexSpec"]
+    assert [row.field for row in translation.manual] == ["ioConfig.awsAccessKeyId"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
@@ -193,8 +310,17 @@ def test_a_transform_splits_what_a_schema_does_not_parse(kind: str) -> None:
         (
             "ioConfig.inputFormat",
             {"type": "json", "flattenSpec": {"fields": [{"type": "path", "name": "page", "expr": "$.a.b"}]}},
-            r"'page' is nested, at '\$.a.b'",
+            r"'page' is read from '\$.a.b'",
         ),
+        (
+            "ioConfig.inputFormat",
+            {"type": "json", "flattenSpec": {"fields": [{"type": "root", "name": "page", "expr": "url"}]}},
+            "'page' is read from 'url', but a schema only reads a field of its column's name",
+        ),
+        ("dataSchema.timestampSpec", {"column": "at", "format": "ruby"}, "a schema cannot parse the format 'ruby'"),
+        ("tuningConfig.taskCount", 2, "Druid ignores it here; move it to 'ioConfig.taskCount'"),
+        ("ioConfig.useEarliestSequenceNumber", "yes", "must be true or false; got 'yes'"),
+        ("ioConfig.taskCount", "two", "must be a whole number; got 'two'"),
         ("ioConfig.type", "kafka", "only supervisors of type 'kinesis'"),
         ("ioConfig.recordsPerFetsch", 5, "'ioConfig.recordsPerFetsch': it is unknown"),
         ("ioConfig.autoScalerConfig", {"enableTaskAutoScaler": True, "autoScalerStrategy": "costBased"}, "'costBased'"),
@@ -234,7 +360,7 @@ IO_FIELDS = [
     "autoScalerConfig", "stopTaskCount", "taskDuration", "startDelay", "period", "useEarliestSequenceNumber",
     "completionTimeout", "lateMessageRejectionPeriod", "lateMessageRejectionStartDateTime",
     "earlyMessageRejectionPeriod", "recordsPerFetch", "fetchDelayMillis", "awsAssumedRoleArn", "awsExternalId",
-    "deaggregate", "idleConfig", "boundedStreamConfig",
+    "deaggregate", "idleConfig", "boundedStreamConfig", "lagAggregator", "awsAccessKeyId", "awsSecretAccessKey",
 ]
 # fmt: on
 # fmt: off
@@ -248,6 +374,7 @@ TUNING_FIELDS = [
     "shutdownTimeout", "offsetFetchPeriod", "repartitionTransitionDuration", "recordBufferSize",
     "recordBufferSizeBytes", "recordBufferOfferTimeout", "recordBufferFullWait", "fetchThreads",
     "fetchSequenceNumberTimeout", "maxRecordsPerPoll", "maxBytesPerPoll", "useListShards", "skipIgnorableShards",
+    "basePersistDirectory", "buildV9Directly", "releaseLocksOnHandoff", "chatAsync",
 ]
 # fmt: on
 

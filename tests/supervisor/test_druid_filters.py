@@ -11,7 +11,7 @@ from airflow_provider_coordination.supervisor.druid.filters import Filters
 from airflow_provider_coordination.supervisor.druid.rows import UnsupportedFieldError
 
 COLUMNS = {"name": "STRING", "n": "BIGINT", "at": "TIMESTAMP"}
-FILTERS = Filters(COLUMNS, "at")
+FILTERS = Filters(COLUMNS, {"__time": "at"})
 RECORDS = [
     ("a", 1, "2026-01-01 00:00:00"),
     ("B'\\%", 10, "2026-01-02 00:00:00"),
@@ -47,6 +47,11 @@ CASES: list[tuple[dict[str, Any], set[int]]] = [
     ({"type": "bound", "dimension": "name", "upper": "x", "ordering": "strlen"}, {FIRST}),
     ({"type": "range", "column": "n", "lower": 1, "upper": 10, "upperOpen": True}, {FIRST}),
     ({"type": "interval", "dimension": "__time", "intervals": ["2026-01-02/2026-01-03"]}, {ODD}),
+    (
+        {"type": "interval", "dimension": "__time", "intervals": ["2026-01-02/P1D", "PT1S/2026-02-01T00:00:01"]},
+        {ODD, NULL},
+    ),
+    ({"type": "interval", "dimension": "__time", "intervals": ["2026-01/P1M"]}, {FIRST, ODD, TEN}),
     ({"type": "like", "dimension": "name", "pattern": "_'\\%"}, {ODD}),
     ({"type": "like", "dimension": "name", "pattern": "%#%", "escape": "#"}, {ODD}),
     ({"type": "regex", "dimension": "name", "pattern": "^\\d+$"}, {TEN}),

@@ -20,13 +20,15 @@ from airflow_provider_coordination.supervisor.druid.columns import (
     add_time,
     read_format,
 )
-from airflow_provider_coordination.supervisor.druid.filters import FUNCTION, Filters, columns_in
+from airflow_provider_coordination.supervisor.druid.filters import FUNCTION, TIME, Filters, columns_in
 from airflow_provider_coordination.supervisor.druid.rows import (
     DruidField,
     FieldOutcome,
     Row,
     UnsupportedFieldError,
     by_name,
+    whole_number,
+    yes_or_no,
 )
 from airflow_provider_coordination.supervisor.spec import VERSION, IngestionSpec
 from airflow_provider_coordination.supervisor.spec_keys import TOP_LEVEL_KEYS
@@ -111,7 +113,7 @@ class _Translation:
     def _field(self, name: str, value: Any) -> None:
         known = KNOWN.get(name)
         if known is None:
-            self._reject(name, "it is unknown; remove it, or see docs/druid.md for the known fields")
+            self._unknown(name)
             return
         if value is None and name != "ioConfig.stream":
             return
@@ -123,6 +125,18 @@ class _Translation:
             if row is not None:
                 self._rows.append(row)
 
+    def _unknown(self, name: str) -> None:
+        """Add the row of a field that is not known at its path. Druid ignores a field in the wrong section."""
+        part, _, last = name.rpartition(".")
+        others = [each for each in KNOWN if each.rpartition(".")[2] == last and part in (*PARTS, "")]
+        if not others:
+            self._reject(name, "it is unknown; remove it, or see docs/druid.md for the known fields")
+        elif KNOWN[others[0]].outcome is FieldOutcome.NOT_APPLICABLE:
+            note = f"Druid ignores it here; it belongs to `{others[0]}`. {KNOWN[others[0]].note}"
+            self._rows.append(Row(field=name, outcome=FieldOutcome.NOT_APPLICABLE, note=note))
+        else:
+            self._reject(name, f"Druid ignores it here; move it to {others[0]!r}, or remove it")
+
     def _plain(self, field: DruidField, value: Any) -> Row:
         if field.value is not None:
             made = field.value(value)
@@ -133,7 +147,7 @@ class _Translation:
     @property
     def _translators(self) -> Mapping[str, Callable[[DruidField, Any], Row | None]]:
         return {
-            "suspended": lambda field, value: field.row if value else None,
+            "suspended": lambda field, value: field.row if yes_or_no(value) else None,
             "dataSchema.dataSource": self._data_source,
             "dataSchema.timestampSpec": self._timestamp,
             "dataSchema.dimensionsSpec": self._dimensions,
@@ -156,8 +170,10 @@ class _Translation:
         return field.row
 
     def _dimensions(self, field: DruidField, value: Any) -> Row:
-        add_dimensions(self._columns, value)
-        return field.row
+        if add_dimensions(self._columns, value):
+            return field.row
+        note = "Druid discovers dimensions in the records. Add those that you need to `schema`; `data` has all of them."
+        return Row(field=field.name, outcome=FieldOutcome.MANUAL, target="schema", note=note)
 
     def _metrics(self, field: DruidField, value: Any) -> Row:
         add_metrics(self._columns, value, has_transform=self._transform is not None)
@@ -188,7 +204,14 @@ class _Translation:
         if value.get("filter") is not None:
             for name in columns_in(value["filter"]):
                 self._columns.add(name, "STRING")
-            self._put("writes.where", Filters(self._columns.types, self._time).predicate(value["filter"]))
+            if (
+                TIME in columns_in(value["filter"])
+                and self._columns.types.get(self._time) == "BIGINT"
+                and not self._columns.event_time
+            ):
+                raise UnsupportedFieldError(f"the filter compares {TIME!r}, which is in nanoseconds; {FUNCTION}")
+            renamed = {**self._columns.of_records, TIME: self._time}
+            self._put("writes.where", Filters(self._columns.filterable_types, renamed).predicate(value["filter"]))
         return field.row
 
     def _endpoint(self, field: DruidField, value: Any) -> Row:
@@ -202,13 +225,15 @@ class _Translation:
     def _bounds(self, field: DruidField, value: Any) -> Row:
         assert field.value is not None
         self._put(field.target, field.value(value))
-        self._put("supervise.terminate_when_done", value.get("terminateOnCompletion") is not False)
+        is_terminated = value.get("terminateOnCompletion")
+        self._put("supervise.terminate_when_done", is_terminated is None or yes_or_no(is_terminated))
         if value.get("taskCount") is not None:
-            self._put("supervise.task_count", value["taskCount"])
+            self._put("supervise.task_count", whole_number(value["taskCount"]))
         return field.row
 
     def _max_parse_exceptions(self, field: DruidField, value: Any) -> Row:
-        return field.row if self._given.get("tuningConfig.reportParseExceptions") is True else self._plain(field, value)
+        reports = self._given.get("tuningConfig.reportParseExceptions")
+        return field.row if reports is not None and yes_or_no(reports) else self._plain(field, value)
 
     def _put_defaults(self) -> None:
         """Set the fields that depend on several others, and defaults of Druid that differ from this package's."""
@@ -219,15 +244,30 @@ class _Translation:
             self._put("reads.kinesis.initial_position", LATEST)
         if "auto_scale" in self.spec.get("supervise", {}):
             self.spec["supervise"]["auto_scale"].setdefault("lag_aggregate", "sum")
+        if not any(f"ioConfig.{name}" in self._given for name in ("region", "endpoint")):
+            self._put("reads.kinesis.region_name", fields.DEFAULT_REGION)
         supervise = self.spec.get("supervise", {})
-        if any("message_rejection" in name for name in supervise):
-            supervise["event_time"] = self._time
+        if rejecting := [name for name in self._given if "MessageRejection" in name and self._given[name] is not None]:
+            if self._columns.event_time:
+                supervise["event_time"] = self._columns.event_time
+            else:
+                self._reject(
+                    rejecting[0],
+                    f"records are rejected by a column of 'schema' that is a time, but the time is {self._time!r}; "
+                    "remove the field, and leave such records out in a transform",
+                )
         source = self.spec.get("source", "")
         where = self.spec.pop("writes", {}).get("where")
         sink = {"path": f"{self._lake}/{source}", **({} if where is None else {"where": where})}
         self.spec["writes"] = [{"parquet": sink}]
         self._put("on_bad_records.dead_letter_path", f"{self._lake}/_bad/{source}")
-        for name, value in (("schema", self._columns.ddl if self._is_parsed else None), ("transform", self._transform)):
+        schema = self._columns.ddl if self._is_parsed else None
+        formats = self._columns.time_formats or None
+        for name, value in (
+            ("schema", schema),
+            ("time_formats", formats if schema else None),
+            ("transform", self._transform),
+        ):
             if value is not None:
                 self.spec[name] = value
         if not source:
@@ -253,12 +293,13 @@ def _flattened(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     parts = {part: dict(_object(part, whole.get(part) or {})) for part in PARTS}
     yield from ((name, value) for name, value in whole.items() if name not in PARTS)
     yield from _of_parser(parts)
-    parts["dataSchema"].setdefault("timestampSpec", {})
+    for name in ("timestampSpec", "dimensionsSpec"):
+        parts["dataSchema"].setdefault(name, {})
     scaler = _object("ioConfig.autoScalerConfig", parts["ioConfig"].get("autoScalerConfig") or {})
     for part, fields_of_part in parts.items():
         for name in sorted(fields_of_part, key=_order):
             yield f"{part}.{name}", fields_of_part[name]
-    if scaler.get("enableTaskAutoScaler"):
+    if str(scaler.get("enableTaskAutoScaler")).lower() == "true":
         yield from ((f"{fields.AUTO_SCALE}.{name}", value) for name, value in scaler.items())
 
 

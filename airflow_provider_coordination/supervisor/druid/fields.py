@@ -17,12 +17,17 @@ from airflow_provider_coordination.supervisor.druid.rows import (
     manual,
     milliseconds,
     not_applicable,
+    numeric,
     translated,
+    whole_number,
+    yes_or_no,
 )
 
 READS = "reads.kinesis"
 ANY_NUMBER = 2_147_483_647
 """Druid's value for no limit."""
+DEFAULT_REGION = "us-east-1"
+"""Druid's region if a spec names none."""
 AWS_ENDPOINT = re.compile(r"(?:https?://)?kinesis\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/?")
 AWS_CONNECTION = "the extra of the AWS connection"
 
@@ -33,13 +38,7 @@ def _kinesis(value: Any) -> None:
 
 
 def _initial_position(value: Any) -> str:
-    return TRIM_HORIZON if _yes_or_no(value) else LATEST
-
-
-def _yes_or_no(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise UnsupportedFieldError(f"it must be true or false; got {value!r}")
-    return value
+    return TRIM_HORIZON if yes_or_no(value) else LATEST
 
 
 def _instant(value: Any) -> str:
@@ -62,23 +61,20 @@ def _bounds(value: Any) -> dict[str, Any]:
 
 
 def _number_of_exceptions(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise UnsupportedFieldError(f"it must be a whole number; got {value!r}")
-    return None if value >= ANY_NUMBER else value
+    number = whole_number(value)
+    return None if number >= ANY_NUMBER else number
 
 
 def _saved_exceptions(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise UnsupportedFieldError(f"it must be a whole number; got {value!r}")
-    return min(value, MAX_SAVED_PARSE_EXCEPTIONS)
+    return min(whole_number(value), MAX_SAVED_PARSE_EXCEPTIONS)
 
 
 def _no_exceptions(value: Any) -> int | None:
-    return 0 if _yes_or_no(value) else None
+    return 0 if yes_or_no(value) else None
 
 
 def _on_data_loss(value: Any) -> str:
-    return "reset" if _yes_or_no(value) else "fail"
+    return "reset" if yes_or_no(value) else "fail"
 
 
 def _aggregate(value: Any) -> str:
@@ -101,7 +97,7 @@ TOP = (
     not_applicable("context", "It holds settings of Druid's tasks, such as locks and priorities."),
     manual(
         "suspended",
-        "the command supervisor suspend",
+        "the command suspend --new-source",
         "Suspension is not part of a spec: suspend the source before you submit the spec.",
     ),
 )
@@ -112,19 +108,19 @@ DATA_SCHEMA = (
     translated(
         "dataSchema.timestampSpec",
         "schema",
-        "A `NOT NULL` column, `supervise.event_time`. `iso`, `auto`, `posix` become TIMESTAMP, `millis` BIGINT. Write "
-        "`millis` instead of `auto` for numbers. Other formats and `missingValue` need a transform.",
+        "A `NOT NULL` column, `supervise.event_time`. `iso`, `auto`, `posix` and `micro` become TIMESTAMP with "
+        "`time_formats`, `millis` and `nano` BIGINT. Other formats and `missingValue` need a transform.",
     ),
     translated(
         "dataSchema.dimensionsSpec",
         "schema",
-        "One column each. `string`, `json` and `auto` become STRING, `long` becomes BIGINT. Other fields stay in the "
-        "payload, the column `data`.",
+        "One column each. `string`, `json` and `auto` become STRING, `long` becomes BIGINT. Add fields that Druid "
+        "discovers to `schema`.",
     ),
     translated(
         "dataSchema.metricsSpec",
         "schema",
-        "The input columns of the metrics. Records are not rolled up: aggregate in queries or in a transform.",
+        "The input columns of the metrics and of their filters. Records are not rolled up: aggregate in queries.",
     ),
     not_applicable(
         "dataSchema.granularitySpec",
@@ -149,22 +145,24 @@ IO_CONFIG = (
     translated(
         "ioConfig.inputFormat",
         "schema",
-        "`json`: the schema parses payloads. `kinesis`: its `valueFormat` is used. Other formats, such as `csv` and "
-        "`tsv`, need a transform that splits the column `data`.",
+        "`json`: the schema parses payloads. `kinesis`: its `valueFormat`; its other columns are `partition_key` and "
+        "`approximate_arrival_timestamp`. Other formats need a transform.",
     ),
     translated(
         "ioConfig.endpoint",
         f"{READS}.region_name",
         "The region of an AWS endpoint. Set another endpoint manually: `endpoint_url` in the AWS connection's extra.",
     ),
-    copied("ioConfig.region", f"{READS}.region_name"),
+    copied(
+        "ioConfig.region", f"{READS}.region_name", "The same. `us-east-1` without region and endpoint, as in Druid."
+    ),
     not_applicable(
         "ioConfig.replicas", "Leases assign each shard to one job. If a job dies, the others take over its shards."
     ),
     not_applicable("ioConfig.serverPriorityToReplicas", "As `replicas`."),
-    copied("ioConfig.taskCount", "supervise.task_count"),
+    copied("ioConfig.taskCount", "supervise.task_count", value=whole_number),
     translated("ioConfig.autoScalerConfig", "supervise.auto_scale", "Field by field, if it is enabled. See below."),
-    copied("ioConfig.stopTaskCount", "supervise.stop_task_count"),
+    copied("ioConfig.stopTaskCount", "supervise.stop_task_count", value=whole_number),
     copied("ioConfig.taskDuration", "supervise.task_duration"),
     copied("ioConfig.startDelay", "supervise.start_delay"),
     copied("ioConfig.period", "supervise.period"),
@@ -192,6 +190,9 @@ IO_CONFIG = (
         "A read requests as many records as Kinesis returns, within the limits of the shard.",
     ),
     not_applicable("ioConfig.fetchDelayMillis", "Reads are paced by the shard's limit of five calls per second."),
+    not_applicable("ioConfig.lagAggregator", "It computes Druid's lag metrics. For scaling, see `lag_aggregate`."),
+    manual("ioConfig.awsAccessKeyId", AWS_CONNECTION, "The login of the connection."),
+    manual("ioConfig.awsSecretAccessKey", AWS_CONNECTION, "The password of the connection."),
     manual("ioConfig.awsAssumedRoleArn", AWS_CONNECTION, "`role_arn`."),
     manual("ioConfig.awsExternalId", AWS_CONNECTION, "`ExternalId` in `assume_role_kwargs`."),
     not_applicable("ioConfig.deaggregate", "Aggregated records of the Kinesis Producer Library are always expanded."),
@@ -213,9 +214,9 @@ OF_AUTO_SCALE = "supervise.auto_scale"
 AUTO_SCALER_CONFIG = (
     not_applicable(f"{AUTO_SCALE}.enableTaskAutoScaler", "If it is false or omitted, the spec has no `auto_scale`."),
     translated(f"{AUTO_SCALE}.autoScalerStrategy", OF_AUTO_SCALE, "Only `lagBased`.", _lag_based),
-    copied(f"{AUTO_SCALE}.taskCountMin", f"{OF_AUTO_SCALE}.task_count_min"),
-    copied(f"{AUTO_SCALE}.taskCountMax", f"{OF_AUTO_SCALE}.task_count_max"),
-    copied(f"{AUTO_SCALE}.taskCountStart", f"{OF_AUTO_SCALE}.task_count_start"),
+    copied(f"{AUTO_SCALE}.taskCountMin", f"{OF_AUTO_SCALE}.task_count_min", value=whole_number),
+    copied(f"{AUTO_SCALE}.taskCountMax", f"{OF_AUTO_SCALE}.task_count_max", value=whole_number),
+    copied(f"{AUTO_SCALE}.taskCountStart", f"{OF_AUTO_SCALE}.task_count_start", value=whole_number),
     *(
         translated(f"{AUTO_SCALE}.{druid}", f"{OF_AUTO_SCALE}.{ours}", "Milliseconds as a duration.", milliseconds)
         for druid, ours in (
@@ -228,10 +229,14 @@ AUTO_SCALER_CONFIG = (
             ("scaleInThreshold", "scale_in_threshold"),
         )
     ),
-    copied(f"{AUTO_SCALE}.triggerScaleOutFractionThreshold", f"{OF_AUTO_SCALE}.trigger_scale_out_fraction"),
-    copied(f"{AUTO_SCALE}.triggerScaleInFractionThreshold", f"{OF_AUTO_SCALE}.trigger_scale_in_fraction"),
-    copied(f"{AUTO_SCALE}.scaleOutStep", f"{OF_AUTO_SCALE}.scale_out_step"),
-    copied(f"{AUTO_SCALE}.scaleInStep", f"{OF_AUTO_SCALE}.scale_in_step"),
+    copied(
+        f"{AUTO_SCALE}.triggerScaleOutFractionThreshold", f"{OF_AUTO_SCALE}.trigger_scale_out_fraction", value=numeric
+    ),
+    copied(
+        f"{AUTO_SCALE}.triggerScaleInFractionThreshold", f"{OF_AUTO_SCALE}.trigger_scale_in_fraction", value=numeric
+    ),
+    copied(f"{AUTO_SCALE}.scaleOutStep", f"{OF_AUTO_SCALE}.scale_out_step", value=whole_number),
+    copied(f"{AUTO_SCALE}.scaleInStep", f"{OF_AUTO_SCALE}.scale_in_step", value=whole_number),
     translated(
         f"{AUTO_SCALE}.lagAggregate",
         f"{OF_AUTO_SCALE}.lag_aggregate",
@@ -260,17 +265,18 @@ TUNING_CONFIG = (
                 "Every round commits its records a few seconds after they were read.",
             ),
             (
-                ("intermediatePersistPeriod", "maxPendingPersists", "numPersistThreads"),
+                ("intermediatePersistPeriod", "maxPendingPersists", "numPersistThreads", "basePersistDirectory"),
                 "There are no intermediate files: landed files are complete.",
             ),
             (
                 ("indexSpec", "indexSpecForIntermediatePersists"),
-                "Files are Parquet. Set Spark properties in `tuning.spark.conf`.",
+                "Files are Parquet, compressed with Zstandard. There is nothing to set.",
             ),
             (
                 (
                     "segmentWriteOutMediumFactory",
                     "appendableIndexSpec",
+                    "buildV9Directly",
                     "maxColumnsToMerge",
                     "messageGapStatsEnabled",
                 ),
@@ -301,6 +307,9 @@ TUNING_CONFIG = (
         _saved_exceptions,
     ),
     not_applicable("tuningConfig.handoffConditionTimeout", "Committed records are visible at once."),
+    not_applicable(
+        "tuningConfig.releaseLocksOnHandoff", "There are no locks on intervals: each shard is leased to one job."
+    ),
     translated(
         "tuningConfig.resetOffsetAutomatically",
         f"{READS}.on_data_loss",
@@ -316,7 +325,7 @@ TUNING_CONFIG = (
     ),
     *(
         not_applicable(f"tuningConfig.{name}", "Jobs report to the store; the supervisor does not call them.")
-        for name in ("chatRetries", "httpTimeout")
+        for name in ("chatRetries", "chatAsync", "httpTimeout")
     ),
     not_applicable(
         "tuningConfig.shutdownTimeout", "Jobs continue without the supervisor, and the next one finds them."

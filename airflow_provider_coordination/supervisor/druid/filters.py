@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import calendar
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.partition import format_instant
@@ -14,6 +16,7 @@ from airflow_provider_coordination.supervisor.druid.rows import UnsupportedField
 TIME = "__time"
 NUMERIC = frozenset({"BIGINT", "DOUBLE", "FLOAT"})
 MAX_DEPTH = 20
+PERIOD = re.compile(r"P(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 FUNCTION = "write it as a function and name it in 'transform'"
 
 
@@ -21,12 +24,12 @@ class Filters:
     """Translates filters into predicates over the columns of a schema.
 
     :param columns: the type of each column, by name.
-    :param time_column: the column that Druid calls `__time`.
+    :param names: the columns that have another name in Druid, by that name, such as `__time`.
     """
 
-    def __init__(self, columns: Mapping[str, str], time_column: str) -> None:
+    def __init__(self, columns: Mapping[str, str], names: Mapping[str, str]) -> None:
         self._columns = columns
-        self._time = time_column
+        self._names = names
 
     def predicate(self, given: Any, depth: int = 0) -> str:
         """Return a filter as a predicate.
@@ -118,7 +121,7 @@ class Filters:
             raise UnsupportedFieldError(f"filter 'interval' on {name!r} must have 'intervals'; got {intervals!r}")
         parts = []
         for interval in intervals:
-            start, _, end = str(interval).partition("/")
+            start, end = _ends(name, str(interval))
             parts.append(
                 f"({self._column(name)} >= {self._instant(name, start)} AND {self._column(name)} < "
                 f"{self._instant(name, end)})"
@@ -171,7 +174,7 @@ class Filters:
     # Columns and values
 
     def _name(self, name: str) -> str:
-        return self._time if name == TIME else name
+        return self._names.get(name, name)
 
     def _type(self, name: str) -> str:
         return self._columns.get(self._name(name), "STRING")
@@ -195,16 +198,7 @@ class Filters:
         return quoted(str(value))
 
     def _instant(self, name: str, value: Any) -> str:
-        try:
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                instant = datetime.fromtimestamp(value / 1000, UTC)
-            else:
-                instant = datetime.fromisoformat(str(value))
-        except (ValueError, OverflowError, OSError):
-            raise UnsupportedFieldError(
-                f"filter on {name!r} compares with {value!r}, which is not an instant"
-            ) from None
-        instant = instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
+        instant = _as_instant(name, value)
         if self._type(name) == "BIGINT":
             return str(int(instant.timestamp() * 1000))
         if self._type(name) != "TIMESTAMP":
@@ -237,6 +231,49 @@ def quoted(text: str) -> str:
     for plain, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\0", "\\0")):
         text = text.replace(plain, escaped)
     return f"'{text}'"
+
+
+def _as_instant(name: str, value: Any) -> datetime:
+    """Return an instant, given as ISO 8601, in UTC without a time zone, or as milliseconds since 1970."""
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value / 1000, UTC)
+        instant = value if isinstance(value, datetime) else datetime.fromisoformat(_padded(str(value)))
+    except (ValueError, OverflowError, OSError):
+        raise UnsupportedFieldError(f"filter on {name!r} compares with {value!r}, which is not an instant") from None
+    return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
+
+
+def _padded(text: str) -> str:
+    """Return a year or a month as its first day; any other text unchanged."""
+    return {4: f"{text}-01-01", 7: f"{text}-01"}.get(len(text), text)
+
+
+def _ends(name: str, interval: str) -> tuple[datetime, datetime]:
+    """Return the ends of an interval of ISO 8601: two instants, or an instant and a period."""
+    start, _, end = interval.partition("/")
+    if start.startswith("P"):
+        until = _as_instant(name, end)
+        return _shifted(name, until, start, -1), until
+    since = _as_instant(name, start)
+    return since, _shifted(name, since, end, 1) if end.startswith("P") else _as_instant(name, end)
+
+
+def _shifted(name: str, instant: datetime, period: str, sign: int) -> datetime:
+    """Return an instant, moved by a period of ISO 8601 by the calendar."""
+    found = PERIOD.fullmatch(period)
+    if found is None or period.endswith(("P", "T")):
+        raise UnsupportedFieldError(f"filter on {name!r} has the period {period!r}; give one such as P1D or PT12H")
+    years, months, weeks, days, hours, minutes, seconds = (float(part or 0) * sign for part in found.groups())
+    try:
+        month = instant.year * 12 + instant.month - 1 + int(years * 12 + months)
+        day = min(instant.day, calendar.monthrange(month // 12, month % 12 + 1)[1])
+        moved = instant.replace(year=month // 12, month=month % 12 + 1, day=day)
+        return moved + timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except (ValueError, OverflowError):
+        raise UnsupportedFieldError(
+            f"filter on {name!r}: {period!r} leads out of the years 1 to 9999; give a shorter period"
+        ) from None
 
 
 def _between(left: str, given: Mapping[str, Any], write: Callable[[Any], str], *, is_open: tuple[str, str]) -> str:

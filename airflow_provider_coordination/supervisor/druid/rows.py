@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -69,9 +70,11 @@ class DruidField:
         return Row(field=self.name, outcome=self.outcome, target=self.target, note=self.note)
 
 
-def copied(name: str, target: str, note: str = "The same.") -> DruidField:
-    """Return a field whose value is copied unchanged."""
-    return DruidField(name=name, outcome=FieldOutcome.COPIED, target=target, note=note, value=lambda value: value)
+def copied(
+    name: str, target: str, note: str = "The same.", value: Callable[[Any], Any] = lambda value: value
+) -> DruidField:
+    """Return a field whose value is copied; text may become the number that it contains."""
+    return DruidField(name=name, outcome=FieldOutcome.COPIED, target=target, note=note, value=value)
 
 
 def translated(name: str, target: str, note: str, value: Callable[[Any], Any] | None = None) -> DruidField:
@@ -89,6 +92,39 @@ def not_applicable(name: str, note: str) -> DruidField:
     return DruidField(name=name, outcome=FieldOutcome.NOT_APPLICABLE, note=note)
 
 
+def yes_or_no(value: Any) -> bool:
+    """Return true or false, which Druid also accepts as text.
+
+    :raises UnsupportedFieldError: if it is neither.
+    """
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise UnsupportedFieldError(f"it must be true or false; got {value!r}")
+    return value
+
+
+def whole_number(value: Any) -> int:
+    """Return a whole number, which Druid also accepts as text.
+
+    :raises UnsupportedFieldError: if it is none.
+    """
+    number = numeric(value)
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise UnsupportedFieldError(f"it must be a whole number; got {value!r}")
+    return number
+
+
+def numeric(value: Any) -> Any:
+    """Return the number that a text contains; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    for number_type in (int, float):
+        with suppress(ValueError):
+            return number_type(value)
+    return value
+
+
 def by_name(fields: tuple[DruidField, ...]) -> Mapping[str, DruidField]:
     """Return fields by name."""
     return {field.name: field for field in fields}
@@ -99,10 +135,11 @@ def milliseconds(value: Any) -> str:
 
     :raises UnsupportedFieldError: if it is no number.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    number = numeric(value)
+    if isinstance(number, bool) or not isinstance(number, int | float):
         raise UnsupportedFieldError(f"it must be a number of milliseconds; got {value!r}")
     try:
-        return format_duration(timedelta(milliseconds=value))
+        return format_duration(timedelta(milliseconds=number))
     except OverflowError:
         raise UnsupportedFieldError(
             f"{value!r} milliseconds are too long for a duration; give a smaller number"
