@@ -160,11 +160,14 @@ class _Scan:
         """Yield the partitions of a status that are not parked, the oldest first."""
         if self._limits is not None and self._until is None:
             self._until = time.monotonic() + self._limits.seconds
+        leased: set[str] = set()  # a lease that is renewed during the scan is met again
         for page in self._pages(status):
             for partition in page:
                 if partition.is_parked:
                     return  # as are all that follow
-                yield partition
+                if partition.partition_key not in leased:
+                    yield partition
+            leased |= {partition.partition_key for partition in page if partition.owner is not None}
             if len(page) == PAGE and self._is_over():
                 self.incomplete.add(status)
                 return

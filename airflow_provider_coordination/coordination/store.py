@@ -183,13 +183,17 @@ def all_partitions(
 ) -> Iterator[Partition]:
     """Yield the partitions of these statuses, reading page by page.
 
+    A lease that is renewed during that time moves to the end of its queue; it is yielded once all the same.
+
     :param statuses: the statuses to read; all by default.
     :param since: yield only partitions whose priority is this instant or later.
     """
     for status in statuses or PartitionStatus:
         last: Partition | None = None
+        leased: set[str] = set()
         while page := store.query(source_identifier, status, since=since, after=last):
-            yield from page
+            yield from (partition for partition in page if partition.partition_key not in leased)
+            leased |= {partition.partition_key for partition in page if partition.owner is not None}
             last = page[-1]
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, PartitionStatus
+from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_statistics import (
     PAGE,
     ScanLimits,
@@ -53,6 +53,27 @@ def test_leases_count_for_their_owners_until_they_run_out(source: Source) -> Non
     statistics = source.statistics
     assert (statistics.owners, statistics.expired_leases) == ({"b": 1}, 2)
     assert statistics.partitions[PartitionStatus.ASSIGNED] == 3
+
+
+def test_a_lease_that_is_renewed_during_a_scan_counts_once(source: Source) -> None:
+    source.a.create_partitions({f"p{number:04d}": {} for number in range(PAGE + 1)})
+    [first, *_] = source.a.leases.acquire(PAGE + 1)
+
+    def renew_first(partition: Partition) -> None:
+        if partition == first:
+            source.store.transact(update=[partition.renewed(source.clock.now() + timedelta(hours=1))])
+
+    found = source_statistics(source.store, "clicks|PARTITION", source.clock.now(), on_partition=renew_first)
+    assert found.owners == {"a": PAGE + 1}
+
+
+def test_a_lease_that_is_renewed_during_a_walk_is_yielded_once(source: Source) -> None:
+    source.a.create_partitions({f"p{number:04d}": {} for number in range(2 * PAGE)})
+    source.a.leases.acquire(2 * PAGE)
+    walk = source.a.view.partitions(PartitionStatus.ASSIGNED)
+    first = next(walk)
+    source.store.transact(update=[first.renewed(source.clock.now() + timedelta(hours=1))])
+    assert first.partition_key not in {partition.partition_key for partition in walk}
 
 
 def test_the_longest_wait_is_of_whatever_could_be_acquired(source: Source) -> None:
