@@ -160,9 +160,10 @@ def test_a_java_home_without_java_is_named(doctor: Doctor, good: list[str]) -> N
 def test_a_pair_of_pyspark_packages_that_does_not_fit_is_wrong(
     doctor: Doctor, good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = tmp_path / "site" / "pyspark_client-4.1.0.dist-info"
-    client.mkdir(parents=True)
-    (client / "METADATA").write_text("Metadata-Version: 2.1\nName: pyspark-client\nVersion: 4.1.0\n")
+    for name, version in (("pyspark", "4.2.0"), ("pyspark-client", "4.1.0")):
+        folder = tmp_path / "site" / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     found = doctor(*good)
     assert found.wrong == ["versions"]
