@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.sources.exact_casts import cast_exactly
+from airflow_provider_coordination.sources.exact_casts import REMEDY, cast_exactly
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.columns import Columns
 from airflow_provider_coordination.sources.s3.int96 import MICROSECONDS, NANOSECONDS, int96_columns, with_nanoseconds
@@ -46,6 +46,7 @@ class ParquetFormat:
             footer = read_metadata(opened)
             with _opened(opened, footer, MICROSECONDS) as file:
                 self._check(file.schema_arrow)
+                self._check_intervals(footer)
                 int96 = int96_columns(footer, file.schema_arrow.names if self._names is None else self._names)
                 exact = _opened(opened, footer, NANOSECONDS) if int96 else None
                 for number in range(file.num_row_groups):
@@ -85,6 +86,19 @@ class ParquetFormat:
                 f"its columns have changed: expected {', '.join(map(repr, self.columns.names))}, found "
                 f"{', '.join(map(repr, found.names))}: there is no {', '.join(map(repr, missing))}"
             )
+
+    def _check_intervals(self, footer: FileMetaData) -> None:
+        """Check that no column holds an INTERVAL of parquet-java, which pyarrow reads as nulls.
+
+        :raises ItemUnreadableError: naming the column.
+        """
+        for number in range(footer.num_columns):
+            column = footer.schema.column(number)
+            is_read = self._names is None or column.path.partition(".")[0] in self._names
+            if is_read and column.physical_type == "FIXED_LEN_BYTE_ARRAY" and column.logical_type.type == "UNKNOWN":
+                parts = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
+                if not all(each.statistics and each.statistics.null_count == each.num_values for each in parts):
+                    raise ItemUnreadableError(f"column {column.path!r}: type INTERVAL is not supported; {REMEDY}")
 
     def _records(self, batch: pa.RecordBatch) -> pa.Table:
         table = pa.Table.from_batches([batch])
