@@ -20,7 +20,7 @@ from airflow_provider_coordination.spark.sql.database import (
 )
 from airflow_provider_coordination.spark.sql.locks import LockHolder
 from airflow_provider_coordination.spark.sql.settings import SqlSettings
-from airflow_provider_coordination.spark.sql.text_values import as_json, hexadecimal, is_nested
+from airflow_provider_coordination.spark.sql.text_values import as_json, hexadecimal, is_binary, is_nested
 
 MAX_NAME_CHARACTERS = 64
 MAX_SCALE = 30
@@ -45,6 +45,7 @@ TYPES: dict[str, str] = {
     "string": "LONGTEXT",
     "binary": "LONGBLOB",
     "date32[day]": "DATE",
+    "time64[us]": "TIME(6)",
     "null": "LONGTEXT",
 }
 """The type of a new column by pyarrow type, for types without parameters."""
@@ -81,6 +82,7 @@ WHERE p.id <> CONNECTION_ID() AND (
     p.command = 'Sleep' AND p.db = %(schema)s AND p.time >= FLOOR(%(seconds)s) OR p.id = IS_USED_LOCK(%(lock)s)
 ) ORDER BY p.time DESC
 """
+_REMEDIES = dict.fromkeys((1264, 1292), "replace the value in the transform, or change the column")
 _PARAMETERS = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 
@@ -150,7 +152,8 @@ class MySql:
         """See `Database.reason`."""
         code, *texts = error.args or ("",)
         text = " ".join(map(str, texts)) or "the connection is closed"
-        return f"{' '.join(text.split())[:REASON_CHARACTERS]} ({code})"
+        reason = f"{' '.join(text.split())[:REASON_CHARACTERS]} ({code})"
+        return f"{reason}; {_REMEDIES[code]}" if code in _REMEDIES else reason
 
     def is_lock(self, error: Exception) -> bool:
         """See `Database.is_lock`."""
@@ -247,7 +250,7 @@ class MySql:
             return "DATETIME(6)"
         if is_nested(kind):
             return "JSON"
-        name = str(kind).removeprefix("large_")
+        name = "binary" if pa.types.is_fixed_size_binary(kind) else str(kind).removeprefix("large_")
         return (KEY_TYPES.get(name) if is_key else None) or TYPES.get(name)
 
     def holds(self, column: Column, kind: pa.DataType) -> bool:
@@ -273,9 +276,11 @@ class MySql:
             )
         if pa.types.is_date(kind):
             return base == "date"
+        if pa.types.is_time(kind):
+            return base == "time" and found is not None and found[1] == "6"
         if is_nested(kind):
             return base in _JSON
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        if is_binary(kind):
             return base in _BLOBS
         return base in _TEXTS and (pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
@@ -325,11 +330,13 @@ def _statements(rows: pa.Table, most: int) -> Iterator[bytes]:
 def _literal(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a column as SQL literals."""
     kind = column.type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if is_binary(kind):
         texts = hexadecimal(column, "x'", "'")
     elif pa.types.is_boolean(kind):
         texts = column.cast(pa.int8()).cast(pa.string())
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind):
+    elif pa.types.is_floating(kind):  # with the digits of a double: the shortest text of a float may be beyond FLOAT
+        texts = column.cast(pa.float64()).cast(pa.string())
+    elif pa.types.is_integer(kind) or pa.types.is_null(kind):
         texts = column.cast(pa.string())
     elif pa.types.is_timestamp(kind):
         texts = _in_quotes(
@@ -337,7 +344,7 @@ def _literal(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         )
     elif is_nested(kind):
         texts = _in_quotes(_escaped(as_json(name, column)))
-    elif pa.types.is_date(kind) or pa.types.is_decimal(kind):
+    elif pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_decimal(kind):
         texts = _in_quotes(column.cast(pa.string()))
     else:
         texts = _in_quotes(_escaped(column.cast(pa.string())))

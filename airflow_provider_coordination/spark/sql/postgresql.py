@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from airflow_provider_coordination.spark.delivery import DeliveryError
@@ -20,7 +21,7 @@ from airflow_provider_coordination.spark.sql.database import (
 )
 from airflow_provider_coordination.spark.sql.locks import LockHolder
 from airflow_provider_coordination.spark.sql.settings import SqlSettings
-from airflow_provider_coordination.spark.sql.text_values import as_json, hexadecimal, is_nested
+from airflow_provider_coordination.spark.sql.text_values import as_json, hexadecimal, is_binary, is_nested
 
 MAX_NAME_BYTES = 63
 ROWS_AT_A_TIME = 50_000
@@ -40,6 +41,7 @@ TYPES: dict[str, str] = {
     "string": "text",
     "binary": "bytea",
     "date32[day]": "date",
+    "time64[us]": "time",
     "null": "text",
 }
 """The type of a new column by pyarrow type, for types without parameters."""
@@ -74,6 +76,7 @@ _LASTING = re.compile(
     "password authentication|no password supplied|does not exist|no pg_hba|certificate|could not translate|"
     "resolve host|SSL was required|does not support SSL"
 )
+_REMEDIES = dict.fromkeys(("22007", "22008"), "replace the value in the transform")
 _PLACE = re.compile(r"COPY [^,]+, line \d+(?:, column [^:]+)?")
 _PARAMETERS = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
 
@@ -147,7 +150,9 @@ class PostgreSql:
         diagnosis = getattr(error, "diag", None)
         text = getattr(diagnosis, "message_primary", None) or str(error).strip() or type(error).__name__
         place = _PLACE.match(getattr(diagnosis, "context", None) or "")
-        return " ".join(text.split())[:REASON_CHARACTERS] + (f" ({place[0]})" if place else "")
+        remedy = _REMEDIES.get(getattr(error, "sqlstate", None) or "")
+        reason = " ".join(text.split())[:REASON_CHARACTERS] + (f" ({place[0]})" if place else "")
+        return f"{reason}; {remedy}" if remedy else reason
 
     def is_lock(self, error: Exception) -> bool:
         """See `Database.is_lock`."""
@@ -211,6 +216,8 @@ class PostgreSql:
             return "timestamptz" if kind.tz else "timestamp"
         if is_nested(kind):
             return "jsonb"
+        if pa.types.is_fixed_size_binary(kind):
+            return "bytea"
         return TYPES.get(str(kind).removeprefix("large_"))
 
     def holds(self, column: Column, kind: pa.DataType) -> bool:
@@ -233,9 +240,11 @@ class PostgreSql:
             return base == wanted and (found is None or found[1] == "6")
         if pa.types.is_date(kind):
             return base == "date"
+        if pa.types.is_time(kind):
+            return base == "time without time zone" and (found is None or found[1] == "6")
         if is_nested(kind):
             return base in _JSON
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        if is_binary(kind):
             return base == "bytea"
         return base in _TEXTS and (pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
@@ -284,10 +293,12 @@ def _as_csv(rows: pa.Table) -> memoryview:
 
 def _as_text(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if is_binary(kind):
         return hexadecimal(column, "\\x", "")
     if is_nested(kind):
-        return as_json(name, column)
+        return as_json(name, column, has_zero_characters=False)
     if pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("us", kind.tz), safe=False)
+    if pa.types.is_string(kind) and pc.any(pc.match_substring(column, "\x00"), min_count=0).as_py():
+        raise DeliveryError(f"column {name!r} holds a zero character; remove it in the transform")
     return column.cast(pa.string()) if pa.types.is_null(kind) else column

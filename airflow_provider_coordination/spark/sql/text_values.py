@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -10,16 +11,25 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.spark.delivery import DeliveryError
 
+ESCAPED_ZERO = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
 
 def is_nested(kind: pa.DataType) -> bool:
     """Return whether values consist of other values: lists, structs and maps. They are stored as JSON."""
     return bool(pa.types.is_nested(kind))
 
 
-def as_json(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def is_binary(kind: pa.DataType) -> bool:
+    """Return whether values are bytes."""
+    types = pa.types
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+
+
+def as_json(name: str, column: pa.ChunkedArray, *, has_zero_characters: bool = True) -> pa.ChunkedArray:
     """Return nested values as JSON.
 
     :param name: the name of the column.
+    :param has_zero_characters: whether the database accepts zero characters in JSON.
     :raises DeliveryError: if JSON cannot represent them.
     """
     of_maps = _has_maps(column.type)
@@ -32,8 +42,12 @@ def as_json(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
             )
             for value in column.to_pylist()
         ]
+        if not has_zero_characters and any(text is not None and ESCAPED_ZERO.search(text) for text in texts):
+            raise ValueError("it holds a zero character")
     except (OverflowError, TypeError, ValueError) as error:
-        raise DeliveryError(f"column {name!r} of type {column.type} cannot be written as JSON: {error}") from None
+        raise DeliveryError(
+            f"column {name!r} of type {column.type} cannot be written as JSON: {error}; convert it in the transform"
+        ) from None
     return pa.chunked_array([pa.array(texts, pa.string())])
 
 
@@ -69,7 +83,10 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_map(kind):
-        return {str(key): _plain(each, kind.item_type) for key, each in value}
+        plain = {str(key): _plain(each, kind.item_type) for key, each in value}
+        if len(plain) < len(value):
+            raise ValueError("a map has a key twice")
+        return plain
     if pa.types.is_struct(kind):
         return {field.name: _plain(value[field.name], field.type) for field in kind}
     if is_nested(kind):
@@ -83,5 +100,5 @@ def _text(value: Any) -> str:
     :raises TypeError: for bytes, which have no exact text.
     """
     if isinstance(value, bytes):
-        raise TypeError("it holds bytes; convert them to text in the transform")
+        raise TypeError("it holds bytes, which have no text")
     return str(value)
