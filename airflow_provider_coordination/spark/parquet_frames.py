@@ -7,7 +7,9 @@ only within the tasks: Spark's configuration, plans, events and pages do not con
 from __future__ import annotations
 
 import heapq
+import json
 import logging
+import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,6 +63,8 @@ AHEAD_BYTES = 32 * 1024 * 1024
 TASKS_WAIT_SECONDS = 30.0
 """How long to wait for the tasks of a failed write."""
 TASKS_POLL_SECONDS = 0.05
+NO_TYPE = re.compile(r"interval( (year|month).*)?|variant|(geometry|geography).*")
+"""The types of Spark, as JSON names them, that cannot be written."""
 ZONE = "UTC"
 
 
@@ -228,6 +232,24 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
 def numbered(rows: DataFrame) -> DataFrame:
     """Return rows with numbers as names of their columns: `mapInArrow` takes dots and backticks in names for syntax."""
     return rows.toDF(*(f"c{number}" for number, _ in enumerate(rows.columns)))
+
+
+def columns_without_type(rows: DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield the path and Spark's type of each column that `write_frame` cannot write, also within others."""
+
+    def found(path: str, kind: Any) -> Iterator[tuple[str, str]]:
+        if isinstance(kind, str):
+            if NO_TYPE.fullmatch(kind):
+                yield path, kind.upper()
+            return
+        for field in kind.get("fields", ()):
+            yield from found(f"{path}.{field['name']}" if path else field["name"], field["type"])
+        for part in ("elementType", "keyType", "valueType"):
+            if part in kind:
+                yield from found(path, kind[part])
+
+    # By the JVM: in Python, such a schema raises an error without the column's name.
+    return found("", json.loads(rows._jdf.schema().json()))
 
 
 def _wait_for_tasks(context: SparkContext, group: str) -> None:

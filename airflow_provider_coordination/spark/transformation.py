@@ -22,7 +22,12 @@ from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.event_time import EventTime
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.outages import is_outage
-from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema, write_frame
+from airflow_provider_coordination.spark.parquet_frames import (
+    columns_without_type,
+    read_frame,
+    spark_schema,
+    write_frame,
+)
 from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
 from airflow_provider_coordination.spark.sinks import SharesFiles, Sink
 from airflow_provider_coordination.spark.storage import schema_of
@@ -388,6 +393,12 @@ class SparkTransformation:
         result: Any = records if self._transform is None else self._transform(records)
         if not hasattr(result, "write"):
             raise TypeError(f"the transform must return a DataFrame; it returned {type(result).__name__}")
+        if unknown := next(columns_without_type(result), None):
+            path, kind = unknown
+            raise DeliveryError(
+                f"the transform returns column {path!r} of type {kind}, for which files have no type; cast it in the "
+                "transform, for example to STRING"
+            )
         return result  # type: ignore[no-any-return]
 
     def _plan(self, records: DataFrame, inputs: Sequence[TransformInput]) -> DataFrame:
