@@ -146,9 +146,9 @@ class ManySinks(Pipeline):
         url = make_url(self.postgres)
         match sink:
             case "delta":
-                found = read_delta(f"SELECT {SPARK_COLUMNS} FROM delta.`{self.lake}`")
+                [found] = read_delta(f"SELECT {SPARK_COLUMNS} FROM delta.`{self.lake}`")
             case "iceberg":
-                found = read_iceberg(
+                [found] = read_iceberg(
                     f"SELECT {SPARK_COLUMNS} FROM {CATALOG}.{TABLE}",
                     catalog=CATALOG,
                     jdbc=f"jdbc:postgresql://127.0.0.1:{port}/{url.database}",

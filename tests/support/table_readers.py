@@ -65,10 +65,10 @@ def read_by_spark(conf: Mapping[str, str], *queries: str, path: Path | None = No
     return rows
 
 
-def read_delta(query: str) -> list[list[Any]]:
-    """Return the rows of a query to Delta tables, which it names as `delta.`PATH``."""
+def read_delta(*queries: str) -> list[list[list[Any]]]:
+    """Return the rows of queries to Delta tables, which they name as `delta.`PATH``."""
     conf = {**DELTA, "spark.jars": jars("Delta's Spark", "delta-spark_4.2_2.13", "delta-storage")}
-    return read_by_spark(conf, query)[0]
+    return read_by_spark(conf, *queries)
 
 
 def other_spark() -> Path:
@@ -79,10 +79,10 @@ def other_spark() -> Path:
     return spark
 
 
-def read_iceberg(query: str, *, catalog: str, jdbc: str, user: str, warehouse: str) -> list[list[Any]]:
-    """Return the rows of a query to the Iceberg tables of a catalog that a PostgreSQL database holds.
+def read_iceberg(*queries: str, catalog: str, jdbc: str, user: str, warehouse: str) -> list[list[list[Any]]]:
+    """Return the rows of queries to the Iceberg tables of a catalog that a PostgreSQL database holds.
 
-    :param catalog: its name, by which the query names it too.
+    :param catalog: its name, by which the queries name it too.
     :param jdbc: the database.
     :param user: who may read it.
     """
@@ -102,7 +102,7 @@ def read_iceberg(query: str, *, catalog: str, jdbc: str, user: str, warehouse: s
         f"{here}.jdbc.schema-version": "V1",
         f"{here}.warehouse": warehouse,
     }
-    return read_by_spark(conf, query, path=other_spark())[0]
+    return read_by_spark(conf, *queries, path=other_spark())
 
 
 def read_postgresql(url: str, query: str) -> list[list[Any]]:
