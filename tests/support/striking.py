@@ -1,4 +1,4 @@
-"""A job that is struck at one of its calls to files, tables and catalogs, and another one that goes on."""
+"""A worker that is struck at one of its calls to a store, files, tables and catalogs, and another one that goes on."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import contextvars
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from contextvars import ContextVar
+from typing import Protocol, cast
 from unittest.mock import patch
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
 from tests.support.counted_tables import counted_sinks
 from tests.support.fleet import Crash
-from tests.support.freezing import VICTIM, Calls, Strike, acting, counted_files
+from tests.support.freezing import VICTIM, Calls, CountedStore, Strike, acting, counted_files
 
 STRIKES = [
     Strike.FREEZE, Strike.KILLED_BEFORE, Strike.KILLED_AFTER, Strike.RAISED_BEFORE, Strike.RAISED_AFTER, Strike.TWICE
 ]  # fmt: skip
+_counting: ContextVar[Calls | None] = ContextVar("counting", default=None)
 SECONDS = 60.0
 """How long a victim may take to its point, or to its end."""
 
@@ -35,11 +38,17 @@ class Story(Protocol):
         ...
 
 
+def counted_store(store: CoordinationStore) -> CoordinationStore:
+    """Return a store of which every call of the victim counts; called by the victim."""
+    calls = _counting.get()
+    return store if calls is None else cast("CoordinationStore", CountedStore(store, calls))
+
+
 def calls_of(story: Story) -> list[str]:
     """Return the calls of a victim that is not struck, in order."""
     calls = Calls()
     with _counted(calls):
-        contextvars.Context().run(_suffer, story)
+        contextvars.Context().run(_suffer, story, calls)
     return calls.made
 
 
@@ -51,7 +60,7 @@ def strike_at(point: int, strike: Strike, story: Story) -> str:
     """
     calls = Calls(point, strike)
     with _counted(calls):
-        victim = threading.Thread(target=contextvars.Context().run, args=(_suffer, story))
+        victim = threading.Thread(target=contextvars.Context().run, args=(_suffer, story, calls))
         victim.start()
         if strike is Strike.FREEZE:
             assert calls.reached.wait(SECONDS), "the victim does not come there"
@@ -64,8 +73,9 @@ def strike_at(point: int, strike: Strike, story: Story) -> str:
     return f"{strike} at {point}: {calls.struck}"
 
 
-def _suffer(story: Story) -> None:
+def _suffer(story: Story, calls: Calls) -> None:
     acting.set(VICTIM)
+    _counting.set(calls)
     with suppress(Crash, CoordinationError, OSError):
         story.by_victim()
 

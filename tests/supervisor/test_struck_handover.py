@@ -1,0 +1,73 @@
+"""A supervisor fails at each call of the turn that replaces its jobs, and the next run of its DAG supervises.
+
+The next run takes over while the first stands still, or after it died; then the first goes on. All jobs that run are
+known, each shard is read by one job of the new spec, and every end is counted once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.supervisor.world import World
+from tests.support.depth import at_depth
+from tests.support.freezing import Strike
+from tests.support.striking import STRIKES, calls_of, counted_store, strike_at
+
+pytestmark = pytest.mark.deep
+JOBS = 2
+PROCESSED = 5
+"""The records that each job of the first spec has processed."""
+TIMES = {"task_count": JOBS, "task_duration": 3600, "completion_timeout": 120}
+
+
+class HandOver:
+    """A source whose spec has just changed, so that a turn replaces its jobs."""
+
+    def __init__(self) -> None:
+        self.world = world = World("S0", "S1", "S2")
+        world.submit(**TIMES)
+        world.turn()
+        for job in world.begin():
+            job.report(processed=PROCESSED)
+        world.go_on(30)
+        world.submit(**TIMES, path="/data/lake/other")
+
+    def by_victim(self) -> None:
+        """Make turns until the jobs of the former spec have been asked to end, and have ended."""
+        store: Any = counted_store(self.world.backend)
+        supervisor = self.world.another_supervisor(self.world.claimant, store)
+        for _ in range(3):
+            supervisor.turn(self.world.cluster)
+            self.world.clock.advance(10)
+            self.world.begin()
+
+    def by_successor(self) -> None:
+        """Supervise as the next run."""
+        self.world.clock.advance(1)
+        self.world.claimant = self.world.later_claimant()
+        self.world.supervisor = self.world.another_supervisor(self.world.claimant)
+        self.world.turn()
+        self.world.go_on(60)
+
+
+@pytest.mark.parametrize("strike", STRIKES)
+def test_at_no_call_of_a_handover_a_job_is_lost_or_doubled(strike: Strike) -> None:
+    number = len(calls_of(HandOver()))
+    assert number > 20
+    for point in range(1 + STRIKES.index(strike), number + 1, at_depth(short=7, deep=1)):
+        story = HandOver()
+        struck = strike_at(point, strike, story)
+        story.world.go_on(700, every=20)
+        check(story.world, struck)
+
+
+def check(world: World, struck: str) -> None:
+    memory = world.supervision()
+    assert {job.owner for job in memory.jobs} == set(world.owners) == {j.owner for j in world.jobs.unfinished()}, struck
+    assert {job.spec_version for job in memory.jobs} == {2} and len(world.owners) == JOBS, struck
+    assert set(world.read_by().values()) == set(world.owners), struck
+    assert memory.totals.get("processed") == JOBS * PROCESSED, struck
+    submitted = [job.owner for job in world.cluster.submitted]
+    assert len(submitted) == len(set(submitted)), struck
