@@ -111,6 +111,8 @@ def submit(
             raise CommandError(f"{error}; to skip the check, give --no-connect") from None
     if done.check_failure:
         output.warn(f"{NOT_CHECKED}: {done.check_failure}")
+    for warning in done.warnings:
+        output.warn(warning)
     if output.as_json:
         record = {"source": source, "version": done.version.version, "change": done.change.name}
         output.record({**record, "consequence": done.consequence})

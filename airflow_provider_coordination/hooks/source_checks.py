@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.limited_calls import LimitedCalls
 from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
@@ -15,7 +16,7 @@ from airflow_provider_coordination.sources.kinds import Settings, SourceKind
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.settings import access_of, check_sinks
 from airflow_provider_coordination.supervisor.operations import SourceCheck
-from airflow_provider_coordination.supervisor.schema_check import check_fits
+from airflow_provider_coordination.supervisor.schema_check import check_fits, implausible_times
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_kinds import reads_kind_of
 
@@ -32,7 +33,7 @@ def check_against_source(
     default_region: str | None = None,
     service: Callable[[SourceKind, Settings], Any] = _service,
     answer_seconds: float = ANSWER_SECONDS,
-) -> int:
+) -> tuple[str, ...]:
     """Check that the sinks have separate locations, that the source exists, and that its data fits the schema.
 
     The check leases and writes nothing. Of a stream it reads a few records.
@@ -41,7 +42,7 @@ def check_against_source(
         coordination connection, if that is defined here.
     :param service: returns the client that queries the source.
     :param answer_seconds: how long to wait for the source, in seconds.
-    :returns: the number of records that were checked; 0 if there are none, or the kind of source has no samples.
+    :returns: warnings about connections of jobs that are not defined here, and about implausible times in the records.
     :raises ConfigurationError: naming the field, the value and the remedy.
     :raises SourceError: if the source does not respond.
     """
@@ -57,9 +58,24 @@ def check_against_source(
         )
     except ConfigurationError as error:
         raise ConfigurationError(f"spec: field 'reads.{reads_kind_of(spec.reads)}': {error}") from error
+    warnings = list(_undefined_connections(spec))
     if spec.schema is not None:
-        check_fits(spec.schema, payloads)
-    return len(payloads)
+        check_fits(spec.schema, payloads, spec.time_formats)
+        warnings += implausible_times(spec.schema, payloads, spec.time_formats, spec.supervise.event_time)
+    return tuple(warnings)
+
+
+def _undefined_connections(spec: IngestionSpec) -> Iterator[str]:
+    """Yield a warning for each connection of jobs that is not defined here; those of sources and sinks are errors."""
+    for field, conn_id in (
+        ("tuning.spark.conn_id", spec.tuning.spark.conn_id),
+        ("tuning.coordination_conn_id", spec.tuning.coordination_conn_id),
+    ):
+        remedy = "define it where the DAG of supervised_ingestion runs, or correct the name"
+        try:
+            airflow_connection(conn_id, f"field {field!r}: connection {conn_id!r}", remedy)
+        except ConfigurationError as error:
+            yield str(error)
 
 
 def checks_against_source(default_region: str | None = None, *, connect: bool = True) -> SourceCheck | None:

@@ -166,6 +166,8 @@ class SuperviseOperator(BaseOperator):
             else:
                 if done.check_failure:
                     self.log.warning("source=%s: %s: %s", store.source, NOT_CHECKED, done.check_failure)
+                for warning in done.warnings:
+                    self.log.warning("source=%s: %s", store.source, warning)
                 number, path = done.version.version, file.path
                 self.log.info("source=%s: version %d of the spec is in effect, from %s", store.source, number, path)
         if error is None:

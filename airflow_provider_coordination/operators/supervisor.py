@@ -132,6 +132,8 @@ class SubmitSupervisorOperator(_SupervisorOperator):
             done = self._verbs(context, coordinator).submit(mapping, replacing=self.replacing, check=check)
         if done.check_failure:
             self.log.warning("source %s: %s: %s", source, NOT_CHECKED, done.check_failure)
+        for warning in done.warnings:
+            self.log.warning("source %s: %s", source, warning)
         self.log.info("source %s: version %d is in effect: %s", source, done.version.version, done.consequence)
         return {
             "source": source,

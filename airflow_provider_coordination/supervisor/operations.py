@@ -38,8 +38,10 @@ from airflow_provider_coordination.sources.kinds import Access, SourceKind
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetPlan, ResetStep, parse_target
 from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
+from airflow_provider_coordination.supervisor.spec_kinds import reads_kind_of
 from airflow_provider_coordination.supervisor.status import no_supervisor, read_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
+from airflow_provider_coordination.supervisor.submission_warnings import warnings_of
 from airflow_provider_coordination.supervisor.supervision import KEY, Claimant, SpecVersion, Supervision
 from airflow_provider_coordination.supervisor.versions import (
     effective_spec,
@@ -65,8 +67,8 @@ STARTS = "jobs start once a DAG of supervised_ingestion supervises the source"
 
 NOT_CHECKED = "the source did not respond, so the spec was stored without a check against it"
 """The warning for a spec that could not be checked against its source."""
-SourceCheck = Callable[[IngestionSpec], object]
-"""Checks a spec against its connections and its source.
+SourceCheck = Callable[[IngestionSpec], Sequence[str]]
+"""Checks a spec against its connections and its source, and returns warnings.
 
 It raises `ConfigurationError` if the spec does not match them, and `SourceError` if the source is unavailable.
 """
@@ -80,12 +82,14 @@ class Submission:
     :param change: what it changes.
     :param is_first: whether there was no current spec before.
     :param check_failure: why the source was unavailable for the check of the spec; empty if it was available.
+    :param warnings: what may be a mistake in the spec, each with its remedy.
     """
 
     version: SpecVersion
     change: Change
     is_first: bool = False
     check_failure: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def consequence(self) -> str:
@@ -205,7 +209,10 @@ class SupervisorVerbs:
                 f"spec: field 'source' is {checked.source!r}, but the spec was submitted for {self._view.source!r}; "
                 "submit it for its own source, or change 'source'"
             )
-        check_failure = "" if check is None else self._check_source(check, checked, readable_spec(former))
+        self._check_reads(former, checked)
+        current = readable_spec(former)
+        warnings = [] if change_between(current, checked) is not Change.JOBS else list(self._warnings(checked))
+        check_failure = "" if check is None else self._check_source(check, checked, current, warnings)
         version = self._supervision_store.submit(
             spec,
             by=self._by,
@@ -222,6 +229,7 @@ class SupervisorVerbs:
             change=change_between(readable_spec(before), checked),
             is_first=before is None or before.is_termination,
             check_failure=check_failure,
+            warnings=tuple(warnings),
         )
 
     def suspend(self) -> Suspension:
@@ -320,16 +328,54 @@ class SupervisorVerbs:
         self._supervision()
         return self._supervision_store.terminate(by=self._by, reason=self._reason)
 
-    def _check_source(self, check: SourceCheck, spec: IngestionSpec, before: IngestionSpec | None) -> str:
+    def _check_reads(self, former: SpecVersion | None, spec: IngestionSpec) -> None:
+        """Check that a spec still reads what the partitions of its source are about.
+
+        :param former: the current version; None if there is none.
+        :raises ConfigurationError: if partitions exist that jobs of this spec cannot read.
+        """
+        last = self._last_spec(former)
+        try:
+            before = None if last is None else IngestionSpec.read(last).reads
+        except ConfigurationError:  # written by another version of the package
+            return
+        if before is None or not any(self._view.count_by_status().values()):
+            return
+        kind, kind_before = reads_kind_of(spec.reads), reads_kind_of(before)
+        gone = sorted(set(getattr(before, "parts", ())) - set(getattr(spec.reads, "parts", ())))
+        if kind == kind_before and not gone:
+            return
+        what = f"kind {kind_before!r}" if kind != kind_before else ", ".join(map(repr, gone))
+        raise ConfigurationError(
+            f"spec: field 'reads' no longer names {what}, which source {self._view.source!r} has partitions of; jobs "
+            "could not read them: give the spec another 'source', or keep what it reads"
+        )
+
+    def _warnings(self, spec: IngestionSpec) -> Iterator[str]:
+        """Yield the warnings about a spec, also beside the specs of the other supervisors of the store."""
+        view = self._view
+        others = {}
+        for source in supervised_sources(view.store, view.prefix):
+            if source == view.source:
+                continue
+            other = SupervisionStore(SourceView(view.store, source, prefix=view.prefix, clock=view.clock)).current()
+            if (found := readable_spec(other)) is not None:
+                others[source] = found
+        yield from warnings_of(spec, others)
+
+    def _check_source(
+        self, check: SourceCheck, spec: IngestionSpec, before: IngestionSpec | None, warnings: list[str]
+    ) -> str:
         """Check a spec against its source, if it changes the work of jobs.
 
         :param before: the current spec; None if there is none.
+        :param warnings: gets the warnings of the check.
         :returns: why the source is unavailable, if that does not prevent the update; otherwise empty.
         """
         if change_between(before, spec) is not Change.JOBS:
             return ""
         try:
-            check(spec)
+            warnings.extend(check(spec))
         except SourceError as error:
             if before is None or before.reads != spec.reads:
                 raise SourceError(

@@ -18,6 +18,8 @@ SUM = "sum"
 AVERAGE = "average"
 LAG_AGGREGATES = (MAX, SUM, AVERAGE)
 """How the lags of shards are aggregated for scaling."""
+MOST_JOBS = 1000
+"""The most plausible number of jobs of one source."""
 LONGEST = {
     "task_duration": timedelta(days=30),
     "completion_timeout": timedelta(days=7),
@@ -91,6 +93,8 @@ class AutoScaleSettings:
                 "auto_scale.task_count_start", f"must be from {self.task_count_min} to {self.task_count_max}",
                 self.task_count_start,
             )  # fmt: skip
+        if self.task_count_max > MOST_JOBS:
+            raise _wrong("auto_scale.task_count_max", f"must be at most {MOST_JOBS}", self.task_count_max)
         for name in ("lag_collection_interval", "lag_collection_range", "scale_action_period"):
             if getattr(self, name) <= timedelta(0):
                 raise _wrong(f"auto_scale.{name}", "must be positive", getattr(self, name))
@@ -160,6 +164,8 @@ class SuperviseSettings:
         """
         if self.task_count < 1:
             raise _wrong("task_count", "must be at least 1; to run no jobs, suspend the supervisor", self.task_count)
+        if self.task_count > MOST_JOBS:
+            raise _wrong("task_count", f"must be at most {MOST_JOBS}; each job is a Spark application", self.task_count)
         if self.stop_task_count is not None and self.stop_task_count < 1:
             raise _wrong("stop_task_count", "must be at least 1, or omitted", self.stop_task_count)
         for name in ("task_duration", "completion_timeout"):

@@ -189,7 +189,7 @@ async def submit(queries: Queries, connection_id: str, source: str, body: Submit
             "version": done.version.version,
             "change": done.change.name,
             "consequence": done.consequence,
-            "warnings": [NOT_CHECKED] if done.check_failure else [],
+            "warnings": [*([NOT_CHECKED] if done.check_failure else []), *done.warnings],
         }
 
     remedy = ", or submit the spec with 'connect' false, without a check against the source"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     CoordinationError,
@@ -92,6 +93,79 @@ def test_what_a_new_version_changes_is_said(world: World, path: str, value: Any,
     verbs(world).submit(SPEC)
     done = verbs(world, "bob").submit(spec_with(path, value))
     assert (done.version.version, done.change, bool(done.consequence)) == (2, change, True)
+
+
+@pytest.mark.parametrize(
+    ("reads", "what"),
+    [
+        ({"kinesis": {"streams": "orders", "aws_conn_id": None}}, "'clicks'"),
+        ({"s3": {"paths": "s3://clicks/in", "format": "json", "aws_conn_id": None}}, "kind 'kinesis'"),
+    ],
+)
+@pytest.mark.parametrize("is_terminated", [False, True])
+def test_a_spec_that_leaves_the_partitions_of_its_source_is_refused(
+    world: World, reads: dict[str, Any], what: str, is_terminated: bool
+) -> None:
+    verbs(world).submit(SPEC)
+    verbs(world).submit(spec_with("reads", reads))
+    verbs(world).submit(SPEC)
+    world.stream.discover_partitions()
+    if is_terminated:
+        verbs(world).terminate()
+    error = refused(world, "submit", spec_with("reads", reads))
+    assert error.startswith(f"spec: field 'reads' no longer names {what}, which source 'clicks' has partitions of")
+    assert error.endswith("give the spec another 'source', or keep what it reads")
+
+
+def test_a_spec_may_read_one_more_stream(world: World) -> None:
+    verbs(world).submit(SPEC)
+    world.stream.discover_partitions()
+    assert verbs(world).submit(spec_with("reads.kinesis.streams", ["clicks", "orders"])).version.version == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "warning"),
+    [
+        ("transform", "tests.supervisor.specs:clean", None),
+        (
+            "transform",
+            "tests.supervisor.specs.deeper:clean",
+            "module 'tests.supervisor.specs.deeper' is not found here",
+        ),
+        ("transform", "no_such_module:clean", "module 'no_such_module' is not found here: make sure that jobs find it"),
+        ("supervise.auto_scale", {"task_count_min": 1, "task_count_max": 2}, None),
+        (
+            "supervise.auto_scale",
+            {"task_count_min": 3, "task_count_max": 5},
+            "is 2, outside of 'auto_scale', which allo",
+        ),
+    ],
+)
+def test_what_may_be_a_mistake_in_a_spec_is_a_warning(world: World, path: str, value: Any, warning: str | None) -> None:
+    spec = spec_with(path, value)
+    if path != "transform":
+        spec["transform"] = None
+    warnings = verbs(world).submit(spec).warnings
+    assert len(warnings) == (warning is not None)
+    assert all(warning is not None and warning in each for each in warnings)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "relation"),
+    [
+        ("/data/lake/clicks/", "also written by the supervisor of source 'other'"),
+        ("/data/lake", "below '/data/lake', which is written by"),
+        ("/data/lake/clicks/new", "above '/data/lake/clicks/new', which is written by"),
+        ("/data/lake/clicks_new", None),
+    ],
+)
+def test_a_path_of_another_supervisor_is_a_warning(world: World, theirs: str, relation: str | None) -> None:
+    other = SourceCoordinator(world.backend, "other", owner="host:bob", prefix=world.prefix)
+    other.initialize()
+    SupervisorVerbs(other).submit(items_spec(source="other", writes=[{"parquet": {"path": theirs}}]))
+    warnings = verbs(world).submit(items_spec()).warnings
+    assert [relation in each for each in warnings if relation] == [True] * len(warnings)
+    assert bool(warnings) == (relation is not None)
 
 
 def test_the_spec_that_rules_already_makes_no_version(world: World) -> None:

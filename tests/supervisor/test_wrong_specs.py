@@ -89,6 +89,14 @@ def test_no_job_at_all_is_a_suspension() -> None:
     )
 
 
+def test_an_implausible_number_of_jobs_is_refused() -> None:
+    assert error_of(spec_with("supervise.task_count", 100_000)) == (
+        "supervise: field 'task_count' must be at most 1000; each job is a Spark application; got 100000"
+    )
+    scaling = {"task_count_min": 1, "task_count_max": 1001}
+    assert "'auto_scale.task_count_max' must be at most 1000" in error_of(spec_with("supervise.auto_scale", scaling))
+
+
 @pytest.mark.parametrize(
     ("schema", "said"),
     [

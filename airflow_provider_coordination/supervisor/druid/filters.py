@@ -289,7 +289,7 @@ def _between(left: str, given: Mapping[str, Any], write: Callable[[Any], str], *
 def _number(value: Any) -> str:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if isinstance(value, bool) or not math.isfinite(number):
         raise UnsupportedFieldError(f"a filter compares a number with {value!r}; give a number")

@@ -140,7 +140,7 @@ def milliseconds(value: Any) -> str:
         raise UnsupportedFieldError(f"it must be a number of milliseconds; got {value!r}")
     try:
         return format_duration(timedelta(milliseconds=number))
-    except OverflowError:
+    except (OverflowError, ValueError):
         raise UnsupportedFieldError(
             f"{value!r} milliseconds are too long for a duration; give a smaller number"
         ) from None

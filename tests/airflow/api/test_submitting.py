@@ -150,8 +150,8 @@ def supervise(**settings: Any) -> dict[str, Any]:
             id="region",
         ),
         pytest.param(
-            {"schema": "id BIGINT, at TIMESTAMP, amount DOUBLE"},
-            "field 'schema' matches none of 1 records: column 'id' has type BIGINT, but the record has \"1\"; correct",
+            {"schema": "id BOOLEAN, at TIMESTAMP, amount DOUBLE"},
+            "field 'schema' matches none of 1 records: column 'id' has type BOOLEAN, but the record has \"1\"; correct",
             id="schema",
         ),
         pytest.param(
