@@ -110,6 +110,10 @@ def with_landed_types(records: pa.Table) -> pa.Table:
         is_landed = column.type.equals(kind, check_metadata=True)
         landed[name] = column if is_landed else cast_exactly(name, column, kind)
         _check_times(name, landed[name])
+        try:
+            landed[name].validate(full=True)
+        except pa.ArrowException as error:  # a file may hold texts that are not UTF-8, and decimals with more digits
+            raise ItemUnreadableError(f"column {name!r}: {error}; {REMEDY}") from None
     return pa.table(landed)
 
 

@@ -45,7 +45,7 @@ class Case:
     :param name: for the manual.
     :param group: where values of the type come from; `OF_ARROW` or another.
     :param values: what arrives, in a form that tests compare; nulls are tried for each type.
-    :param lands: the type in which they are landed, or that a transform's files have; None if the column is left out;
+    :param lands: the type in which they are landed, or that a transform's files have; None if tables leave it out;
         or why they are refused.
     :param refused: the sinks that refuse these values of an accepted type.
     :param message: the field as a schema of Parquet has it, with the values for parquet-java; None for pyarrow's file.
@@ -78,7 +78,7 @@ class Case:
 
 # What sinks make of landed types
 
-LEFT_OUT = "left out"
+LEFT_OUT = "nothing: tables leave the column out"
 
 CAST = "cast it in the transform"
 NO_TYPE = Refused("has no such type: cast it in the transform", CAST)
@@ -405,6 +405,20 @@ PARQUET: Sequence[Case] = (
         pa.array([Decimal("-0.01"), Decimal("1.28")]),
     ),
     parquet("binary {} (UTF8)", pa.string(), ("", "Łódź 🚀"), pa.array(["", "Łódź 🚀"])),
+    parquet(
+        "binary {} (UTF8)",
+        Refused("UTF8", READ_AS_TEXT),
+        (b"\xff",),
+        pa.nulls(1),
+        name="BINARY (UTF8): not UTF-8",
+    ),
+    parquet(
+        "fixed_len_byte_array(9) {} (DECIMAL(20,2))",
+        Refused("does not fit in precision", READ_AS_TEXT),
+        (b"\x7f" + bytes(8),),
+        pa.nulls(1),
+        name="DECIMAL(20,2): more digits",
+    ),
     parquet("binary {} (ENUM)", pa.binary(), (b"GREEN",), pa.array([b"GREEN"])),
     parquet("binary {} (JSON)", pa.string(), (b'{"a": 1}',), pa.array(['{"a": 1}'])),
     parquet("binary {} (BSON)", pa.binary(), (b"\x05\x00\x00\x00\x00",), pa.array([b"\x05\x00\x00\x00\x00"])),
