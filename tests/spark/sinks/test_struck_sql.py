@@ -27,7 +27,7 @@ from tests.support.sql_tables import SERVERS, SqlPlace
 from tests.support.striking import calls_of as calls_made_by
 from tests.support.striking import strike_at
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 BEFORE = {"a-1": [1, 2], "b-1": [3]}
 """The rows of the first job."""
 AFTER = {"a-1": [-1, -2], "b-1": [-3]}
