@@ -9,6 +9,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import PAYLOAD, RecordLayout
 from airflow_provider_coordination.spark.payload_column import PayloadColumn
+from airflow_provider_coordination.spark.payload_losses import is_kept, loses, wider_schema
 from airflow_provider_coordination.spark.time_formats import check_time_formats
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class JsonPayload:
         ]
         self._required = frozenset(field.name for field in schema.fields if not field.nullable)
         self._schema = _parsed_schema(schema, self._columns)
+        self._wider = wider_schema(self._schema) if loses(self._schema) else None
 
     def check(self, records: DataFrame) -> None:
         """Check that the records of a file can be parsed, if each file has columns of its own.
@@ -90,26 +92,35 @@ class JsonPayload:
     def fits(self) -> Column:
         """Return whether the payload of a record fits the schema."""
         from pyspark.sql import functions
+
+        parsed = self._parsed_once(self._schema)
+        wider = functions.lit(None) if self._wider is None else self._parsed_once(self._wider)
+        both = functions.struct(parsed.alias("parsed"), wider.alias("wider"))
+        # As a function of one value: a filter evaluates an expression again for each mention.
+        return functions.is_valid_utf8(payload_text()) & functions.exists(functions.array(both), self._is_one)
+
+    def _parsed_once(self, schema: StructType) -> Column:
+        """Return the payload parsed as the first of `records`, and what shows that nothing else is there."""
+        from pyspark.sql import functions
         from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 
         # Spark stops at the end of the first value and ignores what follows. Within an array within an object, anything
         # that follows is an error, or a second element, or hides the end.
         around = StructType(
             [
-                StructField("records", ArrayType(self._schema)),
+                StructField("records", ArrayType(schema)),
                 StructField(END, IntegerType()),
                 StructField(CORRUPT, StringType()),
             ]
         )
         whole = functions.concat(functions.lit('{"records":['), payload_text(), functions.lit(f'],"{END}":1}}'))
-        parsed = functions.from_json(whole, around, STRICT)
-        # As a function of one value: a filter evaluates an expression again for each mention.
-        return functions.is_valid_utf8(payload_text()) & functions.exists(functions.array(parsed), self._is_one)
+        return functions.from_json(whole, around, STRICT)
 
-    def _is_one(self, parsed: Column) -> Column:
-        """Return whether the parsed value is one object that has all required fields."""
+    def _is_one(self, both: Column) -> Column:
+        """Return whether the parsed value is one object that has all required fields, and lost nothing."""
         from pyspark.sql import functions
 
+        parsed = both.getField("parsed")
         records = parsed.getField("records")
         found = functions.get(records, functions.lit(0))
         fits = parsed.getField(CORRUPT).isNull() & parsed.getField(END).isNotNull() & (functions.size(records) == 1)
@@ -119,6 +130,9 @@ class JsonPayload:
             if each.is_converted:
                 field = found.getField(each.name)
                 fits = fits & (field.isNull() | each.value(field).isNotNull())
+        if self._wider is not None:
+            wider = functions.get(both.getField("wider").getField("records"), functions.lit(0))
+            fits = fits & is_kept(self._schema, found, wider)
         return functions.coalesce(fits, functions.lit(False))
 
     def reason(self) -> Column:
@@ -133,6 +147,18 @@ class JsonPayload:
             )
             for column in self._columns
         ]
+        if self._wider is not None:
+            wider = functions.from_json(payload_text(), self._wider, STRICT)
+            wrong += [
+                functions.when(
+                    ~is_kept(field.dataType, payload.getField(field.name), wider.getField(field.name)),
+                    functions.lit(
+                        f"field '{field.name}' has a value that {field.dataType.simpleString().upper()} cannot hold"
+                    ),
+                )
+                for field in self._schema.fields
+                if loses(field.dataType)
+            ]
         missing = [
             functions.when(_given(name).isNull(), functions.lit(f"field '{name}' is missing"))
             for name in self.names

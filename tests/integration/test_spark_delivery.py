@@ -551,6 +551,26 @@ DOES_NOT_FIT = {
 }
 
 
+LOSSES = {
+    "at TIMESTAMP": ({"at": "2024-05-06T07:08:09.123456000Z"}, {"at": "2024-05-06T07:08:09.1234567Z"}),
+    "at TIMESTAMP_NTZ": ({"at": "2024-05-06T07:08:09.123456"}, {"at": "2024-05-06T07:08:09.123456789"}),
+    "at DECIMAL(10,2)": ({"at": 1.500}, {"at": 1.005}),
+    "at STRUCT<a: FLOAT>": ({"at": {"a": 1e38}}, {"at": {"a": 1e39}}),
+    "at ARRAY<DOUBLE>": ({"at": [1, None]}, {"at": [1, 10**400]}),
+    "at MAP<STRING, TIMESTAMP>": ({"at": {"k": "2024-05-06"}}, {"at": {"k": "2024-05-06T07:08:09.0000001Z"}}),
+}
+
+
+@pytest.mark.parametrize("schema", sorted(LOSSES))
+def test_a_payload_that_would_lose_digits_is_bad(place: Place, schema: str) -> None:
+    kept, lost = LOSSES[schema]
+    place.land(*(json.dumps(each).encode() for each in (kept, {}, lost)))
+    place.deliver(place.delivery(schema=schema))
+    assert [json.loads(row["data"]) for row in place.rows("main")] == [kept, {}]
+    [bad] = place.rows("dead_letter")
+    assert bad["error"].startswith("the payload does not fit the schema: field 'at' ")
+
+
 def test_only_payloads_that_are_one_object_of_the_schema_fit(place: Place) -> None:
     place.land(*FITS, *DOES_NOT_FIT)
     place.deliver(place.delivery(schema=PAYLOAD))
