@@ -60,6 +60,7 @@ from airflow_provider_coordination.operators.packaging import (
     packaged_application,
     write_package_archive,
 )
+from airflow_provider_coordination.operators.parsed_arguments import check_parsed
 from airflow_provider_coordination.operators.reads.reads import Reads, own_copy
 from airflow_provider_coordination.operators.spark_hook import (
     NOT_FOLLOWED,
@@ -259,6 +260,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 )
         check_arguments(type(self).__name__, kwargs, reads=reads, writes=writes)
         assert reads is not None and writes is not None
+        check_parsed(type(self).__name__, {"transform": transform})
         if deferrable:
             kwargs |= NOT_FOLLOWED
         super().__init__(application=application, name=name, **kwargs)
@@ -297,8 +299,10 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         """Return the operator with these arguments, to be expanded; see Airflow's `BaseOperator.partial`.
 
         :raises TypeError: if an argument has moved; the error names its current place.
+        :raises ConfigurationError: if an argument is wrong whatever its templates render.
         """
         check_arguments(cls.__name__, kwargs)
+        check_parsed(cls.__name__, kwargs)
         return super().partial(**kwargs)
 
     def prepare_for_execution(self) -> Self:

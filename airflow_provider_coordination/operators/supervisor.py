@@ -21,6 +21,7 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.source_checks import checks_against_source
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.operators.parsed_arguments import check_parsed
 from airflow_provider_coordination.operators.partition_names import audit_fields
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.supervisor.operations import (
@@ -113,6 +114,8 @@ class SubmitSupervisorOperator(_SupervisorOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(source=source, reason=reason, coordination_conn_id=coordination_conn_id, **kwargs)
+        if isinstance(spec, Mapping):
+            check_parsed("spec", spec)
         self.spec = spec
         self.replacing = replacing
         self.connect = connect

@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from difflib import get_close_matches
+from types import ModuleType
 from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
@@ -29,6 +31,8 @@ from airflow_provider_coordination.sources.landed import LandedBatches, LandedPr
 from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target
 from airflow_provider_coordination.sources.stored_values import integer_of, objects_in, text_of
 
+MAX_NAMES = 10
+"""The maximum number of names that an error lists."""
 Settings = Mapping[str, Any]
 """A kind's own settings, a JSON object; it may hold secrets."""
 
@@ -440,15 +444,37 @@ def import_attribute(reference: str, what: str) -> Any:
     """Import and return what `module:attribute` names.
 
     :param what: its description, for the error.
-    :raises ConfigurationError: if it cannot be imported.
+    :raises ConfigurationError: if the module cannot be imported, or has no such attribute.
     """
-    module, _, attribute = reference.partition(":")
+    name, _, attribute = reference.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        module = importlib.import_module(name)
     except Exception as error:  # a module may raise anything while it is imported
+        is_absent = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
+        remedy = "ship its module with 'py_files'" if is_absent else "correct that module, or install what it needs"
         raise ConfigurationError(
-            f"{what} {reference!r} cannot be imported: {type(error).__name__}: {error}; ship its module with 'py_files'"
+            f"{what} {reference!r} cannot be imported: {type(error).__name__}: {error}; {remedy}"
         ) from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        raise ConfigurationError(
+            f"{what} {reference!r}: module {name!r} has no {attribute!r}; {_names_in(module, attribute)}"
+        ) from None
+
+
+def _names_in(module: ModuleType, attribute: str) -> str:
+    """Return the remedy for a name that a module lacks: the similar ones, or else those that it defines."""
+    defined = [
+        name
+        for name, value in vars(module).items()
+        if callable(value) and not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+    names = get_close_matches(attribute, defined) or sorted(defined)[:MAX_NAMES]
+    if not names:
+        where = getattr(module, "__file__", None) or module.__name__
+        return f"it defines no function, so check that {where!r} is the module meant"
+    return f"name one that it has: {', '.join(map(repr, names))}"
 
 
 def _registered(name: str) -> SourceKind | None:

@@ -8,13 +8,13 @@ owner reads in the store that it lost the lease, or finds that its prepared rows
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.sources.kinds import import_attribute
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.executor_errors import ExecutorError
@@ -231,13 +231,9 @@ def load_transform(name: str) -> Transform:
 
     :raises ConfigurationError: if the module cannot be imported or has no such function.
     """
-    module_name, _, function_name = name.partition(":")
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except Exception as error:  # a module may raise anything while it is imported
-        raise ConfigurationError(
-            f"transform {name!r} cannot be imported: {type(error).__name__}: {error}; ship its module with 'py_files'"
-        ) from error
+    function = import_attribute(name, "transform")
     if not callable(function):
-        raise ConfigurationError(f"transform {name!r} is not a function")
+        raise ConfigurationError(
+            f"transform {name!r} is not a function, but of type {type(function).__name__!r}; name a function"
+        )
     return function  # type: ignore[no-any-return]

@@ -165,11 +165,8 @@ class IngestSettings:
         if self.workers <= 0:
             raise ConfigurationError(f"ingest settings: field 'workers' must be positive; got {self.workers!r}")
         self.reads.check()
-        if self.transform is not None and len([part for part in self.transform.split(":") if part]) != 2:
-            raise ConfigurationError(
-                f"ingest settings: transform {self.transform!r} is not of the form 'module:function', "
-                "for example 'my_project.transforms:clean'"
-            )
+        if self.transform is not None:
+            check_function("ingest settings: field 'transform'", self.transform)
         if self.schema is not None and not self.schema.strip():
             raise ConfigurationError("ingest settings: field 'schema' must not be empty; leave it out")
         if self.time_formats is not None and self.schema is None:
@@ -252,6 +249,29 @@ class IngestSettings:
                 "for one job only: run the task again instead of starting the application with old settings"
             )
         return settings
+
+
+def check_function(field: str, value: object) -> None:
+    """Check that a value names a function as `module:function`.
+
+    :param field: how error messages name the field.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    if callable(value):
+        name = getattr(value, "__name__", type(value).__name__)
+        raise ConfigurationError(
+            f"{field} is the function {name!r} itself, which cannot be passed to Spark; give its name as text, such as "
+            f"'my_project.transforms:{name if name.isidentifier() else 'clean'}', and ship its module with 'py_files'"
+        )
+    if not isinstance(value, str) or not re.fullmatch(r"[^:\s]+:\w+", value):
+        raise ConfigurationError(
+            f"{field} must be of the form 'module:function', such as 'my_project.transforms:clean'; got {value!r}"
+        )
+
+
+def is_template(value: object) -> bool:
+    """Return whether a value of a DAG is a template, so that it is known only when a task runs."""
+    return isinstance(value, str) and any(mark in value for mark in ("{{", "{%", "{#"))
 
 
 def check_sinks(

@@ -85,7 +85,8 @@ class ValidatedBatch:
     def __str__(self) -> str:
         """Return a description for messages."""
         batch = self._batch
-        return f"batch {batch.batch_id} ({batch.records} records after {batch.start} up to {batch.end})"
+        start = f"after {batch.start}" if batch.start else "from the start"
+        return f"batch {batch.batch_id} ({batch.records} records {start} up to {batch.end})"
 
     # Records that the transform does not get
 

@@ -7,7 +7,6 @@ It is read strictly: an unknown, misplaced or wrong key is an error that names t
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
-from airflow_provider_coordination.spark.settings import MAIN
+from airflow_provider_coordination.spark.settings import MAIN, check_function
 from airflow_provider_coordination.spark.time_formats import check_time_formats
 from airflow_provider_coordination.supervisor.ddl import columns_of
 from airflow_provider_coordination.supervisor.redaction import without_secrets
@@ -168,11 +167,8 @@ class IngestionSpec:
         for topic in (self.on_bad_records, self.acknowledgments, self.tuning, self.supervise):
             topic.check()
         self._check_end()
-        if self.transform is not None and not re.fullmatch(r"[\w.]+:[\w.]+", self.transform):
-            raise ConfigurationError(
-                "spec: field 'transform' must be of the form 'module:function', such as 'my_project.transforms:clean'; "
-                f"got {self.transform!r}"
-            )
+        if self.transform is not None:
+            check_function("spec: field 'transform'", self.transform)
         size = len(json.dumps(self.to_mapping()))
         if size > MAX_BYTES:
             raise ConfigurationError(

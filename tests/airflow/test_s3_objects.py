@@ -143,3 +143,9 @@ print({"pyarrow", "boto3", "botocore", "pyspark"} & set(sys.modules))
 """
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stdout.strip() == "set()"
+
+
+def test_s3_objects_take_their_paths_by_position() -> None:
+    assert S3Objects("/data/in", format="csv") == S3Objects(paths="/data/in", format="csv")
+    with pytest.raises(TypeError, match="positional argument"):
+        S3Objects("/data/in", "orders")  # type: ignore[misc]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -20,6 +21,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.partition import PartitionStatus
@@ -31,6 +33,8 @@ from airflow_provider_coordination.operators.packaging import (
 )
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import NOTHING_LEFT, CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.supervisor import SubmitSupervisorOperator
+from airflow_provider_coordination.operators.writes.foreach_batch import ForeachBatch
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.application import SUMMARY_MARK
@@ -376,7 +380,7 @@ def a(topic: Any, **values: Any) -> Any:
             {"writes": [ParquetDataset("/lake/clicks"), ParquetDataset("/lake/large")]},
             "field 'writes': number 1 and number 2 both have the name 'main'; give each sink a 'name' of its own",
         ),
-        ({"transform": "clean"}, "transform 'clean' is not of the form 'module:function'"),
+        ({"transform": "clean"}, "field 'transform' must be of the form 'module:function', such as"),
         ({"coordination_conn_id": "absent"}, "connection 'absent' is not defined"),
         ({"source": "a|b"}, "source 'a|b' is not usable"),
     ],
@@ -388,6 +392,20 @@ def test_wrong_settings_fail_without_a_retry_and_before_spark_starts(
         operator(**arguments).execute(context)
     assert message in str(error.value)
     assert spark.calls == []
+
+
+def test_function_given_as_transform_is_refused_when_parsed(operator: Any) -> None:
+    message = (
+        "CoordinatedSparkSubmitOperator: field 'transform' is the function 'len' itself, which cannot be passed to "
+        "Spark; give its name as text, such as 'my_project.transforms:len', and ship its module with 'py_files'"
+    )
+    for make in (operator, CoordinatedSparkSubmitOperator.partial):
+        with pytest.raises(ConfigurationError, match=f"^{re.escape(message)}$"):
+            make(transform=len)
+    with pytest.raises(ConfigurationError, match=r"the function '<lambda>' itself.*'my_project.transforms:clean'"):
+        ForeachBatch(function=lambda rows, ids: None, staging_path="/staging")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"^spec: field 'transform' is the function 'len' itself"):
+        SubmitSupervisorOperator(task_id="submit", spec={"transform": len})
 
 
 def test_durable_has_no_use_here(operator: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -99,7 +99,7 @@ class S3Objects:
     )
     is_endless: ClassVar[bool] = False
 
-    paths: str | Sequence[str]
+    paths: str | Sequence[str] = field(kw_only=False)
     source: str | None = None
     format: str = FormatSettings.name
     format_options: Mapping[str, Any] | None = None

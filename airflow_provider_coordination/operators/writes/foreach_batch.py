@@ -12,7 +12,7 @@ from airflow_provider_coordination.operators.template_values import text_value
 from airflow_provider_coordination.operators.writes.writes import check_aws_connection, with_aws_connection
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
-from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
+from airflow_provider_coordination.spark.settings import MAIN, SinkSettings, check_function
 
 
 @dataclass(kw_only=True)
@@ -40,6 +40,11 @@ class ForeachBatch:
     name: str | None = None
     where: str | None = None
     aws_conn_id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a function in place of its name: Airflow would call it when it renders the field."""
+        if callable(self.function):
+            check_function("ForeachBatch: field 'function'", self.function)
 
     @property
     def landing_path(self) -> str | None:

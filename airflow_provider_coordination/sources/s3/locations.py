@@ -84,6 +84,12 @@ def check_path(uri: str) -> None:
             raise _invalid_path(uri, "must name a bucket, such as s3://bucket/prefix")
     elif not (uri.startswith("/") or _SCHEME.match(uri)):
         raise _invalid_path(uri, "must be a URI such as s3://bucket/prefix, or an absolute path")
+    if re.search(r"[*?]|\{[^{}]*,[^{}]*\}", uri):
+        raise _invalid_path(
+            uri,
+            "must not contain a glob; give the folder before it as the path, such as 's3://bucket/in/', and the glob "
+            "as 'include', such as '*.json'",
+        )
     if "\0" in uri:
         raise _invalid_path(uri, "must not contain a NUL")
 

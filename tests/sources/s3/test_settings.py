@@ -40,6 +40,8 @@ def test_settings_travel_as_json() -> None:
         ),
         ({"paths": ["s3://b!/x"]}, "'paths' must name a bucket, such as s3://bucket/prefix; got 's3://b!/x'"),
         ({"paths": ["s3:///x"]}, "'paths' must name a bucket"),
+        ({"paths": ["s3://bucket/in/*.json"]}, "'paths' must not contain a glob; give the folder before it"),
+        ({"paths": ["/in/{a,b}/"]}, "the glob as 'include', such as '*.json'; got '/in/{a,b}/'"),
         ({"include": ["[a"]}, "'include': glob '[a' has a '[' without its ']'"),
         ({"exclude": [""]}, "'exclude': an empty glob matches nothing; remove it"),
         ({"exclude_suffixes": [""]}, "'exclude_suffixes' must not contain an empty text"),

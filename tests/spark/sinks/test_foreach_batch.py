@@ -126,7 +126,7 @@ def test_what_the_function_raises_fails_the_batches_by_its_name(made: Made) -> N
 
 
 def test_a_function_that_is_not_there_is_found_before_any_sink_has_the_batches(made: Made) -> None:
-    with pytest.raises(ConfigurationError, match="missing' cannot be imported"):
+    with pytest.raises(ConfigurationError, match="has no 'missing'; name one that it has: "):
         made("missing").prepare(BATCHES, BatchRows(VALUES))
 
 
