@@ -297,8 +297,8 @@ class Leases:
             results += self._change_some(some) if unavailable is None else [unavailable] * len(some)
         return results
 
-    def delete(self, partition_key: str) -> None:
-        """Delete a held partition.
+    def delete(self, partition_key: str) -> bool:
+        """Delete a held partition; return whether this owner deleted it, not another process before.
 
         :raises PartitionNotOwnedError: if the lease is lost or no longer trusted.
         """
@@ -313,8 +313,9 @@ class Leases:
                 except PartitionUpdateError:
                     with self._doubting(lease):
                         stored = self._store.get(self._source_identifier, partition_key)
-                    if stored is None:  # it was deleted, and the response was lost
-                        break
+                    if stored is None:  # by a try whose response was lost, or by another process
+                        del self._leases[partition_key]
+                        return lease.in_doubt
                     if stored.owner != self.owner:
                         del self._leases[partition_key]
                         raise self._lost(partition_key, stored) from None
@@ -322,6 +323,7 @@ class Leases:
             else:
                 raise PartitionUpdateError(f"partition {partition_key!r}: it changed during its deletion; try again")
             del self._leases[partition_key]
+            return True
 
     def renew(self, partition_key: str) -> Partition:
         """Extend the lease to one ownership timeout from now; never shorten it.

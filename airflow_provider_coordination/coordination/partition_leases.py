@@ -356,18 +356,27 @@ class PartitionLeases:
     def delete(self, partition_key: str) -> None:
         """Delete a held partition. It can be created again, and the names that it claims become free.
 
+        It counts as deleted only if this owner deleted it, and no other process did before.
+
         :raises PartitionNotOwnedError: if the lease is lost or no longer trusted.
         """
         with self._counting_errors():
             held = self._leases.leased(partition_key)
-            self._leases.delete(partition_key)
+            is_own = self._leases.delete(partition_key)
         self._claims.release_of(held)
+        if not is_own:
+            log.info(
+                "partition was deleted by another process: source=%s partition=%s", self._view.source, partition_key
+            )
+            return
         self._events.count(CoordinationMetric.PARTITIONS_DELETED)
         log.info("partition deleted: source=%s partition=%s owner=%s", self._view.source, partition_key, self.owner)
 
     def give_up_all(self) -> list[str]:
         """Give back every lease of this owner; return their keys. Leases that are already lost are skipped."""
-        given_up = []
+        given_up: list[str] = []
+        if not self.held:  # also before the coordinator was initialized
+            return given_up
         for key, error in self.give_up_each(dict.fromkeys(self.held)).items():
             if error is None:
                 given_up.append(key)

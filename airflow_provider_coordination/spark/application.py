@@ -19,6 +19,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import combined_access
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery, load_transform
+from airflow_provider_coordination.spark.error_texts import error_text, root_cause
 from airflow_provider_coordination.spark.event_time import bounds_of
 from airflow_provider_coordination.spark.ingestion import Ingestion, Observer
 from airflow_provider_coordination.spark.job_source import JobSource, job_source
@@ -130,7 +131,9 @@ def _failed(error: Exception) -> Outcome:
         message = f"the job failed: {error}"
         log.error("%s", message)
     else:
-        message = f"the job failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        message = f"the job failed: {error_text(error)}"
+        if cause := root_cause(error):
+            message += f"; caused by {cause}"
         log.error("%s", message, exc_info=error)
     return Outcome(exit_code=EXIT_FAILED, error=message)
 
@@ -203,7 +206,7 @@ def _run(
         return Summary(stopped_because=STOPPED)
     # Only for jobs that use Spark only to land; see `JobSpark`.
     imports = () if _taker_of_landed(settings, sinks) is None else read.worker_imports
-    spark = JobSpark(f"ingest {settings.source}", worker_imports=imports)
+    spark = _started(f"ingest {settings.source}", imports)
     stop = threading.Event()
     _stop_on_signal(spark, stop)
     try:
@@ -234,6 +237,24 @@ def _run(
         return job.run()
     finally:
         spark.stop()
+
+
+def _started(name: str, imports: Sequence[str]) -> JobSpark:
+    """Start Spark.
+
+    :raises ConfigurationError: if a file that the job ships does not exist.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    try:
+        return JobSpark(name, worker_imports=imports)
+    except Py4JJavaError as error:
+        cause = root_cause(error) or error_text(error)
+        if "FileNotFoundException" in cause or "does not exist" in cause:
+            raise ConfigurationError(
+                f"Spark cannot start: {cause}; correct 'py_files', 'files', 'jars' or 'archives', or ship the file"
+            ) from error
+        raise
 
 
 def delivery_of(

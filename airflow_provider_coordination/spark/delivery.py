@@ -33,6 +33,10 @@ class DeliveryError(CoordinationError):
     """A batch could not be delivered; it stays landed, and its delivery is retried."""
 
 
+class TransformError(ConfigurationError):
+    """The transform fails on any records; no batch is at fault, and a retry cannot help."""
+
+
 class SinkUnavailableError(DeliveryError):
     """A sink is unavailable. Its batches wait; none of them caused the error.
 
@@ -200,7 +204,7 @@ def by_halves(
     If a sink is unavailable, halves would only wait for it again: all batches get that error.
 
     :param what: the action, for the log.
-    :raises ExecutorError: unchanged, because no batch caused it.
+    :raises ExecutorError: unchanged, because no batch caused it; so is a `TransformError`.
     :returns: batches that were acted on together, with the result; or one batch with the error that it raises.
     """
     if not batches:
@@ -210,7 +214,7 @@ def by_halves(
     except SinkUnavailableError as error:
         yield from (([batch], error) for batch in batches)
         return
-    except ExecutorError:  # no batch caused it
+    except (ExecutorError, TransformError):  # no batch caused it
         raise
     except Exception as error:  # each batch alone either raises it or continues
         if len(batches) == 1:

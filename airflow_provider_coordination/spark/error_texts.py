@@ -13,6 +13,14 @@ def error_text(error: BaseException) -> str:
     return line if of_java is not None else f"{type(error).__name__}: {line}"
 
 
+def root_cause(error: BaseException) -> str:
+    """Return the innermost cause of an error of the JVM, as one line; empty for other errors, or if it is the error."""
+    outer = cause = getattr(error, "java_exception", None)
+    while cause is not None and (inner := cause.getCause()) is not None:
+        cause = inner
+    return "" if cause is None or cause is outer else str(cause.toString()).partition("\n")[0].strip()
+
+
 def raised_in_python(text: str) -> str:
     """Return the last line of a Python traceback, `<exception>: <message>`; empty if there is no traceback."""
     lines = text.splitlines()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.layout import PAYLOAD, RecordLayout
 from airflow_provider_coordination.spark.payload_column import PayloadColumn
 from airflow_provider_coordination.spark.payload_losses import is_kept, loses, wider_schema
@@ -207,15 +208,16 @@ def _parsed_schema(schema: StructType, columns: Collection[PayloadColumn]) -> St
 
 
 def _parse(ddl: str, reserved: Collection[str]) -> StructType:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
     try:
         schema = StructType.fromDDL(ddl)
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise ConfigurationError(
-            f"schema {ddl!r} cannot be parsed: {_first_line(error)}; give columns and types, such as "
-            "'id STRING NOT NULL, amount DOUBLE'"
+            f"schema {ddl!r} cannot be parsed: {error_text(error).removeprefix('ParseException: ')}; give columns and "
+            "types, such as 'id STRING NOT NULL, amount DOUBLE'"
         ) from None
     if not isinstance(schema, StructType) or not schema.fields:
         raise ConfigurationError(
@@ -231,7 +233,3 @@ def _parse(ddl: str, reserved: Collection[str]) -> StructType:
         if lowered.count(name) > 1:
             raise ConfigurationError(f"schema {ddl!r}: column {name!r} is defined twice; name each column once")
     return schema
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

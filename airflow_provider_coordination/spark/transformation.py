@@ -7,8 +7,11 @@ delivery decides about the files and about bad records.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -17,7 +20,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import POSITION, Stage, is_caused_by_record
-from airflow_provider_coordination.spark.delivery import DeliveryError, Transform
+from airflow_provider_coordination.spark.delivery import DeliveryError, Transform, TransformError
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.event_time import EventTime
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
@@ -216,24 +219,20 @@ class SparkTransformation:
         self._last_read: tuple[Mapping[str, int], DataFrame] | None = None
 
     def check(self) -> None:
-        """Check the sinks' predicates, as far as that is possible without records.
+        """Check the transform and the sinks' predicates, as far as that is possible without records.
 
-        If each landed file has its own columns, only the syntax is checked.
+        If each landed file has its own columns, only the syntax of the predicates is checked.
 
+        :raises TransformError: naming the transform and the error, if it fails on any records.
         :raises ConfigurationError: naming the sink, its predicate and the error.
         """
         from pyspark.errors import AnalysisException, ParseException
 
-        if all(sink.where is None for sink in self._routed):
+        if self._transform is None and all(sink.where is None for sink in self._routed):
             return
-        result = self._spark.range(0).toDF("_")
-        conclusive: type[AnalysisException] = ParseException
-        try:
-            if self.layout.ddl is not None:
-                result = self._plan(self._spark.createDataFrame([], self.layout.ddl), [])
-                conclusive = AnalysisException
-        except Exception as error:  # some transforms need records; errors of others appear when their batches are read
-            log.warning("columns of predicates are not checked: the transform fails on an empty DataFrame: %s", error)
+        planned = None if self.layout.ddl is None else self._plan_of_nothing(self.layout.ddl)
+        result = self._spark.range(0).toDF("_") if planned is None else planned
+        conclusive: type[AnalysisException] = ParseException if planned is None else AnalysisException
         for sink in self._routed:
             try:
                 if sink.where is not None:
@@ -245,6 +244,30 @@ class SparkTransformation:
                 ) from None
             except AnalysisException:
                 continue
+
+    def _plan_of_nothing(self, ddl: str) -> DataFrame | None:
+        """Return the transformed rows of no records; None if the transform needs records.
+
+        :raises TransformError: if the transform fails on any records.
+        """
+        from pyspark.errors import AnalysisException
+
+        context, group = self._spark.sparkContext, f"checking the transform {secrets.token_hex(4)}"
+        context.setJobGroup(group, "check the transform without records")
+        try:
+            return self._plan(self._spark.createDataFrame([], ddl), [])
+        except TransformError:
+            raise
+        except Exception as error:
+            # A transform that runs a job looks at the records, and may choose its columns by them.
+            if isinstance(error, AnalysisException | ImportError | NameError) and not (
+                context.statusTracker().getJobIdsForGroup(group)
+            ):
+                raise TransformError(
+                    f"transform {_name_of(self._transform)!r} fails on any records: {error_text(error)}; correct it"
+                ) from error
+            log.warning("the transform is not checked: it fails on an empty DataFrame: %s", error_text(error))
+            return None
 
     def group_compatible(self, inputs: Sequence[TransformInput]) -> Sequence[Sequence[TransformInput]]:
         """See `Transformation.group_compatible`.
@@ -390,16 +413,14 @@ class SparkTransformation:
         return self._payload.parsed(self._payload.fitting(records) if has_unfit else records)
 
     def _transformed(self, records: DataFrame) -> DataFrame:
-        result: Any = records if self._transform is None else self._transform(records)
-        if not hasattr(result, "write"):
-            raise TypeError(f"the transform must return a DataFrame; it returned {type(result).__name__}")
+        result = records if self._transform is None else _result_of(self._transform, records)
         if unknown := next(columns_without_type(result), None):
             path, kind = unknown
             raise DeliveryError(
                 f"the transform returns column {path!r} of type {kind}, for which files have no type; cast it in the "
                 "transform, for example to STRING"
             )
-        return result  # type: ignore[no-any-return]
+        return result
 
     def _plan(self, records: DataFrame, inputs: Sequence[TransformInput]) -> DataFrame:
         """Return the transformed rows of some batches, without the columns for routing."""
@@ -456,6 +477,34 @@ class SparkTransformation:
         for each in written:
             by_group.setdefault(each.of, []).append(each.file)
         return RowFiles(files=files, by_group=by_group)
+
+
+def _result_of(transform: Transform, records: DataFrame) -> DataFrame:
+    """Return what a transform makes of records.
+
+    :raises TransformError: if it cannot be called with them, or returns something else.
+    """
+    from pyspark.sql import DataFrame
+
+    name = _name_of(transform)
+    with suppress(ValueError):  # a function of C has no signature
+        try:
+            signature(transform).bind(records)
+        except TypeError as error:
+            raise TransformError(
+                f"transform {name!r} cannot be called with one argument, the records: {error}; correct it"
+            ) from None
+    result: Any = transform(records)
+    if not isinstance(result, DataFrame) or result.isStreaming:
+        found = f"{type(result).__module__}.{type(result).__qualname__}"
+        raise TransformError(
+            f"transform {name!r} must return a Spark DataFrame that is not streaming; it returned {found}"
+        )
+    return result
+
+
+def _name_of(transform: Transform | None) -> str:
+    return getattr(transform, "__qualname__", None) or type(transform).__name__
 
 
 def _with_positions(result: DataFrame, position: Sequence[str]) -> DataFrame:

@@ -14,6 +14,7 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
     UninitializedCoordinatorError,
 )
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric, MetricTotals
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -528,6 +529,20 @@ def test_a_deleted_partition_is_gone_and_can_be_created_again(fleet: Fleet) -> N
     assert a.view.get("x") is None and a.leases.held == {}
     assert a.create_partitions({"x": {}}) == ["x"]
     assert fleet.stored().progress == {}
+
+
+def test_a_partition_that_others_deleted_does_not_count_as_deleted(fleet: Fleet) -> None:
+    a = fleet.working("a", "p", "q", metrics=(totals := MetricTotals()))
+    fleet.store.delete(a.leases.held["p"])
+    for key in ("p", "q"):
+        a.leases.delete(key)
+    assert a.leases.held == {}
+    assert totals.totals[CoordinationMetric.PARTITIONS_DELETED] == 1
+
+
+def test_giving_up_nothing_needs_no_initialized_coordinator(fleet: Fleet) -> None:
+    coordinator = SourceCoordinator(fleet.store, "clicks", "new", clock=fleet.clock)
+    assert coordinator.leases.give_up_all() == []
 
 
 def test_a_partition_is_deleted_by_its_owner_alone(fleet: Fleet) -> None:

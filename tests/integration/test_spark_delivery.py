@@ -23,7 +23,7 @@ from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.bad_records import BadRecords
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, Transform
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, Transform, TransformError
 from airflow_provider_coordination.spark.event_time import bounds_of
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
@@ -273,12 +273,6 @@ def test_a_transform_that_marks_records_must_keep_their_identity_columns(place: 
     delivery = place.delivery(schema=PAYLOAD, transform=lambda records: marking(records).select("amount", "_error"))
     with pytest.raises(DeliveryError, match="drops 'sequence_number' and 'sub_sequence_number'"):
         place.deliver(delivery)
-
-
-def test_a_transform_that_returns_no_frame_is_refused(place: Place) -> None:
-    place.land(click(1))
-    with pytest.raises(DeliveryError, match="the transform must return a DataFrame; it returned int"):
-        place.deliver(place.delivery(transform=lambda records: 1))  # type: ignore[arg-type, return-value]
 
 
 def test_a_missing_landed_file_is_reported(place: Place) -> None:
@@ -687,6 +681,7 @@ def test_records_are_late_by_the_format_of_their_time(place: Place) -> None:
     ("schema", "message"),
     [
         ("id STRIN", 'cannot be parsed: .*Unsupported data type "STRIN"'),
+        ("id DECIMAL(50,2)", "cannot be parsed: ArithmeticException: .*exceeds max precision 38"),
         ("INT", "names no columns; give columns and types"),
         ("data STRING", "column 'data' exists in every record already"),
         ("_error STRING", "column '_error' exists in every record already, or is reserved"),
@@ -696,6 +691,54 @@ def test_records_are_late_by_the_format_of_their_time(place: Place) -> None:
 def test_a_schema_that_cannot_be_used_is_named(spark: SparkSession, schema: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         JsonPayload(schema, SHARD_RECORDS)
+
+
+# Transforms that fail on any records
+
+
+def nothing_returned(records: DataFrame) -> None:
+    records.count()
+
+
+def no_such_column(records: DataFrame) -> DataFrame:
+    return records.select("colour")
+
+
+def no_such_module(records: DataFrame) -> DataFrame:
+    import no_such_module
+
+    return no_such_module.of(records)  # type: ignore[no-any-return]
+
+
+WRONG_TRANSFORMS: dict[str, tuple[Any, str]] = {
+    "nothing": (nothing_returned, "must return a Spark DataFrame that is not streaming; it returned builtins.NoneType"),
+    "a list": (lambda records: [records], "it returned builtins.list"),
+    "pandas": (lambda records: records.toPandas(), "it returned pandas.core.frame.DataFrame"),
+    "no argument": (lambda: None, "cannot be called with one argument, the records: too many positional arguments"),
+    "two arguments": (lambda records, more: records, "missing a required argument: 'more'"),
+    "column": (no_such_column, "'no_such_column' fails on any records: .*`colour` cannot be resolved"),
+    "module": (no_such_module, "fails on any records: ModuleNotFoundError: No module named 'no_such_module'"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WRONG_TRANSFORMS))
+def test_a_transform_that_fails_on_any_records_is_named_before_any_batch(place: Place, name: str) -> None:
+    transform, message = WRONG_TRANSFORMS[name]
+    with pytest.raises(TransformError, match=message):
+        place.delivery(transform=transform).transformation.check()
+
+
+def test_a_transform_that_looks_at_records_is_not_judged_without_them(place: Place) -> None:
+    def by_first(records: DataFrame) -> DataFrame:
+        return records.sparkSession.read.json(records.rdd.map(lambda row: bytes(row.data).decode())).select("id")
+
+    place.delivery(transform=by_first).transformation.check()
+
+
+def test_items_of_a_wrong_transform_blame_no_batch(place: Place) -> None:
+    land_items(place, a=[1])
+    with pytest.raises(TransformError, match="must return a Spark DataFrame"):
+        place.deliver(of_items(place, transform=nothing_returned))
 
 
 # Routing

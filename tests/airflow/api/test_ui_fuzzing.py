@@ -132,7 +132,10 @@ class Asking:
             answer = self._client.request(method, address, follow_redirects=False, **options)
         except InvalidURL:  # the client does not send it
             return
-        if answer.status_code >= 500:
+        is_health = answer.status_code == 503 and answer.text.startswith(
+            '{"source":'
+        )  # of a source with a parked partition
+        if answer.status_code >= 500 and not is_health:
             self.failed.append(
                 f"{answer.status_code} {method} {address[:300]} {str(options)[:300]}: {answer.text[:300]}"
             )

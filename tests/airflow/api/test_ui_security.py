@@ -40,6 +40,8 @@ READERS = {"anonymous": 401, "viewer": 403, "user": 403, "op": 200, "admin": 200
 ACTORS = {**READERS, "foreign": 403}
 ONCE = {**ACTORS, "admin": 409}
 """The second request is refused: a suspended supervisor is not suspended again."""
+UNHEALTHY = {who: 503 if status == 200 else status for who, status in READERS.items()}
+"""The supervisor's source has a parked partition."""
 ANYBODY = dict.fromkeys(READERS, 200) | {"anonymous": 401}
 FOREIGN: list[dict[str, str]] = [
     {"Origin": "https://evil.example"},
@@ -91,7 +93,7 @@ TABLE = {
     ("GET", SOURCE + "/supervisor"): Route(READERS),
     ("GET", SOURCE + "/supervisor/spec"): Route(READERS),
     ("GET", SOURCE + "/supervisor/history"): Route(READERS),
-    ("GET", SOURCE + "/supervisor/health"): Route(READERS),
+    ("GET", SOURCE + "/supervisor/health"): Route(UNHEALTHY),
     ("GET", SOURCE + "/supervisor/stats"): Route(READERS),
     ("GET", SOURCE + "/supervisor/parse-errors"): Route(READERS),
     ("GET", "/runs"): Route(ANYBODY, "?dag_id=nightly_orders&run_id=any"),

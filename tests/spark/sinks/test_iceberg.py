@@ -409,6 +409,12 @@ def test_a_partition_column_that_the_delivery_does_not_have_is_named(
         sink.prepare([B], VALUES)
 
 
+def test_a_partition_transform_that_does_not_fit_its_column_is_named(new_sink: Callable[..., Sink]) -> None:
+    message = r"cannot be partitioned by 'day\(id\)': column 'id' is string: .*; choose another transform$"
+    with pytest.raises(DeliveryError, match=message):
+        new_sink(partition_by=["day(id)"]).prepare([A], of_one("a-1", n=pa.array([1]), id=pa.array(["x"])))
+
+
 def test_a_table_that_is_partitioned_otherwise_is_named_at_the_start(
     new_sink: Callable[..., Sink], catalog: Catalog
 ) -> None:

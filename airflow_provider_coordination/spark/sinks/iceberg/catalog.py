@@ -229,7 +229,11 @@ class CatalogTable:
         except (TableAlreadyExistsError, CommitFailedException):  # which one depends on the timing
             log.info("%s was created by another process", self)
         except (TypeError, ValueError, UnsupportedPyArrowTypeException) as error:
-            raise DeliveryError(f"{self} cannot be created with columns {columns}: {_line(error)}") from None
+            fields = columns if isinstance(columns, pa.Schema) else columns.fields
+            named = ", ".join(
+                str(field) if not isinstance(field, pa.Field) else f"{field.name} {field.type}" for field in fields
+            )
+            raise DeliveryError(f"{self} cannot be created: {_line(error)}; its columns are {named}") from None
         else:
             log.info("%s was created at %s", self, making.table_metadata.location)
         table = self._load()
@@ -248,7 +252,14 @@ class CatalogTable:
                         f"{self} cannot be partitioned by {str(each)!r}: there is no column {each.column!r}; the "
                         f"columns are {', '.join(columns.column_names)}"
                     )
-                update.add_field(each.column, each.transform, each.name)
+                try:
+                    update.add_field(each.column, each.transform, each.name)
+                except ValueError as error:
+                    kind = columns.find_type(each.column)
+                    raise DeliveryError(
+                        f"{self} cannot be partitioned by {str(each)!r}: column {each.column!r} is {kind}: "
+                        f"{_line(error)}; choose another transform"
+                    ) from None
 
     def _declared(self) -> Schema:
         from pyiceberg.schema import Schema
