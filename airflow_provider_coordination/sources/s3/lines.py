@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from airflow_provider_coordination.sources.exact_casts import REMEDY
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.columns import Columns
 from airflow_provider_coordination.sources.s3.compression import ByteStream, codec_of, decompressed
@@ -155,28 +156,46 @@ class JsonFormat:
 
         :raises pyarrow.ArrowInvalid: if one does not fit.
         """
-        from pyarrow import json
-
         if data.lstrip().startswith(b"null") or NULL_LINE.search(
             data
         ):  # Arrow crashes the process (26.0) or accepts it
             raise pa.ArrowInvalid("a line is null, and not an object")
 
-        def parse(schema: pa.Schema) -> pa.Table:
-            return json.read_json(
-                pa.BufferReader(data),
-                read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-                parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-            )
-
         try:
-            parsed = parse(self.columns.as_parsed)
-        except pa.ArrowInvalid:
-            if (longer := self.columns.as_parsed_with_nanoseconds) is None:
-                raise
-            parsed = parse(longer)
+            parsed = _read_json(data, self.columns.as_parsed)
+        except pa.ArrowInvalid as error:
+            longer = self.columns.as_parsed_with_nanoseconds
+            if longer is None or not _parses(data, longer):
+                raise self._with_column(error, data) from error
+            parsed = _read_json(data, longer)
         parsed.validate(full=True)  # the parser accepts text that is not UTF-8
         return self.columns.typed(parsed)
+
+    def _with_column(self, error: pa.ArrowInvalid, data: bytes) -> pa.ArrowInvalid:
+        """Return the parser's error with the column that does not fit, if it is a column's."""
+        if _parses(data, pa.schema([])):
+            for field in self.columns.as_parsed_with_nanoseconds or self.columns.as_parsed:
+                if not _parses(data, pa.schema([field])):
+                    return pa.ArrowInvalid(f"column {field.name!r}: {error}; {REMEDY}")
+        return error
+
+
+def _read_json(data: bytes, schema: pa.Schema) -> pa.Table:
+    from pyarrow import json
+
+    return json.read_json(
+        pa.BufferReader(data),
+        read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+
+
+def _parses(data: bytes, schema: pa.Schema) -> bool:
+    try:
+        _read_json(data, schema)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _lines(data: bytes) -> list[bytes]:

@@ -553,6 +553,27 @@ def test_a_number_beyond_its_type_is_refused(data: bytes, name: str, columns: st
         whole(data, name=name, columns=columns)
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "reason"),
+    [
+        ("BIGINT", "9223372036854775808", "couldn't parse:9223372036854775808"),
+        ("INT", "1.5", "couldn't parse:1.5"),
+        ("DECIMAL(10,2)", "1.005", "1.005 requires scale 3"),
+        ("BOOLEAN", "1", "changed from boolean to number in row 0"),
+        ("STRUCT<a: TINYINT>", '{"a": 300}', "couldn't parse:300"),
+        ("ARRAY<TIMESTAMP>", '["noon"]', "couldn't parse:noon"),
+    ],
+)
+def test_a_json_value_that_does_not_fit_names_its_column(kind: str, text: str, reason: str) -> None:
+    with pytest.raises(ItemUnreadableError, match=f"column 'x': .*{reason}; read the column as STRING"):
+        whole(f'{{"id": 1, "x": {text}}}'.encode(), name="json", columns=f"id BIGINT, x {kind}, y DOUBLE")
+
+
+def test_json_that_is_damaged_blames_no_column() -> None:
+    with pytest.raises(ItemUnreadableError, match=r"does not fit the columns: JSON parse error"):
+        whole(b'{"id": 1, "x": 2', name="json", columns="id BIGINT, x INT")
+
+
 def test_infinity_in_csv_is_infinity() -> None:
     rows = whole(b'x,y\ninf, -Infinity \n,""\nnan,1e-400\n', name="csv", columns="x FLOAT, y DOUBLE")
     assert str(rows) == str([{"x": math.inf, "y": -math.inf}, {"x": None, "y": None}, {"x": math.nan, "y": 0.0}])
