@@ -274,6 +274,43 @@ def is_template(value: object) -> bool:
     return isinstance(value, str) and any(mark in value for mark in ("{{", "{%", "{#"))
 
 
+def check_folders(landing_path: object, dead_letter_path: object) -> None:
+    """Check that the folders of a job are absolute, and that the landed files are in one of their own.
+
+    :param landing_path: where raw batches wait; None or empty if it is not given. A template is checked once rendered.
+    :param dead_letter_path: the folder for bad records, in the same way.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    named = {"field 'landing_path'": landing_path, "field 'dead_letter_path' of BadRecordSettings": dead_letter_path}
+    known = {field: path for field, path in named.items() if isinstance(path, str) and path and not is_template(path)}
+    for field_name, path in known.items():
+        check_absolute(field_name, path)
+    if len(known) == len(named):
+        _check_outside_landing(*list(known.items())[1], str(landing_path))
+
+
+def check_absolute(field: str, path: str) -> None:
+    """Check that a path is the same for every process.
+
+    :param field: how error messages name the field.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    if path.strip() and not re.match(r"/|[A-Za-z][\w+.-]*:/", path):
+        raise ConfigurationError(
+            f"{field} is {path!r}, which depends on the working directory of each process; give an absolute path such "
+            "as '/data/lake/clicks', or a URI such as 's3://lake/clicks'"
+        )
+
+
+def _check_outside_landing(what: str, path: str, landing_path: str) -> None:
+    landing = normalized_location(landing_path)
+    if f"{normalized_location(path)}/".startswith(f"{landing.rstrip('/')}/"):
+        raise ConfigurationError(
+            f"{what} is in {path!r}, inside 'landing_path' {landing_path!r}, which is for raw batches alone; give a "
+            "folder beside it"
+        )
+
+
 def check_sinks(
     writes: Sequence[SinkSettings],
     bad_records: BadRecordSettings,
@@ -292,7 +329,14 @@ def check_sinks(
                     f"field 'writes': number {earlier} and number {number} both have the name {sink.name!r}; give each "
                     "sink a 'name' of its own"
                 )
+    check_folders(landing_path, bad_records.dead_letter_path)
     every = _with_dead_letters(writes, bad_records)
+    for sink in writes:
+        if sink.implementation is None and FOLDERS.match(sink.location):
+            check_absolute(f"the location of {sink}", sink.location)
+            _check_outside_landing(str(sink), sink.location, landing_path)
+        if sink.files is not None:
+            check_absolute(f"the folder for files of {sink}", sink.files)
     for sink in every:
         for other in every:
             if sink.name != other.name:

@@ -17,7 +17,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
-from airflow_provider_coordination.spark.settings import MAIN, check_function
+from airflow_provider_coordination.spark.settings import MAIN, check_folders, check_function
 from airflow_provider_coordination.spark.time_formats import check_time_formats
 from airflow_provider_coordination.supervisor.ddl import columns_of
 from airflow_provider_coordination.supervisor.redaction import without_secrets
@@ -166,6 +166,7 @@ class IngestionSpec:
                 part.check()
         for topic in (self.on_bad_records, self.acknowledgments, self.tuning, self.supervise):
             topic.check()
+        self._check_folders()
         self._check_end()
         if self.transform is not None:
             check_function("spec: field 'transform'", self.transform)
@@ -196,6 +197,12 @@ class IngestionSpec:
                 f"spec: field 'supervise.event_time' must name a column of type {', '.join(EVENT_TIME_TYPES)}; "
                 f"{name!r} is of type {kind}"
             )
+
+    def _check_folders(self) -> None:
+        try:
+            check_folders(self.tuning.landing_path, self.on_bad_records.dead_letter_path)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"spec: {error}") from None
 
     def _check_end(self) -> None:
         """Check that the source is bounded if `terminate_when_done` is set."""

@@ -23,7 +23,7 @@ from tests.airflow.weather import weather
 
 def a_dag(dag_id: str = "ingest_weather", **arguments: Any) -> DAG:
     with DAG(dag_id, schedule=None) as dag:
-        coordinated_ingestion(**{"writes": ParquetDataset("out")} | arguments)
+        coordinated_ingestion(**{"writes": ParquetDataset("/out")} | arguments)
     return dag
 
 
@@ -87,7 +87,7 @@ def test_a_task_of_ones_own_may_create_the_partitions() -> None:
         def find() -> list[str]:
             return ["oslo"]
 
-        coordinated_ingestion(writes=ParquetDataset("out"), reads=weather(), partitions=find())
+        coordinated_ingestion(writes=ParquetDataset("/out"), reads=weather(), partitions=find())
     assert ("find", "plan_jobs") in edges(dag)
     assert "ingestion.create_partitions" not in dag.task_ids
 
@@ -100,7 +100,7 @@ def test_the_pool_applies_to_the_jobs_only() -> None:
 
 def test_the_group_ends_as_its_tasks_do() -> None:
     with DAG("dag", schedule=None):
-        group = coordinated_ingestion(writes=ParquetDataset("out"), reads=weather(), check=check)
+        group = coordinated_ingestion(writes=ParquetDataset("/out"), reads=weather(), check=check)
     assert isinstance(group, TaskGroup)
     assert [each.task_id for each in group.get_leaves()] == ["ingestion.done"]
 

@@ -408,6 +408,28 @@ def test_function_given_as_transform_is_refused_when_parsed(operator: Any) -> No
         SubmitSupervisorOperator(task_id="submit", spec={"transform": len})
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"landing_path": "landing"}, "^field 'landing_path' is 'landing', which depends on the working directory"),
+        (
+            {"writes": ParquetDataset("lake")},
+            "^the folder of ParquetDataset in field 'writes' is 'lake', which depends",
+        ),
+        (
+            {"landing_path": "s3://a/raw", "on_bad_records": BadRecordSettings(dead_letter_path="s3a://a/raw/dead")},
+            "^field 'dead_letter_path' of BadRecordSettings is in 's3a://a/raw/dead', inside 'landing_path' 's3://a/raw'",
+        ),
+    ],
+)
+def test_wrong_folders_are_refused_when_parsed(operator: Any, arguments: dict[str, Any], message: str) -> None:
+    for make in (operator, CoordinatedSparkSubmitOperator.partial):
+        with pytest.raises(ConfigurationError, match=message):
+            make(**arguments)
+    templates = BadRecordSettings(dead_letter_path="{{ var.value.dead }}")
+    operator(landing_path="{{ var.value.raw }}", writes=ParquetDataset("{{ ds }}/lake"), on_bad_records=templates)
+
+
 def test_durable_has_no_use_here(operator: Any) -> None:
     with pytest.raises(ValueError, match="each try starts a new job"):
         operator(durable=True)

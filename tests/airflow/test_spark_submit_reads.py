@@ -153,7 +153,7 @@ def test_templates_of_a_source_and_of_sinks_are_rendered_for_each_mapped_task_an
     connect("spark_default", "spark", host="local[1]", extra={"spark-binary": "spark2-submit"})
     monkeypatch.setenv("PATH", spark.path)
     reads = weather(source="{{ params.source }}", reader_settings={"of": ["{{ task.name }}", "{{ run_id }}"]})
-    writes = [ParquetDataset("out/{{ run_id }}"), ParquetDataset("copy", name="{{ params.source }}-copy")]
+    writes = [ParquetDataset("/out/{{ run_id }}"), ParquetDataset("/copy", name="{{ params.source }}-copy")]
     with DAG("mapped", schedule=None, params={"source": "met"}) as dag:
         CoordinatedSparkSubmitOperator.partial(task_id="ingest", reads=reads, writes=writes).expand(
             name=["first", "second"]
@@ -164,5 +164,5 @@ def test_templates_of_a_source_and_of_sinks_are_rendered_for_each_mapped_task_an
     assert sorted(each["reads"]["settings"]["reader_settings"]["of"] for each in settings) == sorted(
         [name, run.run_id] for name in ("first", "second") for run in runs
     )
-    assert {each["landing_path"] for each in settings} == {f"out/{run.run_id}/_landing" for run in runs}
+    assert {each["landing_path"] for each in settings} == {f"/out/{run.run_id}/_landing" for run in runs}
     assert {tuple(sink["name"] for sink in each["writes"]) for each in settings} == {("main", "met-copy")}

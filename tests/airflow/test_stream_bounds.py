@@ -137,7 +137,7 @@ def test_the_same_positions_are_the_same_source_however_they_are_written() -> No
 
 def test_the_tasks_of_a_group_work_on_the_same_part() -> None:
     with DAG("backfill", schedule=None) as dag:
-        coordinated_ingestion(reads=KinesisStreams("clicks", bounds=INSTANTS), writes=ParquetDataset("out"))
+        coordinated_ingestion(reads=KinesisStreams("clicks", bounds=INSTANTS), writes=ParquetDataset("/out"))
     sync, ingest = dag.get_task("ingestion.sync_shards"), dag.get_task("ingestion.ingest")
     assert sync.reads.default_source == ingest.partial_kwargs["reads"].default_source
 

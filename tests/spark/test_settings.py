@@ -187,6 +187,23 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
             {"landing_path": "/data/clicks/raw"},
             "field 'landing_path' is '/data/clicks/raw', where readers of sink",
         ),
+        ({"landing_path": "landing"}, "^field 'landing_path' is 'landing', which depends on the working directory"),
+        (
+            {"dead_letter_path": "~/dead"},
+            "^field 'dead_letter_path' of BadRecordSettings is '~/dead', which depends on",
+        ),
+        (
+            {"writes": beside_main("copy/x")},
+            "^the location of sink 'copy' of field 'writes' is 'copy/x', which depends",
+        ),
+        (
+            {"dead_letter_path": "file:///data/clicks/_landing/_dead"},
+            "^field 'dead_letter_path' of BadRecordSettings is in 'file:.*, inside 'landing_path' '/data/clicks/_land",
+        ),
+        (
+            {"landing_path": "/data/copy", "writes": beside_main("/data/copy/a")},
+            "^sink 'copy' .* inside 'landing_path'",
+        ),
         ({"writes": beside_main(), "by": ("copy",)}, "field 'by': 'copy' is the name of a sink"),
         ({"by": ("a", "a")}, "field 'by': 'a' is named twice"),
         ({"by": "check"}, "field 'by' must be 'job', 'downstream' or a list of names; got 'check'"),
