@@ -158,15 +158,15 @@ def coordinated_ingestion(
 
         delivered: Any = jobs.output
         summary: Any = task(task_id="summarize", trigger_rule="all_done", multiple_outputs=False)(summarize)(
-            supplied,
-            planned,
             delivered,
+            supplier_task_id=supplied.operator.task_id,
+            plan_task_id=planned.operator.task_id,
             job_task_id=jobs.task_id,
             coordination_conn_id=coordination_conn_id,
         )
         # The summary is written whatever the outcome of the jobs; all tasks decide the outcome of the group.
         done = EmptyOperator(task_id="done", trigger_rule="none_failed")
-        before_the_end[-1] >> summary
+        [supplied, planned, before_the_end[-1]] >> summary
         [planned, *before_the_end, summary] >> done
     return group
 

@@ -34,6 +34,7 @@ SUMMED_FIELDS = (
 """The counts that are summed over the jobs' summaries."""
 COUNTED_FIELDS = ("completed", "lost", "handed_over", "resting")
 """The lists in the jobs' summaries whose lengths are summed."""
+SUCCEEDED, FAILED = "success", "failed"
 SHOWN_AT_MOST = 10
 """The maximum number of failed partitions that a summary names."""
 
@@ -77,29 +78,39 @@ def plan_jobs(
 
 
 def summarize(
-    supplied: Mapping[str, Any] | None,
-    planned: list[str] | None,
     jobs: Iterable[Mapping[str, Any]] | None,
     *,
+    supplier_task_id: str,
+    plan_task_id: str,
     job_task_id: str,
     coordination_conn_id: str,
 ) -> dict[str, Any]:
     """Log and return the summary of a run: the merged job summaries, the states of the jobs, and the partition counts.
 
-    :param supplied: the result of the task that found the partitions; None if it failed.
-    :param planned: the names of the jobs; None if they are not known.
+    It reads the results of tasks that succeeded only, because Airflow logs an error for each result that is missing.
+
     :param jobs: the summaries of the jobs that succeeded.
+    :param supplier_task_id: the id of the task that found the partitions.
+    :param plan_task_id: the id of the task that planned the jobs.
     :param job_task_id: the id of the jobs' mapped task.
     :param coordination_conn_id: the connection of type `coordination`.
     """
     context = get_current_context()
     ti: Any = context["ti"]
-    states: Counter[str] = Counter()
-    if planned:
-        [job_states] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[job_task_id], run_ids=[ti.run_id]).values() or [
-            {}
-        ]
-        states.update(str(state) for state in job_states.values())
+
+    def states_of(*task_ids: str) -> Mapping[str, str]:
+        found = ti.get_task_states(dag_id=ti.dag_id, task_ids=list(task_ids), run_ids=[ti.run_id])
+        return {name: str(state) for name, state in found.get(ti.run_id, {}).items()}
+
+    before = states_of(supplier_task_id, plan_task_id)
+    for name in (supplier_task_id, plan_task_id):
+        if before.get(name) == FAILED:
+            log.error("no job was started, because task %s failed; its log has the reason", name)
+    supplied, planned = (
+        ti.xcom_pull(task_ids=name) if before.get(name) == SUCCEEDED else None
+        for name in (supplier_task_id, plan_task_id)
+    )
+    states: Counter[str] = Counter(states_of(job_task_id).values() if planned else ())
     summary: dict[str, Any] = {
         "source": None if supplied is None else _source_of(supplied),
         "jobs": {"planned": len(planned or ()), **states},

@@ -230,6 +230,19 @@ def test_a_job_that_fails_fails_the_group_once_the_summary_is_written(run: Run, 
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_summary_names_the_failed_task_without_missing_xcoms(run: Run, spark: StubSpark, caplog: Any) -> None:
+    def broken(state: Any) -> list[str]:
+        raise ValueError("no towns")
+
+    done, results = run(reads=weather(supplier=broken))
+    assert done.state == "failed" and spark.calls == []
+    assert results["summarize"]["source"] is None and results["summarize"]["jobs"] == {"planned": 0}
+    failed = [record.getMessage() for record in caplog.records if "because task" in record.getMessage()]
+    assert failed == ["no job was started, because task ingestion.create_partitions failed; its log has the reason"]
+    assert "XCom not found" not in caplog.text
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
 def test_a_check_sees_what_was_delivered_of_a_stream_and_its_verdict_is_waited_for(
     run: Run, spark: StubSpark, kinesis: FakeKinesis, connect: Any
 ) -> None:
