@@ -14,6 +14,7 @@ import pytest
 from airflow_provider_coordination.spark.delivery import SinkLockedError
 from airflow_provider_coordination.spark.outages import translating_outages
 from airflow_provider_coordination.spark.sql import database, locks, mysql, postgresql
+from airflow_provider_coordination.spark.sql.settings import POSTGRESQL
 from tests.support.sinks import BatchRows, an_attempt
 from tests.support.sql_tables import SERVERS, SqlPlace
 
@@ -49,12 +50,14 @@ def transaction(place: SqlPlace) -> Iterator[Any]:
         yield cursor
 
 
-@pytest.mark.parametrize("within", ["a transaction", "a COPY"])
+@pytest.mark.parametrize(
+    ("place", "within"),
+    [*((server, "a transaction") for server in SERVERS), (POSTGRESQL, "a COPY")],
+    indirect=["place"],
+)
 def test_an_abandoned_session_is_waited_for(
     place: SqlPlace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, within: str
 ) -> None:
-    if within == "a COPY" and not place.is_postgresql:
-        pytest.skip("only PostgreSQL has it")
     monkeypatch.setattr(locks, "ABANDONED_SECONDS", 2)
     monkeypatch.setattr(locks, "LOCKED_SECONDS", 60.0)
     with transaction(place) as cursor, ExitStack() as stack:
