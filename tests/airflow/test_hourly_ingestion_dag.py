@@ -43,7 +43,7 @@ def test_a_run_stops_at_the_end_of_its_interval_and_the_source_begins_when_it_is
     monkeypatch.setenv("PATH", spark.path)
     spark.will(acquire=10, complete=True, lines=[SUMMARY_MARK + '{"records": 7}'])
 
-    done = run_dag(dag, stream="clicks", output_path="out")
+    done = run_dag(dag, stream="clicks", output_path="/lake/out")
 
     assert done.state == "success"
     [job_settings] = [call["settings"] for call in spark.calls]

@@ -73,14 +73,14 @@ def test_a_run_goes_from_sync_to_summary(
     monkeypatch.setenv("PATH", spark.path)
     spark.will(acquire=10, complete=True, lines=[SUMMARY_MARK + '{"records": 7}'])
 
-    done = run_dag(dag, stream="clicks", output_path="out", max_idle_rounds=3, max_duration=60, idle_duration=0)
+    done = run_dag(dag, stream="clicks", output_path="/lake/out", max_idle_rounds=3, max_duration=60, idle_duration=0)
 
     assert done.state == "success"
     submitted = [call["settings"] for call in spark.calls]
     assert {
         (tuple(t["reads"]["settings"]["streams"]), t["source"], t["writes"][0]["location"], t["workers"])
         for t in submitted
-    } == {(("clicks",), "clicks", "out", 2)}
+    } == {(("clicks",), "clicks", "/lake/out", 2)}
     rounds = [read_settings(RoundSettings, "rounds", t["rounds"]) for t in submitted]
     expected = RoundSettings(max_idle_rounds=3, max_duration=timedelta(minutes=1), idle_duration=timedelta(0))
     assert rounds == [expected, expected]
