@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import tempfile
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import boto3
 from botocore.config import Config
 
-from demo.server_process import Server, answers_http, free_ports, start_server, stop_server
+from demo.server_process import ServerProcess, answers_http, free_ports, start_server
 
 REGION = "us-east-1"
 SERVERS_VARIABLE = "COORDINATION_SERVERS"
@@ -43,7 +42,7 @@ class LocalKinesisError(Exception):
     """The local Kinesis server is not installed or does not start; the message names the remedy."""
 
 
-class LocalKinesis(Server):
+class LocalKinesis(ServerProcess):
     """A running Kinesis server, as a context manager.
 
     It accepts any credentials; every 12-digit access key id is a separate AWS account. It differs from AWS: a resume
@@ -55,31 +54,17 @@ class LocalKinesis(Server):
     """
 
     def __init__(self, servers: Path | None = None) -> None:
+        super().__init__("local-kinesis")
         self._servers = servers or Path(os.environ.get(SERVERS_VARIABLE) or _REPOSITORY / ".venv" / "servers")
-        self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
-        self._log: Path | None = None
-
-    @property
-    def endpoint_url(self) -> str:
-        """The URL of the server, for example ``http://127.0.0.1:40123``."""
-        return f"http://{_LOOPBACK}:{self._port}"
 
     def client(self, **options: Any) -> Any:
         """Return a boto3 Kinesis client for this server.
 
         :param options: additional arguments of ``boto3.client``, which override the defaults.
         """
-        defaults: dict[str, Any] = {
-            "endpoint_url": self.endpoint_url,
-            "region_name": REGION,
-            "aws_access_key_id": "test",
-            "aws_secret_access_key": "test",
-            "config": Config(retries={"mode": "standard", "max_attempts": 3}, connect_timeout=5, read_timeout=60),
-        }
-        return boto3.client("kinesis", **(defaults | options))
+        return local_client("kinesis", self.endpoint_url, options)
 
-    def start(self) -> Self:
+    def _launch(self, folder: Path) -> None:
         """Start the server, and wait until it responds.
 
         :raises LocalKinesisError: if the server or Node.js is not installed, or the server does not start.
@@ -92,30 +77,30 @@ class LocalKinesis(Server):
             )
         node = find_node()
         tls_port, self._port = free_ports(2)
-        descriptor, log = tempfile.mkstemp(prefix="local-kinesis-", suffix=".log")
-        os.close(descriptor)
-        self._log = Path(log)
-        try:
-            self._process = start_server(
-                "the local Kinesis server",
-                [str(node), *_NODE_OPTIONS, str(_LAUNCHER), str(package / "main.js")],
-                answers=lambda: answers_http(f"{self.endpoint_url}/healthcheck"),
-                log=self._log,
-                error=LocalKinesisError,
-                environment=_settings(package, tls_port=tls_port, plain_port=self._port),
-            )
-        except BaseException:
-            self.stop()
-            raise
-        return self
+        self._process = start_server(
+            "the local Kinesis server",
+            [str(node), *_NODE_OPTIONS, str(_LAUNCHER), str(package / "main.js")],
+            answers=lambda: answers_http(f"{self.endpoint_url}/healthcheck"),
+            log=folder / "log",
+            error=LocalKinesisError,
+            environment=_settings(package, tls_port=tls_port, plain_port=self._port),
+        )
 
-    def stop(self) -> None:
-        """Stop the server and discard its data. Harmless if it does not run."""
-        process, self._process = self._process, None
-        stop_server(process)
-        if self._log is not None:
-            self._log.unlink(missing_ok=True)
-            self._log = None
+
+def local_client(service: str, endpoint_url: str, options: Mapping[str, Any]) -> Any:
+    """Return a boto3 client for a server on this machine.
+
+    :param service: what the server speaks, such as `kinesis`.
+    :param options: additional arguments of ``boto3.client``, which override the defaults.
+    """
+    defaults: dict[str, Any] = {
+        "endpoint_url": endpoint_url,
+        "region_name": REGION,
+        "aws_access_key_id": "test",
+        "aws_secret_access_key": "test",
+        "config": Config(retries={"mode": "standard", "max_attempts": 3}, connect_timeout=5, read_timeout=60),
+    }
+    return boto3.client(service, **(defaults | dict(options)))
 
 
 def find_node() -> Path:

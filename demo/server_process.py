@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -48,6 +50,46 @@ class Server(ABC):
     @abstractmethod
     def stop(self) -> None:
         """Stop it. Harmless if it does not run."""
+
+
+class ServerProcess(Server):
+    """A server that is one child process, with a port of the loopback interface and a folder that goes with it.
+
+    :param name: begins the name of its folder.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+        self._folder: Path | None = None
+
+    @property
+    def endpoint_url(self) -> str:
+        """The URL of the server, for example ``http://127.0.0.1:40123``."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> Self:
+        """Start it, and wait until it responds; what has begun is stopped if it does not."""
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{self._name}-"))
+        try:
+            self._launch(self._folder)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    @abstractmethod
+    def _launch(self, folder: Path) -> None:
+        """Set the port and the process, which keeps its log and data in a folder."""
+
+    def stop(self) -> None:
+        """Stop it, and discard its data. Harmless if it does not run."""
+        process, self._process = self._process, None
+        stop_server(process)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
 
 def start_server(

