@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from airflow_provider_coordination.spark.delivery import SinkLockedError
 
@@ -57,6 +58,30 @@ class LockHolder:
         said += ", waiting for its client within a COPY" if self.copied is not None else ""
         said += f"; the server ends it at {self.until:%H:%M:%S} UTC if it stays idle" if self.until else ""
         return f"{said}; to end it now: {self.ends_by}"
+
+
+def lock_holders(rows: Sequence[Sequence[Any]], ends_by: str, *, is_certain: bool = True) -> list[LockHolder]:
+    """Return the sessions that a server shows: readers only if nobody else holds a lock.
+
+    :param rows: for each session the fields of `LockHolder` up to `copied`, and whether it holds a writer's lock.
+    :param ends_by: the statement that ends a session, with its number as `{}`.
+    :param is_certain: whether the sessions do hold locks, as far as the server shows.
+    """
+    writers = [row for row in rows if row[-1]]
+    return [
+        LockHolder(
+            session=session,
+            user=user,
+            client=client,
+            since=since,
+            idle_since=idle_since,
+            until=until,
+            copied=copied,
+            is_certain=is_certain,
+            ends_by=ends_by.format(session),
+        )
+        for session, user, client, since, idle_since, until, copied, _ in writers or rows
+    ]
 
 
 class LockWait:

@@ -67,7 +67,7 @@ _STARTED = "CONVERT_TZ(t.trx_started, 'SYSTEM', '+00:00')"
 _SESSION = """
 SELECT p.id, p.user, p.host, {since}, IF(p.command = 'Sleep', NOW() - INTERVAL p.time SECOND, NULL),
     IF(p.command = 'Sleep' AND IS_USED_LOCK(CONCAT(%(ours)s, p.id)) = p.id,
-        NOW() + INTERVAL %(abandoned)s - p.time SECOND, NULL), {writes}
+        NOW() + INTERVAL %(abandoned)s - p.time SECOND, NULL), NULL, {writes}
 FROM information_schema.processlist p
 """
 _TRANSACTIONS = f"""
@@ -172,7 +172,7 @@ class MySql:
         return self.location[-LOCK_NAME_CHARACTERS:]
 
     def lock_holders(self, cursor: Any, seconds: float) -> list[LockHolder]:
-        """See `Database.lock_holders`: readers are included only if nobody else holds a lock.
+        """See `Database.lock_holders`.
 
         Without the privilege PROCESS, the server shows only that sessions of the same login are idle.
         """
@@ -193,21 +193,7 @@ class MySql:
                 raise
             is_certain = False
             cursor.execute(_IDLE_SESSIONS, wanted)
-        found = cursor.fetchall()
-        writers = [row for row in found if row[-1]]
-        return [
-            LockHolder(
-                session=session,
-                user=user,
-                client=client,
-                since=since,
-                idle_since=idle_since,
-                until=until,
-                is_certain=is_certain,
-                ends_by=f"KILL {session}",
-            )
-            for session, user, client, since, idle_since, until, _ in writers or found
-        ]
+        return locks.lock_holders(cursor.fetchall(), "KILL {}", is_certain=is_certain)
 
     def columns(self, cursor: Any, table: str) -> list[Column] | None:
         """See `Database.columns`."""

@@ -163,25 +163,11 @@ class PostgreSql:
         cursor.execute(f"SELECT pg_advisory_xact_lock({_LOCK_ID})", {"location": self.location})
 
     def lock_holders(self, cursor: Any, seconds: float) -> list[LockHolder]:
-        """See `Database.lock_holders`: readers are included only if nobody else holds a lock."""
+        """See `Database.lock_holders`."""
         tables = [f"{self.quoted(self._settings.schema)}.{self.quoted(name)}" for name in (self._settings.table, TABLE)]
         wanted = {"location": self.location, "tables": tables, "seconds": seconds, "ours": APPLICATION}
         cursor.execute(_HOLDERS, wanted | {"abandoned": locks.ABANDONED_SECONDS})
-        found = cursor.fetchall()
-        writers = [row for row in found if row[-1]]
-        return [
-            LockHolder(
-                session=session,
-                user=user,
-                client=client,
-                since=since,
-                idle_since=idle_since,
-                until=until,
-                copied=copied,
-                ends_by=f"SELECT pg_terminate_backend({session})",
-            )
-            for session, user, client, since, idle_since, until, copied, _ in writers or found
-        ]
+        return locks.lock_holders(cursor.fetchall(), "SELECT pg_terminate_backend({})")
 
     def columns(self, cursor: Any, table: str) -> list[Column] | None:
         """See `Database.columns`."""
