@@ -12,7 +12,7 @@ from itertools import count
 
 from airflow_provider_coordination.coordination.browsing import Filter
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition, PartitionStatus
-from airflow_provider_coordination.coordination.store import CoordinationStore, is_available
+from airflow_provider_coordination.coordination.store import CoordinationStore, is_available, not_met_before
 
 PAGE = 500
 ERRORS_LISTED = 5
@@ -160,14 +160,12 @@ class _Scan:
         """Yield the partitions of a status that are not parked, the oldest first."""
         if self._limits is not None and self._until is None:
             self._until = time.monotonic() + self._limits.seconds
-        leased: set[str] = set()  # a lease that is renewed during the scan is met again
+        leased: set[str] = set()
         for page in self._pages(status):
-            for partition in page:
+            for partition in not_met_before(page, leased):
                 if partition.is_parked:
                     return  # as are all that follow
-                if partition.partition_key not in leased:
-                    yield partition
-            leased |= {partition.partition_key for partition in page if partition.owner is not None}
+                yield partition
             if len(page) == PAGE and self._is_over():
                 self.incomplete.add(status)
                 return

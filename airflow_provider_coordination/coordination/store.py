@@ -192,9 +192,18 @@ def all_partitions(
         last: Partition | None = None
         leased: set[str] = set()
         while page := store.query(source_identifier, status, since=since, after=last):
-            yield from (partition for partition in page if partition.partition_key not in leased)
-            leased |= {partition.partition_key for partition in page if partition.owner is not None}
+            yield from not_met_before(page, leased)
             last = page[-1]
+
+
+def not_met_before(page: Sequence[Partition], leased: set[str]) -> list[Partition]:
+    """Return the partitions of a page that a walk has not met; a lease renewed during the walk is met again.
+
+    :param leased: the keys of the leases that the walk has met; those of the page are added.
+    """
+    new = [partition for partition in page if partition.partition_key not in leased]
+    leased.update(partition.partition_key for partition in new if partition.owner is not None)
+    return new
 
 
 def latest_completed(store: CoordinationStore, source_identifier: str, page_size: int) -> Iterator[BrowsePage]:
