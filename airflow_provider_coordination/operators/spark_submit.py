@@ -260,8 +260,15 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 )
         check_arguments(type(self).__name__, kwargs, reads=reads, writes=writes)
         assert reads is not None and writes is not None
-        parsed = {"transform": transform, "landing_path": landing_path, "on_bad_records": on_bad_records}
-        check_parsed(type(self).__name__, {**parsed, "writes": writes})
+        check_parsed(
+            type(self).__name__,
+            {
+                "transform": transform,
+                "landing_path": landing_path,
+                "on_bad_records": on_bad_records,
+                "writes": writes,
+            },
+        )
         if deferrable:
             kwargs |= NOT_FOLLOWED
         super().__init__(application=application, name=name, **kwargs)
