@@ -38,7 +38,7 @@ def cast_exactly(name: str, column: pa.ChunkedArray, kind: pa.DataType, remedy: 
     try:
         result = _cast(column, kind)
     except pa.ArrowException as error:
-        _refuse_first(found, _fails, remedy)
+        _refuse_first(found, lambda to, leaf: fails(partial(_cast, kind=to), leaf), remedy)
         raise ItemUnreadableError(f"column {name!r}: {error}; {remedy}") from None
     _refuse_first(found, _changes, remedy)
     return result
@@ -92,9 +92,10 @@ def _refuse_first(
             raise value_refused(path, value, f"{kind} cannot hold it without a loss", remedy)
 
 
-def _fails(kind: pa.DataType, values: pa.ChunkedArray) -> bool:
+def fails(convert: Callable[[pa.ChunkedArray], object], values: pa.ChunkedArray) -> bool:
+    """Return whether pyarrow cannot convert values."""
     try:
-        _cast(values, kind)
+        convert(values)
     except pa.ArrowException:
         return True
     return False
@@ -104,8 +105,7 @@ def _changes(kind: pa.DataType, values: pa.ChunkedArray) -> bool:
     """Return whether a cast that pyarrow permits changes a value."""
     types, before = pa.types, values.type
     if types.is_floating(kind) and (types.is_floating(before) or types.is_string(before)):
-        is_infinite = pc.is_inf(values) if types.is_floating(before) else pc.match_substring_regex(values, "(?i)inf")
-        return _any(pc.and_not(pc.is_inf(values.cast(kind)), is_infinite))
+        return becomes_infinite(values, values.cast(kind))
     if types.is_floating(before) and types.is_decimal(kind):
         difference = pc.abs(pc.subtract(values.cast(kind).cast(pa.float64()), values.cast(pa.float64())))
         return _any(pc.greater(difference, pc.multiply(pc.abs(values), CLOSE)))
@@ -114,6 +114,13 @@ def _changes(kind: pa.DataType, values: pa.ChunkedArray) -> bool:
     if (types.is_timestamp(before) and types.is_date(kind)) or (types.is_boolean(kind) and not types.is_string(before)):
         return not values.cast(kind).cast(before, safe=False).equals(values)
     return False
+
+
+def becomes_infinite(values: pa.ChunkedArray, made: pa.ChunkedArray) -> bool:
+    """Return whether a finite value, a float or its text, was made infinite."""
+    is_text = pa.types.is_string(values.type)
+    is_infinite = pc.match_substring_regex(values, "(?i)inf") if is_text else pc.is_inf(values)
+    return _any(pc.and_not(pc.is_inf(made), is_infinite))
 
 
 def _any(flags: pa.ChunkedArray) -> bool:

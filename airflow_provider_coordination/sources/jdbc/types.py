@@ -16,7 +16,7 @@ from airflow_provider_coordination.sources.jdbc.values import MYSQL, POSTGRESQL,
 MOST_DIGITS = 38
 """The maximum precision of a decimal in Spark and Arrow."""
 SCALE_WITHOUT_PRECISION = 18
-DECIMAL = "decimal(p,s)"
+DECIMAL, TEXT = "decimal(p,s)", "string"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,7 @@ class DatabaseType:
     :param reported: the driver's names of the types, in lower case; with a precision, such as `bit(1)`, of this one.
     :param arrives: the Spark type of the column that arrives.
     :param notes: what else a user should know.
-    :param sql: the expression, with the column as `{}`; None for the column itself.
-    :param is_converted: whether landing converts the expression to `arrives`.
+    :param sql: the expression, with the column as `{}`, that landing converts to `arrives`; None for the column itself.
     """
 
     types: str
@@ -67,7 +66,6 @@ class DatabaseType:
     arrives: str
     notes: str = ""
     sql: str | None = None
-    is_converted: bool = False
 
     def reading(self, dialect: str, column: DatabaseColumn) -> ColumnReading:
         """Return how a column of one of these types is read."""
@@ -75,13 +73,13 @@ class DatabaseType:
             return AS_IT_IS
         arrives = _decimal(column) if self.arrives == DECIMAL else self.arrives
         sql = self.sql.replace("{}", quoted(dialect, column.name))
-        return ColumnReading(sql=sql, arrives_as=arrives if self.is_converted else None)
+        return ColumnReading(sql=sql, arrives_as=None if arrives == TEXT else arrives)
 
 
 _PG_TEXT = "CAST({} AS text)"
 _PG_JSON = "CAST(array_to_json({}) AS text)"
 _MY_TEXT = "CAST({} AS CHAR)"
-_YEARS = "Years 1 to 9999. {}"
+_YEARS = "Years 1 to 9999. Others, BC and infinity are refused."
 
 
 def _array(element: str, reported: str, arrives: str) -> DatabaseType:
@@ -91,7 +89,6 @@ def _array(element: str, reported: str, arrives: str) -> DatabaseType:
         arrives=f"array<{arrives}>",
         notes="Several dimensions are refused. Index bounds are not kept.",
         sql=_PG_JSON,
-        is_converted=True,
     )
 
 
@@ -101,7 +98,6 @@ OTHER_ARRAY = DatabaseType(
     arrives="array<string>",
     notes="Elements as PostgreSQL casts them to text. Several dimensions are refused.",
     sql="CAST(array_to_json(CAST({} AS text[])) AS text)",
-    is_converted=True,
 )
 OTHER_OF_POSTGRESQL = DatabaseType(
     types="all others, such as `time`, `timetz`, `interval`, `bit(n)`, `varbit`, `json`, `jsonb`, `uuid`, `xml`, "
@@ -124,7 +120,6 @@ DATABASE_TYPES: Mapping[str, tuple[DatabaseType, ...]] = {
             arrives=DECIMAL,
             notes="Without a precision: `decimal(38,18)`. More digits than that, `NaN` and infinity are refused.",
             sql=_PG_TEXT,
-            is_converted=True,
         ),
         DatabaseType(
             types="`money`",
@@ -132,7 +127,6 @@ DATABASE_TYPES: Mapping[str, tuple[DatabaseType, ...]] = {
             arrives="decimal(38,18)",
             notes="The amount, without the currency.",
             sql="CAST(CAST({} AS numeric) AS text)",
-            is_converted=True,
         ),
         DatabaseType(types="`real`", reported=("float4",), arrives="float", notes="With `NaN` and infinity."),
         DatabaseType(
@@ -150,26 +144,23 @@ DATABASE_TYPES: Mapping[str, tuple[DatabaseType, ...]] = {
             types="`date`",
             reported=("date",),
             arrives="date",
-            notes=_YEARS.format("Others, BC and infinity are refused."),
+            notes=_YEARS,
             sql=_PG_TEXT,
-            is_converted=True,
         ),
         DatabaseType(
             types="`timestamp`",
             reported=("timestamp",),
             arrives="timestamp_ntz",
-            notes=_YEARS.format("Others, BC and infinity are refused."),
+            notes=_YEARS,
             sql=_PG_TEXT,
-            is_converted=True,
         ),
         DatabaseType(
             types="`timestamptz`",
             reported=("timestamptz",),
             arrives="timestamp",
-            notes=_YEARS.format("Others, BC and infinity are refused."),
+            notes=_YEARS,
             # The offset of a zone may have seconds, which no parser of ISO 8601 accepts; UTC has none.
             sql="CASE WHEN isfinite({}) THEN CAST({} AT TIME ZONE 'UTC' AS text) || '+00' ELSE CAST({} AS text) END",
-            is_converted=True,
         ),
         _array("smallint", "int2", "smallint"),
         _array("integer", "int4", "int"),
@@ -209,7 +200,6 @@ DATABASE_TYPES: Mapping[str, tuple[DatabaseType, ...]] = {
             arrives="decimal(20,0)",
             notes="The number that the bits are.",
             sql="CAST(CAST({} AS UNSIGNED) AS CHAR)",
-            is_converted=True,
         ),
         DatabaseType(
             types="`DECIMAL(p,s)`",
@@ -217,7 +207,6 @@ DATABASE_TYPES: Mapping[str, tuple[DatabaseType, ...]] = {
             arrives=DECIMAL,
             notes="`p` is at most 38. A value with more digits is refused.",
             sql=_MY_TEXT,
-            is_converted=True,
         ),
         DatabaseType(
             types="`FLOAT`",
@@ -225,7 +214,6 @@ DATABASE_TYPES: Mapping[str, tuple[DatabaseType, ...]] = {
             arrives="float",
             notes="With all digits, which the database itself does not show.",
             sql="({} + 0e0)",
-            is_converted=True,
         ),
         DatabaseType(types="`DOUBLE`", reported=("double",), arrives="double"),
         DatabaseType(
@@ -257,7 +245,6 @@ DATABASE_TYPES: Mapping[str, tuple[DatabaseType, ...]] = {
             arrives="date",
             notes="Dates with a zero, such as `0000-00-00` and `2024-00-00`, are refused.",
             sql=_MY_TEXT,
-            is_converted=True,
         ),
         DatabaseType(
             types="`DATETIME`",
@@ -265,7 +252,6 @@ DATABASE_TYPES: Mapping[str, tuple[DatabaseType, ...]] = {
             arrives="timestamp_ntz",
             notes="Dates with a zero are refused.",
             sql=_MY_TEXT,
-            is_converted=True,
         ),
         DatabaseType(
             types="`TIMESTAMP`",
@@ -273,7 +259,6 @@ DATABASE_TYPES: Mapping[str, tuple[DatabaseType, ...]] = {
             arrives="timestamp",
             notes="The zero date is refused. So is each value in a session whose `time_zone` is not an offset.",
             sql="CONCAT({}, @@session.time_zone)",
-            is_converted=True,
         ),
         DatabaseType(
             types="`TIME`",

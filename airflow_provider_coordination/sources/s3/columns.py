@@ -5,13 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.decimal_texts import decimals_of
-from airflow_provider_coordination.sources.exact_casts import REMEDY, first_where, leaves, value_text
+from airflow_provider_coordination.sources.exact_casts import (
+    REMEDY,
+    becomes_infinite,
+    fails,
+    first_where,
+    leaves,
+    value_text,
+)
 
 SIMPLE: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(),
@@ -130,7 +138,7 @@ def _checked(name: str, values: pa.ChunkedArray, wanted: pa.DataType) -> pa.Chun
     try:
         typed = _typed(values, wanted)
     except pa.ArrowInvalid as error:
-        if (value := first_where(values, lambda part: _fails(part, wanted))) is None:
+        if (value := first_where(values, partial(fails, partial(_typed, wanted=wanted)))) is None:
             raise
         raise pa.ArrowInvalid(f"column {name!r}: {value_text(value)!r} is no {wanted}; {REMEDY} ({error})") from None
     if pa.types.is_string(values.type):
@@ -145,20 +153,12 @@ def _has_floats(kind: pa.DataType) -> bool:
     return any(word in str(kind) for word in ("float", "double"))
 
 
-def _fails(values: pa.ChunkedArray, wanted: pa.DataType) -> bool:
-    try:
-        _typed(values, wanted)
-    except pa.ArrowInvalid:
-        return True
-    return False
-
-
 def _typed(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_decimal(wanted) and pa.types.is_string(values.type):
         return decimals_of(pc.ascii_trim_whitespace(values), wanted)
     if pa.types.is_floating(wanted) and pa.types.is_string(values.type):
-        made, is_infinite = pc.ascii_trim_whitespace(values).cast(wanted), pc.match_substring_regex(values, "(?i)inf")
-        if pc.any(pc.and_not(pc.is_inf(made), is_infinite)).as_py():
+        made = pc.ascii_trim_whitespace(values).cast(wanted)
+        if becomes_infinite(values, made):
             raise pa.ArrowInvalid("it is beyond the range of the type")
         return made
     if not pa.types.is_timestamp(wanted):
