@@ -8,7 +8,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -219,3 +219,11 @@ def run_dag(dag: Any, **params: Any) -> Any:
     bag.bag_dag(dag)
     sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
     return dag.test(run_conf=params)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Return once something holds, which takes two minutes at most."""
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

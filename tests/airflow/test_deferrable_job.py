@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -42,7 +41,7 @@ from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.submission import LOG_NAME
 from airflow_provider_coordination.triggers.jobs import JobTrigger
 from airflow_provider_coordination.triggers.watchers import Watchers
-from tests.airflow.conftest import SECRET, StubSpark
+from tests.airflow.conftest import SECRET, StubSpark, until
 from tests.support.job_settings import changed, streams_of
 from tests.support.watched import first_payload, in_loop
 
@@ -127,13 +126,6 @@ def event(owner: str, **more: Any) -> dict[str, Any]:
 
 def held(coordination: SourceCoordinator) -> list[str]:
     return [p.partition_key for p in coordination.view.partitions() if p.owner]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # How it ended

@@ -25,7 +25,7 @@ from airflow_provider_coordination.operators.spark_submit import CoordinatedSpar
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, Outcome
 from airflow_provider_coordination.triggers.jobs import JobTrigger
-from tests.airflow.conftest import SECRET, StubSpark
+from tests.airflow.conftest import SECRET, StubSpark, until
 from tests.support.kubernetes_api import KubernetesApi
 from tests.support.watched import in_loop
 
@@ -173,7 +173,8 @@ def test_a_task_that_is_killed_while_it_waits_leaves_no_secret_and_requests_the_
     task = operator()
 
     def kill() -> None:
-        spark.wait_for_a_call()
+        # The signal's handler must not interrupt a transaction of this thread, whose lock it would wait for.
+        until(lambda: any(job.cluster_id is not None for job in jobs.of_task(TASK)))
         os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.signal(signal.SIGTERM, lambda signum, frame: task.on_kill())
