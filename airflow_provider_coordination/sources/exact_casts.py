@@ -93,10 +93,10 @@ def _refuse_first(
 
 
 def fails(convert: Callable[[pa.ChunkedArray], object], values: pa.ChunkedArray) -> bool:
-    """Return whether pyarrow cannot convert values."""
+    """Return whether values cannot be converted."""
     try:
         convert(values)
-    except pa.ArrowException:
+    except (pa.ArrowException, ValueError):
         return True
     return False
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
+from airflow_provider_coordination.spark.column_names import quoted
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
 from airflow_provider_coordination.spark.payload import STRICT, JsonPayload, payload_text
 from airflow_provider_coordination.spark.payload_column import PayloadColumn
@@ -116,8 +117,7 @@ class EventTime:
 
         name = self.bounds.column
         column = PayloadColumn(name=name, type=self.bounds.type, time_format=self.bounds.time_format)
-        quoted = name.replace("`", "``")
-        schema = f"`{quoted}` {'string' if column.is_converted else column.type}"
+        schema = f"{quoted(name)} {'string' if column.is_converted else column.type}"
         return column.value(functions.from_json(payload_text(), schema, STRICT).getField(name))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from airflow_provider_coordination.sources.exact_casts import cast_exactly, first_where, value_refused
+from airflow_provider_coordination.sources.exact_casts import cast_exactly, fails, first_where, value_refused
 from airflow_provider_coordination.sources.items import ARRIVES_AS, REMEDY
 
 if TYPE_CHECKING:
@@ -89,17 +89,9 @@ def _parsed(name: str, texts: pa.ChunkedArray, kind: pa.DataType, remedy: str) -
     try:
         return _lists(kind.value_type, texts)
     except (pa.ArrowException, ValueError):
-        refused = first_where(texts, partial(_fails, kind.value_type))
+        refused = first_where(texts, partial(fails, partial(_lists, kind.value_type)))
         assert refused is not None
         raise value_refused(name, refused, f"{kind} cannot hold it", remedy) from None
-
-
-def _fails(element: pa.DataType, texts: pa.ChunkedArray) -> bool:
-    try:
-        _lists(element, texts)
-    except (pa.ArrowException, ValueError):
-        return True
-    return False
 
 
 def _lists(element: pa.DataType, texts: pa.ChunkedArray) -> pa.Array:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_provider_coordination.sources.landed_types import MOST_DIGITS
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
 
-MOST_DIGITS = 38
 NANOSECONDS = r"[.]\d{6}\d*[1-9]"
 """A digit of a second that a TIMESTAMP cannot hold."""
 

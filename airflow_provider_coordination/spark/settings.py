@@ -281,12 +281,17 @@ def check_folders(landing_path: object, dead_letter_path: object) -> None:
     :param dead_letter_path: the folder for bad records, in the same way.
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
-    named = {"field 'landing_path'": landing_path, "field 'dead_letter_path' of BadRecordSettings": dead_letter_path}
-    known = {field: path for field, path in named.items() if isinstance(path, str) and path and not is_template(path)}
-    for field_name, path in known.items():
-        check_absolute(field_name, path)
-    if len(known) == len(named):
-        _check_outside_landing(*list(known.items())[1], str(landing_path))
+    landing, dead_letters = (
+        path if isinstance(path, str) and path and not is_template(path) else None
+        for path in (landing_path, dead_letter_path)
+    )
+    of_dead_letters = "field 'dead_letter_path' of BadRecordSettings"
+    if landing is not None:
+        check_absolute("field 'landing_path'", landing)
+    if dead_letters is not None:
+        check_absolute(of_dead_letters, dead_letters)
+        if landing is not None:
+            _check_outside_landing(of_dead_letters, dead_letters, landing)
 
 
 def check_absolute(field: str, path: str) -> None:
