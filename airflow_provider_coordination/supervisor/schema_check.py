@@ -53,9 +53,10 @@ def implausible_times(
     :param event_time: the column of the event time; an integer is in milliseconds.
     """
     found: dict[str, str] = {}
+    objects = list(filter(None, map(_object_in, payloads)))
     for name, kind in columns_of(schema).items():
         unit = _unit_of_times(kind, (time_formats or {}).get(name), is_event_time=name == event_time)
-        for value in [] if unit is None else [_field(payload, name) for payload in payloads]:
+        for value in [] if unit is None else [each.get(name) for each in objects]:
             number = _as_number(value)
             if number is not None and unit is not None and not 0 <= number * unit < PLAUSIBLE_MICROSECONDS:
                 year = 1970 + int(number * unit // MICROSECONDS_PER_YEAR)
@@ -74,13 +75,13 @@ def _unit_of_times(kind: str, time_format: str | None, *, is_event_time: bool) -
     return UNITS.get(time_format or SECONDS) if kind in TIMES else None
 
 
-def _field(payload: bytes, name: str) -> Any:
-    """Return a field of a payload; None if it has none."""
+def _object_in(payload: bytes) -> Mapping[str, Any] | None:
+    """Return the JSON object that a payload is; None if it is none."""
     try:
         value = json.loads(payload)
     except (ValueError, RecursionError):
         return None
-    return value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else None
 
 
 def _as_number(value: Any) -> float | None:
