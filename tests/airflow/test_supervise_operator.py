@@ -244,7 +244,7 @@ def test_an_earlier_run_submits_nothing_over_a_later_one(
     assert [version.version for version in store.history()] == [1]
 
 
-def test_a_first_spec_that_is_refused_does_not_keep_the_lease(
+def test_refused_first_spec_keeps_no_lease(
     file: Path, spec: dict[str, Any], store: SupervisionStore, suspended: None, tmp_path: Path
 ) -> None:
     wrong = tmp_path / "wrong.yaml"

@@ -134,7 +134,7 @@ def test_it_wakes_for_a_file_that_disappears_and_records_it(tmp_path: Path, kept
     assert error.error_class == "ConfigurationError"
 
 
-def test_a_folder_that_the_triggerer_does_not_see_is_no_error(tmp_path: Path, kept: SupervisionStore) -> None:
+def test_folder_unseen_by_the_triggerer_is_no_error(tmp_path: Path, kept: SupervisionStore) -> None:
     kept.submit(SPEC)
     payload = first_payload(trigger(file=tmp_path / "elsewhere" / "clicks.yaml", mark="of what it was"))
 

@@ -114,7 +114,7 @@ def test_a_password_that_is_not_url_encoded_is_not_shown_in_part(said: Said) -> 
     assert "half" not in text
 
 
-def test_what_is_wrong_with_dynamodb_is_reported(said: Said, connect: Any, dynamodb: DynamoDbServer) -> None:
+def test_dynamodb_errors_are_reported(said: Said, connect: Any, dynamodb: DynamoDbServer) -> None:
     connect("keys", "aws", login="test", password=SECRET)
     here = {"store": "dynamodb", "region": "eu-west-1", "aws_conn_id": "keys"}
     away = said(extra={**here, "endpoint_url": "http://127.0.0.1:9"})

@@ -74,7 +74,7 @@ def test_a_worker_alone_pays_the_minimum_and_the_checks_of_five_seconds(
     assert life_of(way, dynamodb, workers=1, partitions=40) == least
 
 
-def test_a_worker_that_acquires_one_in_five_seconds_checks_each_time(dynamodb: DynamoDbServer) -> None:
+def test_slow_worker_checks_at_each_acquisition(dynamodb: DynamoDbServer) -> None:
     least = least_life(1)
     least["acquire"].add(store_cost.CHECKS)
 
@@ -120,7 +120,7 @@ def test_the_same_order_of_workers_costs_the_same(way: str, dynamodb: DynamoDbSe
     assert first == second
 
 
-def test_the_history_costs_a_job_at_most_a_tenth_more_writes_including_its_deletion(dynamodb: DynamoDbServer) -> None:
+def test_history_adds_a_tenth_of_writes_at_most(dynamodb: DynamoDbServer) -> None:
     off, on = (
         history_life(dynamodb, partitions=100, at_a_time=store_cost.AT_A_TIME, saves=2, history=history)
         for history in (False, True)

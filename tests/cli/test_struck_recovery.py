@@ -77,7 +77,7 @@ class Recoveries:
 
 
 @pytest.mark.parametrize("strike", STRIKES)
-def test_at_no_call_of_a_recovery_anything_is_lost_or_doubled(
+def test_recovery_struck_at_any_call_loses_nothing(
     strike: Strike, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story = Recoveries(tmp_path, shell)

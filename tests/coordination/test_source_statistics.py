@@ -67,7 +67,7 @@ def test_a_lease_that_is_renewed_during_a_scan_counts_once(source: Source) -> No
     assert found.owners == {"a": PAGE + 1}
 
 
-def test_a_lease_that_is_renewed_during_a_walk_is_yielded_once(source: Source) -> None:
+def test_walk_yields_a_renewed_lease_once(source: Source) -> None:
     source.a.create_partitions({f"p{number:04d}": {} for number in range(2 * PAGE)})
     source.a.leases.acquire(2 * PAGE)
     walk = source.a.view.partitions(PartitionStatus.ASSIGNED)

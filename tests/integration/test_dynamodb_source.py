@@ -119,7 +119,7 @@ def test_a_position_is_good_after_its_item_was_deleted(dynamodb: DynamoDbServer,
     assert data(SegmentReader(chosen).read(item, first.position)) == data(others)
 
 
-def test_a_record_has_the_key_and_the_whole_item_as_plain_json(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
+def test_record_has_key_and_item_as_plain_json(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table, sort_key="N")
     put(dynamodb, dynamodb_table, [{"id": {"S": "k"}, "at": {"N": "1.50"}, "tags": {"SS": ["a"]}, "b": {"B": b"\xff"}}])
     chosen = settings(dynamodb, dynamodb_table)
