@@ -143,7 +143,7 @@ def read_stored_state(view: SourceView) -> StoredState | None:
 
 
 def _unfinished(view: SourceView) -> list[Partition]:
-    """Return the unfinished partitions, each once, as it was met last: a lease that is renewed is met again."""
+    """Return the unfinished partitions, each once, as it was met last: its status may change during the walk."""
     return list({each.partition_key: each for each in islice(view.partitions(*UNFINISHED), MAX_PARTITIONS)}.values())
 
 

@@ -102,8 +102,8 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
         sinks=_sinks(view),
         alarms=[],
     )
-    alarms = [*_alarms_of_parked(card, observed.lost, is_every_one=statistics.parked_is_exact)]
-    alarms += [
+    alarms = [
+        *_alarms_of_parked(card, observed.lost, is_every_one=statistics.parked_is_exact),
         *_alarms(card, now, statistics),
         *([] if supervision is None else _alarms_of_supervisor(supervision, card, now)),
     ]
