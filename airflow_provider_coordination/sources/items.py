@@ -17,6 +17,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 if TYPE_CHECKING:  # DAG files import this module, which must not load either of them
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 Item = Mapping[str, Any]
 READS_AT_ONCE = 64
@@ -145,6 +146,22 @@ class Checking(Protocol):
         """Check that it is available.
 
         :raises ConfigurationError: naming what is missing, and the remedy.
+        """
+        ...
+
+
+@runtime_checkable
+class KnowsColumns(Protocol):
+    """A reader that may know the columns of its records before it reads an item.
+
+    A job then checks its transform, predicates and sinks at the start. Otherwise its first delivery shows what is
+    wrong.
+    """
+
+    def columns(self, spark: SparkSession) -> pa.Schema | StructType | None:
+        """Return the columns that all items have, without the provider's own; None if they differ between items.
+
+        Spark's columns may have the metadata of `FrameReader.frame`.
         """
         ...
 

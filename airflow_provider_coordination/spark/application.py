@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -41,7 +42,14 @@ from airflow_provider_coordination.spark.pyspark_path import import_compiled_pys
 from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
-from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, Sink, at_least_once_sinks, make_sinks
+from airflow_provider_coordination.spark.sinks import (
+    AcceptsLandedFiles,
+    Sink,
+    at_least_once_sinks,
+    check_required_columns,
+    make_sinks,
+    required_columns_of,
+)
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 from airflow_provider_coordination.spark.spans import JobSpans
 from airflow_provider_coordination.spark.stop_conditions import STOPPED, suspension_reason
@@ -50,6 +58,9 @@ from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
 from airflow_provider_coordination.versions import find_installation, require_versions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 
@@ -217,12 +228,14 @@ def _run(
         bad_records = BadRecords.of(settings.bad_records)
         payload = None if settings.schema is None else JsonPayload(settings.schema, read.layout, settings.time_formats)
         bounds = bounds_of(settings.rejection, payload)
-        delivery = delivery_of(spark, settings, read.layout, sinks, payload, bad_records)
+        reading = make_reading(spark)
+        columns = read.columns(spark) if _names_columns(settings, sinks) else None
+        delivery = delivery_of(spark, settings, read.layout, columns, sinks, payload, bad_records)
         job = Ingestion(
             settings,
             coordinator,
             delivery,
-            reading=make_reading(spark),
+            reading=reading,
             stop_at=read.stop_at,
             is_bounded=read.is_bounded,
             default_leases=read.default_leases,
@@ -257,16 +270,32 @@ def _started(name: str, imports: Sequence[str]) -> JobSpark:
         raise
 
 
+def _names_columns(settings: IngestSettings, sinks: Sequence[Sink]) -> bool:
+    """Return whether settings name columns, or have a function that may do so."""
+    return (
+        settings.transform is not None
+        or settings.schema is not None
+        or any(sink.where is not None or any(required_columns_of(sink).values()) for sink in sinks)
+    )
+
+
 def delivery_of(
     spark: JobSpark,
     settings: IngestSettings,
     layout: RecordLayout,
+    columns: StructType | None,
     sinks: Sequence[Sink],
     payload: JsonPayload | None,
     bad_records: BadRecords,
 ) -> Delivery:
-    """Return the delivery that the settings describe."""
+    """Return the delivery that the settings describe.
+
+    :param columns: the columns of landed records; None if they are not known.
+    :raises ConfigurationError: if a column is missing that the settings name, or the transform fails on any records.
+    """
     if (taker := _taker_of_landed(settings, sinks)) is not None:
+        if columns is not None:
+            check_required_columns(routed_sinks(sinks), columns.names)
         return taker.landed_delivery(keep=bool(settings.acknowledgments.handles))
     access = combined_access(settings.access, *(sink.access for sink in sinks))
     transformation = SparkTransformation(
@@ -279,7 +308,7 @@ def delivery_of(
         payload=payload,
         access=access,
     )
-    transformation.check()
+    transformation.check(columns)
     return TransformedDelivery(
         transformation,
         sinks,

@@ -34,6 +34,7 @@ from airflow_provider_coordination.spark.delivery import (
     Attempt,
     Delivery,
     DeliveryError,
+    MissingColumnError,
     Prepared,
     SinkUnavailableError,
     by_halves,
@@ -104,6 +105,7 @@ class Deliveries:
         self._sets = AcknowledgmentSets(coordinator, SourceBatches())
         self._timeout = settings.acknowledgments.timeout
         self._lock = threading.Lock()
+        self._has_prepared = False
         self._own_sets: dict[str, AcknowledgmentSet] = {}  # this job's sinks still owe references
         self._other_sets: dict[str, AcknowledgmentSet] = {}  # only handles outside the job owe references
 
@@ -347,8 +349,19 @@ class Deliveries:
                 else:
                     prepared[due.key] = result
             left = held
+        self._check_columns(prepared, [delivered[due.key] for due in dues if due.key in delivered])
         delivered |= {due.key: unavailable[sinks[0]] for due in left}
         return prepared
+
+    def _check_columns(self, prepared: Mapping[str, Prepared], failed: Sequence[Delivered]) -> None:
+        """Check that not every batch of the job so far lacks a column that the settings name.
+
+        :raises MissingColumnError: naming the column. No batch is at fault, so none is rejected.
+        """
+        self._has_prepared = self._has_prepared or bool(prepared)
+        missing = [error for error in failed if isinstance(error, MissingColumnError)]
+        if missing and not self._has_prepared and len(missing) == len(failed):
+            raise missing[0]
 
     def _prepare_together(
         self, dues: Sequence[_DueBatch], sinks: Sequence[str]

@@ -37,6 +37,14 @@ class TransformError(ConfigurationError):
     """The transform fails on any records; no batch is at fault, and a retry cannot help."""
 
 
+class MissingColumnError(DeliveryError, ConfigurationError):
+    """The transform, a predicate or a sink names a column that the records do not have.
+
+    If the records of some batches have it, these batches are delivered, and only the others fail. Otherwise the job
+    ends: its configuration is wrong.
+    """
+
+
 class SinkUnavailableError(DeliveryError):
     """A sink is unavailable. Its batches wait; none of them caused the error.
 

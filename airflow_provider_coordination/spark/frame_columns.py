@@ -16,9 +16,11 @@ import pyarrow as pa
 
 from airflow_provider_coordination.sources.exact_casts import cast_exactly, fails, first_where, value_refused
 from airflow_provider_coordination.sources.items import ARRIVES_AS, REMEDY
+from airflow_provider_coordination.spark.layout import BATCH_ID, ORIGIN, ROW
+from airflow_provider_coordination.spark.parquet_frames import spark_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 _SIMPLE = {
     "date": pa.date32(),
@@ -58,6 +60,29 @@ def arriving_columns(frame: StructType) -> dict[str, ArrivingColumn]:
         for field in frame
         if ARRIVES_AS in field.metadata
     }
+
+
+def landed_columns(known: pa.Schema | StructType) -> StructType:
+    """Return the columns of landed items, with Spark's types.
+
+    :param known: the columns of their records; see `KnowsColumns.columns`.
+    """
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    given = spark_schema(known) if isinstance(known, pa.Schema) else known
+    types = {field.name: field.dataType for field in given}
+    types |= {name: _spark_type(column.arrives_as) for name, column in arriving_columns(given).items()}
+    fields = [StructField(name, kind) for name, kind in types.items()]
+    ours = [StructField(ORIGIN, StringType()), StructField(ROW, LongType()), StructField(BATCH_ID, StringType())]
+    return StructType([*fields, *ours])
+
+
+def _spark_type(ddl: str) -> DataType:
+    from pyspark.sql.types import StructType
+
+    of = StructType.fromDDL(f"_ {ddl}")
+    assert isinstance(of, StructType)
+    return of[0].dataType
 
 
 def converted(table: pa.Table, columns: Mapping[str, ArrivingColumn]) -> pa.Table:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.item_kind import reader_of
-from airflow_provider_coordination.sources.items import Checking, reads_at_once
+from airflow_provider_coordination.sources.items import Checking, KnowsColumns, reads_at_once
 from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.spark.error_texts import error_text
+from airflow_provider_coordination.spark.frame_columns import landed_columns
 from airflow_provider_coordination.spark.item_landing import land_items
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.reading import MakeReading
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
 
 DEFAULT_LEASES = 64
 """The default number of partitions of items that a job holds at a time: what one round reads."""
@@ -39,6 +48,18 @@ class ItemSource:
     def layout(self) -> RecordLayout:
         """See `JobSource.layout`."""
         return ITEM_RECORDS
+
+    def columns(self, spark: JobSpark) -> StructType | None:
+        """See `JobSource.columns`."""
+        reader = reader_of(self._reads)
+        if not isinstance(reader, KnowsColumns):
+            return None
+        try:
+            known = reader.columns(spark.session)
+        except Exception as error:  # reading reports it, and waits for a source that is unavailable
+            log.warning("the columns of %s are not known before reading: %s", self._reads.kind, error_text(error))
+            return None
+        return None if known is None else landed_columns(known)
 
     def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:
         """See `JobSource.opened`: the reader is made."""

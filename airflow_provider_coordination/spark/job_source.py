@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinds import ReadsSettings, import_attribute
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.reading import MakeReading
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 
 class JobSource(Protocol):
@@ -44,6 +47,13 @@ class JobSource(Protocol):
     @property
     def worker_imports(self) -> Sequence[str]:
         """The modules that landing needs in Python workers."""
+        ...
+
+    def columns(self, spark: JobSpark) -> StructType | None:
+        """Return the columns of landed records, with Spark's types, as far as they are known before anything is read.
+
+        :returns: None if they are not known.
+        """
         ...
 
     def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:

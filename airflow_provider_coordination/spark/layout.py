@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 ORIGIN = "_origin"
 """The column that names the item of a record."""
@@ -50,6 +53,17 @@ class RecordLayout:
     dead_letter: pa.Schema
     sample_fields: Mapping[str, str]
     location_format: str
+
+    @property
+    def columns(self) -> StructType | None:
+        """The columns with Spark's types; None if each file has its own."""
+        from pyspark.sql.types import StructType
+
+        if self.ddl is None:
+            return None
+        schema = StructType.fromDDL(self.ddl)
+        assert isinstance(schema, StructType)
+        return schema
 
     def location_of(self, letter: Mapping[str, Any]) -> str:
         """Return a description of where a bad record is, for messages.

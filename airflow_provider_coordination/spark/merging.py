@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.delivery import DeliveryError, MissingColumnError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 
 _AT, _RANK, _KNOWN, _ORDER, _LAST = (f"_coordination_{name}" for name in ("at", "rank", "known", "order", "last"))
@@ -34,14 +34,20 @@ class Merging:
         """The columns that merging reads."""
         return list(dict.fromkeys([*self.on, *([self.order_by] if self.order_by else []), BATCH_ID]))
 
+    @property
+    def required(self) -> dict[str, Sequence[str]]:
+        """The columns that rows must have, by the field that names them; see `RequiresColumns`."""
+        order = () if self.order_by is None else (self.order_by,)
+        return {"'merge_on'": self.on, "'order_by'": order}
+
     def check_columns(self, columns: Sequence[str], table: str) -> None:
         """Check that rows have the columns.
 
         :param table: the table, for error messages.
-        :raises DeliveryError: naming the missing columns.
+        :raises MissingColumnError: naming the missing columns.
         """
         if self and (missing := [name for name in self.columns if name not in columns]):
-            raise DeliveryError(
+            raise MissingColumnError(
                 f"{table} is merged on {', '.join(map(repr, self.on))}, and the records do not have the column "
                 f"{', '.join(map(repr, missing))}; let the transform add it"
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +20,12 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import POSITION, Stage, is_caused_by_record
-from airflow_provider_coordination.spark.delivery import DeliveryError, Transform, TransformError
+from airflow_provider_coordination.spark.delivery import (
+    DeliveryError,
+    MissingColumnError,
+    Transform,
+    TransformError,
+)
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.event_time import EventTime
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
@@ -32,7 +37,7 @@ from airflow_provider_coordination.spark.parquet_frames import (
     write_frame,
 )
 from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
-from airflow_provider_coordination.spark.sinks import SharesFiles, Sink
+from airflow_provider_coordination.spark.sinks import SharesFiles, Sink, check_required_columns
 from airflow_provider_coordination.spark.storage import schema_of
 
 if TYPE_CHECKING:
@@ -47,6 +52,8 @@ MARKED = tuple(f"_coordination_{name}" for name in POSITION)
 """In the rows for all sinks: the columns that identify the record of a marked row."""
 GROUP = "_coordination_group"
 """The column that names a row's group, for sinks that separate batches: one file for each batch or shared file."""
+OF_MISSING_COLUMNS = ("ATTRIBUTE_NOT_SUPPORTED", "FIELD_NOT_FOUND", "UNRESOLVED_COLUMN", "UNRESOLVED_USING_COLUMN")
+"""The beginnings of Spark's names for errors about a column that does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,19 +225,20 @@ class SparkTransformation:
         self._has_warned = False
         self._last_read: tuple[Mapping[str, int], DataFrame] | None = None
 
-    def check(self) -> None:
-        """Check the transform and the sinks' predicates, as far as that is possible without records.
+    def check(self, columns: StructType | None = None) -> None:
+        """Check the transform, and what the sinks name, as far as that is possible without records.
 
-        If each landed file has its own columns, only the syntax of the predicates is checked.
+        If the columns are not known, only the syntax of the predicates is checked.
 
+        :param columns: the columns of landed records; None if they are not known.
         :raises TransformError: naming the transform and the error, if it fails on any records.
-        :raises ConfigurationError: naming the sink, its predicate and the error.
+        :raises ConfigurationError: naming the sink, its field, its value and the error.
         """
         from pyspark.errors import AnalysisException, ParseException
 
-        if self._transform is None and all(sink.where is None for sink in self._routed):
-            return
-        planned = None if self.layout.ddl is None else self._plan_of_nothing(self.layout.ddl)
+        planned = None if columns is None else self._plan_of_nothing(columns)
+        if planned is not None:
+            check_required_columns(self._routed, _written(planned))
         result = self._spark.range(0).toDF("_") if planned is None else planned
         conclusive: type[AnalysisException] = ParseException if planned is None else AnalysisException
         for sink in self._routed:
@@ -245,27 +253,35 @@ class SparkTransformation:
             except AnalysisException:
                 continue
 
-    def _plan_of_nothing(self, ddl: str) -> DataFrame | None:
+    def _plan_of_nothing(self, columns: StructType) -> DataFrame | None:
         """Return the transformed rows of no records; None if the transform needs records.
 
+        :param columns: the columns of landed records.
         :raises TransformError: if the transform fails on any records.
+        :raises ConfigurationError: if the schema does not fit the records.
         """
         from pyspark.errors import AnalysisException
 
         context, group = self._spark.sparkContext, f"checking the transform {secrets.token_hex(4)}"
         context.setJobGroup(group, "check the transform without records")
+        records = self._spark.createDataFrame([], columns)
         try:
-            return self._plan(self._spark.createDataFrame([], ddl), [])
+            self._check_payload(records)
+        except DeliveryError as error:
+            raise ConfigurationError(f"field 'schema': {error}") from None
+        try:
+            return self._plan(records, [])
         except TransformError:
             raise
         except Exception as error:
             # A transform that runs a job looks at the records, and may choose its columns by them.
-            if isinstance(error, AnalysisException | ImportError | NameError) and not (
-                context.statusTracker().getJobIdsForGroup(group)
-            ):
-                raise TransformError(
-                    f"transform {_name_of(self._transform)!r} fails on any records: {error_text(error)}; correct it"
-                ) from error
+            if not context.statusTracker().getJobIdsForGroup(group):
+                if isinstance(error, MissingColumnError):
+                    raise
+                if isinstance(error, AnalysisException | ImportError | NameError):
+                    raise TransformError(
+                        f"transform {_name_of(self._transform)!r} fails on any records: {error_text(error)}; correct it"
+                    ) from error
             log.warning("the transform is not checked: it fails on an empty DataFrame: %s", error_text(error))
             return None
 
@@ -348,6 +364,7 @@ class SparkTransformation:
     def write(self, inputs: Sequence[TransformInput], folder: str) -> Transformed:
         """See `Transformation.write`."""
         plan = self._routing(inputs)
+        check_required_columns(self._routed, _written(plan))
         batch_ids = [each.batch_id for each in inputs]
         types = {field.name: field.dataType.simpleString() for field in plan.schema}
         # If one sink takes every row, these are its files.
@@ -389,19 +406,16 @@ class SparkTransformation:
         if self._last_read is None or self._last_read[0] != files:
             self._last_read = files, read_frame(self._spark, files, self._schema(inputs[0].file), self._access)
         _, records = self._last_read
+        self._check_payload(records)
+        return records
+
+    def _check_payload(self, records: DataFrame) -> None:
         if self._payload is not None and self.layout.ddl is None:
             self._payload.check(records)
-        return records
 
     def _schema(self, file: str) -> StructType:
         """Return the columns of landed records; all files that are read together have the same columns."""
-        from pyspark.sql.types import StructType
-
-        if self.layout.ddl is not None:
-            schema = StructType.fromDDL(self.layout.ddl)
-            assert isinstance(schema, StructType)
-            return schema
-        return spark_schema(schema_of(file, self._access))
+        return self.layout.columns or spark_schema(schema_of(file, self._access))
 
     def _with_payload(self, records: DataFrame, inputs: Sequence[TransformInput]) -> DataFrame:
         """Return the records of some batches as the transform gets them."""
@@ -413,7 +427,10 @@ class SparkTransformation:
         return self._payload.parsed(self._payload.fitting(records) if has_unfit else records)
 
     def _transformed(self, records: DataFrame) -> DataFrame:
-        result = records if self._transform is None else _result_of(self._transform, records)
+        result = records
+        if self._transform is not None:
+            with _naming_missing_columns(f"transform {_name_of(self._transform)!r}", records):
+                result = _result_of(self._transform, records)
         if unknown := next(columns_without_type(result), None):
             path, kind = unknown
             raise DeliveryError(
@@ -447,7 +464,8 @@ class SparkTransformation:
             result = _with_positions(result, self.layout.position)
         unmarked = functions.col(ERROR).isNull() if marks else functions.lit(True)
         routes = {ROUTE.format(n): unmarked & _holds(sink.where or "true") for n, sink in enumerate(self._routed)}
-        return result.withColumns(routes)
+        with _naming_missing_columns("a predicate 'where' in field 'writes'", result):
+            return result.withColumns(routes)
 
     def _arranged(self, rows: DataFrame, sink: Sink, groups: Mapping[str, Sequence[str]], folder: str) -> RowFiles:
         """Write the rows of some batches to a folder, in the form that a sink needs.
@@ -501,6 +519,31 @@ def _result_of(transform: Transform, records: DataFrame) -> DataFrame:
             f"transform {name!r} must return a Spark DataFrame that is not streaming; it returned {found}"
         )
     return result
+
+
+@contextmanager
+def _naming_missing_columns(what: str, records: DataFrame) -> Iterator[None]:
+    """Raise an error about a column that records do not have as one that names these records' columns.
+
+    :param what: what names the column, for the error.
+    :raises MissingColumnError: in place of Spark's error.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        if not (error.getCondition() or "").startswith(OF_MISSING_COLUMNS):
+            raise
+        raise MissingColumnError(
+            f"{what} names a column that the records do not have: {error_text(error)}; their columns are "
+            f"{', '.join(records.columns)}; correct it"
+        ) from error
+
+
+def _written(rows: DataFrame) -> list[str]:
+    """Return the columns of transformed rows that sinks take."""
+    return [name for name in rows.columns if name != ERROR and not name.startswith("_coordination_")]
 
 
 def _name_of(transform: Transform | None) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ from sqlalchemy.pool import NullPool
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.items import ItemUnreadableError, SourceUnavailableError
 from airflow_provider_coordination.sources.jdbc.query import DbApiQuery
 from airflow_provider_coordination.sources.jdbc.ranges import Range
@@ -25,10 +27,12 @@ from airflow_provider_coordination.sources.jdbc.reader import RangeReader, colum
 from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 from airflow_provider_coordination.sources.jdbc.types import type_of
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.spark.frame_columns import arriving_columns, converted
+from airflow_provider_coordination.spark.frame_columns import arriving_columns, converted, landed_columns
 from airflow_provider_coordination.spark.frame_landing import land_frames
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems
+from airflow_provider_coordination.spark.item_source import ItemSource
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.jdbc_types import (
     MARIADB_TYPES,
@@ -168,6 +172,15 @@ def test_mariadb_is_read_as_well(spark: SparkSession, mariadb: Source, column: s
     assert {row["at_utc"] for row in found} == {row[5] for row in rows}
 
 
+def test_columns_are_known_before_any_row_is_read(spark: SparkSession, postgresql: Source) -> None:
+    known = landed_columns(RangeReader(postgresql.settings).columns(spark))
+    types = [(field.name, field.dataType.simpleString()) for field in known]
+    assert types == [
+        ("id", "bigint"), ("amount", "decimal(20,4)"), ("price", "double"), ("day", "date"), ("at", "timestamp_ntz"),
+        ("at_utc", "timestamp"), ("note", "string"), ("_origin", "string"), ("_row", "bigint"), ("_batch_id", "string"),
+    ]  # fmt: skip
+
+
 def test_an_interval_is_exact_at_both_ends(spark: SparkSession, postgresql: Source) -> None:
     day = datetime(2026, 1, 31, tzinfo=UTC)
     instants = [day + timedelta(microseconds=n) for n in (-1, 0, 1)]
@@ -249,6 +262,8 @@ def test_a_server_that_is_away_is_a_reason_to_try_again(spark: SparkSession, pos
     [landed] = Source(away, engine, postgresql.root).land(spark, coordinator, keys)
     assert landed.is_temporary and "Connection to 127.0.0.1:1 refused" in str(landed.error)
     assert "127.0.0.1:1/db" not in str(landed.error), "the URL may hold anything"
+    source = ItemSource(ReadsSettings(kind="jdbc", settings=write_settings(away)))
+    assert source.columns(SimpleNamespace(session=spark)) is None, "reading reports it"  # type: ignore[arg-type]
     gone = replace(postgresql.settings, table="gone")
     [landed] = Source(gone, engine, postgresql.root).land(spark, coordinator, keys)
     assert not landed.is_temporary and 'relation "gone" does not exist' in str(landed.error)

@@ -23,12 +23,23 @@ from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.bad_records import BadRecords
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, Transform, TransformError
+from airflow_provider_coordination.spark.delivery import (
+    Attempt,
+    DeliveryError,
+    MissingColumnError,
+    Prepared,
+    Transform,
+    TransformError,
+)
 from airflow_provider_coordination.spark.event_time import bounds_of
+from airflow_provider_coordination.spark.frame_columns import landed_columns
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.payload import JsonPayload
+from airflow_provider_coordination.spark.sinks import Sink
+from airflow_provider_coordination.spark.sinks.delta.settings import DeltaSettings
+from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import files_below, write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
@@ -87,7 +98,7 @@ class Place:
 
     def delivery(
         self,
-        *more: ParquetSink,
+        *more: Sink,
         where: str | None = None,
         dead: bool = True,
         schema: str | None = None,
@@ -95,7 +106,7 @@ class Place:
         layout: RecordLayout = SHARD_RECORDS,
         keeps_rejected: bool = False,
     ) -> TransformedDelivery:
-        sinks = [*([self.sink("dead_letter")] if dead else []), self.sink("main", where), *more]
+        sinks: list[Sink] = [*([self.sink("dead_letter")] if dead else []), self.sink("main", where), *more]
         transformation = SparkTransformation(
             self.spark,
             routed_sinks(sinks),
@@ -438,7 +449,7 @@ def land_items(place: Place, batch_id: str = "batch-1", **columns: Any) -> None:
     place.batch = replace(place.batch, file_bytes=size)
 
 
-def of_items(place: Place, *more: ParquetSink, **options: Any) -> TransformedDelivery:
+def of_items(place: Place, *more: Sink, **options: Any) -> TransformedDelivery:
     return place.delivery(*more, layout=ITEM_RECORDS, **options)
 
 
@@ -501,7 +512,7 @@ def test_batches_of_one_source_may_have_different_columns(place: Place) -> None:
 
 def test_a_predicate_over_a_column_that_a_batch_does_not_have_fails_that_batch_alone(place: Place) -> None:
     delivery = of_items(place, where="a > 0")
-    delivery.transformation.check()
+    delivery.transformation.check(None)
     land_items(place, b=[1])
     with pytest.raises(DeliveryError, match="`a` cannot be resolved"):
         place.deliver(delivery)
@@ -511,7 +522,7 @@ def test_a_predicate_over_a_column_that_a_batch_does_not_have_fails_that_batch_a
 
 def test_of_items_the_syntax_of_a_predicate_is_checked_before_any_batch(place: Place) -> None:
     with pytest.raises(ConfigurationError, match=r"sink 'main': 'where' 'a >' cannot be used: .*PARSE_SYNTAX_ERR"):
-        of_items(place, where="a >").transformation.check()
+        of_items(place, where="a >").transformation.check(None)
 
 
 def test_who_marks_records_of_items_has_to_keep_origin_and_row(place: Place) -> None:
@@ -710,13 +721,16 @@ def no_such_module(records: DataFrame) -> DataFrame:
     return no_such_module.of(records)  # type: ignore[no-any-return]
 
 
+def no_such_attribute(records: DataFrame) -> DataFrame:
+    return records.select(records.colour)
+
+
 WRONG_TRANSFORMS: dict[str, tuple[Any, str]] = {
     "nothing": (nothing_returned, "must return a Spark DataFrame that is not streaming; it returned builtins.NoneType"),
     "a list": (lambda records: [records], "it returned builtins.list"),
     "pandas": (lambda records: records.toPandas(), "it returned pandas.core.frame.DataFrame"),
     "no argument": (lambda: None, "cannot be called with one argument, the records: too many positional arguments"),
     "two arguments": (lambda records, more: records, "missing a required argument: 'more'"),
-    "column": (no_such_column, "'no_such_column' fails on any records: .*`colour` cannot be resolved"),
     "module": (no_such_module, "fails on any records: ModuleNotFoundError: No module named 'no_such_module'"),
 }
 
@@ -725,14 +739,59 @@ WRONG_TRANSFORMS: dict[str, tuple[Any, str]] = {
 def test_a_transform_that_fails_on_any_records_is_named_before_any_batch(place: Place, name: str) -> None:
     transform, message = WRONG_TRANSFORMS[name]
     with pytest.raises(TransformError, match=message):
-        place.delivery(transform=transform).transformation.check()
+        place.delivery(transform=transform).transformation.check(SHARD_RECORDS.columns)
+
+
+@pytest.mark.parametrize("transform", [no_such_column, no_such_attribute])
+def test_a_column_missing_from_known_ones_is_named_before_any_batch(place: Place, transform: Transform) -> None:
+    """The columns are known of streams, and of items that a reader describes before it reads them."""
+    of_a_table = landed_columns(pa.schema([pa.field("amount", pa.uint8()), pa.field("name", pa.large_string())]))
+    message = f"transform '{transform.__name__}' names a column that the records do not have: .*`?colour`?.* columns "
+    with pytest.raises(ConfigurationError, match=message + "are stream, shard_id, .*; correct it"):
+        place.delivery(transform=transform).transformation.check(SHARD_RECORDS.columns)
+    with pytest.raises(ConfigurationError, match=message + "are amount, name, _origin, _row, _batch_id; correct it"):
+        of_items(place, transform=transform).transformation.check(of_a_table)
+    right = of_items(place, where="amount > 3", transform=lambda each: each.where("name != ''"))
+    right.transformation.check(of_a_table)
+    with pytest.raises(ConfigurationError, match="field 'schema': 'schema' parses the column 'data', which must exist"):
+        of_items(place, schema=PAYLOAD).transformation.check(of_a_table)
+
+
+@pytest.mark.parametrize("transform", [no_such_column, no_such_attribute])
+def test_a_column_missing_from_a_batch_is_named_with_its_columns(place: Place, transform: Transform) -> None:
+    land_items(place, a=[1])
+    with pytest.raises(
+        MissingColumnError, match=r"colour.*; their columns are a, _origin, _row, _batch_id"
+    ):
+        place.deliver(of_items(place, transform=transform))
+    with pytest.raises(MissingColumnError, match=r"'where' .*; their columns are a, _origin, _row, _batch_id"):
+        place.deliver(of_items(place, where="colour = 'red'"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"merge_on": ("id", "amout")}, "'merge_on' names column 'amout', .*; did you mean 'amount'?"),
+        ({"merge_on": ("id",), "order_by": "at"}, "'order_by' names column 'at', .*; did you mean 'data'?"),
+        ({"partition_by": ("xyz",)}, "'partition_by' names column 'xyz', .*; name one of them, or let the transform"),
+    ],
+)
+def test_a_column_that_a_sink_names_is_missed_before_any_batch(
+    place: Place, fields: dict[str, Any], message: str
+) -> None:
+    table = DeltaSink(name="table", path=str(place.folder / "table"), settings=DeltaSettings(**fields))
+    with pytest.raises(ConfigurationError, match=f"field 'writes', sink 'table': {message}"):
+        place.delivery(table, schema=PAYLOAD).transformation.check(SHARD_RECORDS.columns)
+    land_items(place, id=["a"], amount=[1.0], data=[b""])
+    with pytest.raises(MissingColumnError, match=f"{message}"):
+        place.deliver(of_items(place, table))
 
 
 def test_a_transform_that_looks_at_records_is_not_judged_without_them(place: Place) -> None:
     def by_first(records: DataFrame) -> DataFrame:
         return records.sparkSession.read.json(records.rdd.map(lambda row: bytes(row.data).decode())).select("id")
 
-    place.delivery(transform=by_first).transformation.check()
+    place.delivery(transform=by_first).transformation.check(SHARD_RECORDS.columns)
 
 
 def test_items_of_a_wrong_transform_blame_no_batch(place: Place) -> None:
@@ -782,17 +841,18 @@ def test_what_no_sink_takes_is_counted(place: Place) -> None:
 )
 def test_a_predicate_that_cannot_be_used_is_named_before_any_batch(place: Place, where: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        place.delivery(where=where, schema=PAYLOAD, transform=fragile).transformation.check()
+        place.delivery(where=where, schema=PAYLOAD, transform=fragile).transformation.check(SHARD_RECORDS.columns)
 
 
 def test_predicates_that_can_be_used_pass_also_where_the_transform_needs_records(place: Place) -> None:
     def first(records: DataFrame) -> DataFrame:
         return records.withColumn("first", functions.lit(records.first().data))  # type: ignore[union-attr]
 
-    place.delivery(where="_batch_id != ''", transform=lambda records: records.select("data")).transformation.check()
-    place.delivery(where="first = 'x'", transform=first).transformation.check()
+    columns = SHARD_RECORDS.columns
+    place.delivery(where="_batch_id != ''", transform=lambda each: each.select("data")).transformation.check(columns)
+    place.delivery(where="first = 'x'", transform=first).transformation.check(columns)
     with pytest.raises(ConfigurationError, match="PARSE_SYNTAX_ERROR"):
-        place.delivery(where="first =", transform=first).transformation.check()
+        place.delivery(where="first =", transform=first).transformation.check(columns)
 
 
 def test_a_sink_that_has_the_batch_is_left_alone(place: Place) -> None:

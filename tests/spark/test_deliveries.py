@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.spark.delivery import (
     Attempt,
     DeliveryError,
+    MissingColumnError,
     Prepared,
     SinkLockedError,
     SinkUnavailableError,
@@ -97,6 +99,30 @@ def test_a_batch_that_fails_a_delivery_is_found_and_the_others_are_delivered_in_
     fleet.clock.ahead += timedelta(minutes=1)
     assert fleet.run().failed == {}, "the next job delivers it"
     assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+class Lacking(Noting):
+    """Finds that a column is missing from the batches of some shards."""
+
+    def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
+        lacking = {each.batch_id for each in attempts if each.partition_key.endswith(self.fails_to_prepare)}
+        prepared = ParquetLandedDelivery.prepare(self, [a for a in attempts if a.batch_id not in lacking], sinks)
+        return {**prepared, **{batch_id: MissingColumnError("no column 'colour'") for batch_id in lacking}}
+
+
+def test_a_column_missing_from_every_first_batch_ends_the_job_once(fleet: Fleet) -> None:
+    with pytest.raises(ConfigurationError, match="no column 'colour'"):
+        fleet.run(delivery=Lacking(fleet))
+    held = [fleet.look.view.get(partition_key("s", EPOCH, shard)) for shard in fleet.stream.shards]
+    assert {(each.status, each.attempts) for each in held if each is not None} == {(PartitionStatus.UNASSIGNED, 0)}
+    assert fleet.run().failed == {}
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_a_column_missing_from_some_batches_fails_these_alone(fleet: Fleet) -> None:
+    summary = fleet.run(delivery=Lacking(fleet, prepares="shard-3"))
+    assert summary.failed == {partition_key("s", EPOCH, "shard-3"): "no column 'colour'"}
+    assert fleet.delivered() == events_of(fleet, *others(fleet, "shard-3"))
 
 
 def test_the_batches_of_a_round_share_a_file_whose_name_their_partitions_know_before_it_is_there(fleet: Fleet) -> None:

@@ -55,6 +55,10 @@ class SegmentReader:
         """The calls to DynamoDB."""
         return DynamoDBCalls(self._settings.aws, f"table {self._settings.table!r}")
 
+    def columns(self, spark: object) -> pa.Schema:
+        """See `KnowsColumns.columns`."""
+        return RECORD_SCHEMA
+
     def origin(self, item: Item) -> str:
         """See `ItemReader.origin`: `<table>/<segment> of <segments>`."""
         return f"{self._settings.table}/{item['segment']} of {item['total']}"

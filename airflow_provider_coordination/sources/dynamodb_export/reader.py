@@ -55,6 +55,10 @@ class ExportReader:
     def _storage(self) -> ExportStorage:
         return ExportStorage(self._settings.s3)
 
+    def columns(self, spark: object) -> pa.Schema:
+        """See `KnowsColumns.columns`."""
+        return RECORD_SCHEMA
+
     def origin(self, item: Item) -> str:
         """See `ItemReader.origin`: the file's URI."""
         return str(item["uri"])

@@ -28,6 +28,7 @@ from airflow_provider_coordination.sources.jdbc.values import MYSQL, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 CONNECTOR_J = DRIVERS["mysql"][0]
 NUMBERS_OF_MYSQL = {"tinyInt1isBit": "false", "yearIsDateType": "false"}
@@ -35,7 +36,7 @@ NUMBERS_OF_MYSQL = {"tinyInt1isBit": "false", "yearIsDateType": "false"}
 
 
 class RangeReader:
-    """Reads ranges of a table or query; a `FrameReader`, and `Checking`.
+    """Reads ranges of a table or query; a `FrameReader`, `Checking` and `KnowsColumns`.
 
     :param settings: the connection, and the table or query.
     :raises ConfigurationError: if a setting is invalid.
@@ -70,6 +71,10 @@ class RangeReader:
                 f"JDBC driver {self._driver!r} cannot be loaded by Spark: {error.java_exception.toString()}; give the "
                 f"operator {named}, or the driver's jar as 'jars'"
             ) from None
+
+    def columns(self, spark: SparkSession) -> StructType:
+        """See `KnowsColumns.columns`: as the database describes them."""
+        return self.frame(spark, ()).schema
 
     def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """See `FrameReader.frame`: each item is one predicate, and so one Spark partition."""

@@ -74,6 +74,10 @@ class SliceReader:
     def _views(self) -> Views:
         return Views(self.client, self._settings)
 
+    def columns(self, spark: object) -> pa.Schema:
+        """See `KnowsColumns.columns`."""
+        return RECORD_SCHEMA
+
     def origin(self, item: Item) -> str:
         """See `ItemReader.origin`: `<index>/<slice> of <slices>`."""
         return f"{item['index']}/{item['slice']} of {item['slices']}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+import pyarrow as pa
+
 from airflow_provider_coordination.sources.items import ReadPage
 from airflow_provider_coordination.sources.s3.columns import columns_of
 from airflow_provider_coordination.sources.s3.csv_format import CsvFormat
 from airflow_provider_coordination.sources.s3.format_settings import CSV, PARQUET, TEXT, FormatSettings
-from airflow_provider_coordination.sources.s3.lines import JsonDataFormat, JsonFormat, TextFormat
+from airflow_provider_coordination.sources.s3.lines import DATA_SCHEMA, JsonDataFormat, JsonFormat, TextFormat
 from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
 from airflow_provider_coordination.sources.s3.parquet_format import ParquetFormat
 
@@ -30,6 +32,13 @@ class Format(Protocol):
         :raises ItemUnreadableError: if the object is damaged, or does not fit the settings.
         """
         ...
+
+
+def columns_before_reading(settings: FormatSettings) -> pa.Schema | None:
+    """Return the columns that every object has; None if each one has its own, as Parquet and CSV with a header do."""
+    if settings.columns:
+        return columns_of(settings.columns).schema
+    return None if settings.name in (CSV, PARQUET) else DATA_SCHEMA
 
 
 def format_of(settings: FormatSettings, page_bytes: int = PAGE_BYTES) -> Format:

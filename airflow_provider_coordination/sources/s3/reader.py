@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
+
 from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage, Wait
 from airflow_provider_coordination.sources.s3.conditions import Conditions
 from airflow_provider_coordination.sources.s3.deletion import Deletion
-from airflow_provider_coordination.sources.s3.formats import Format, format_of
+from airflow_provider_coordination.sources.s3.formats import Format, columns_before_reading, format_of
 from airflow_provider_coordination.sources.s3.locations import is_s3, open_filesystem, s3_client
 from airflow_provider_coordination.sources.s3.object_streams import FetchedObject, FileObject, ReadableObject, S3Object
 from airflow_provider_coordination.sources.s3.read_ahead import ReadAhead
@@ -39,6 +41,10 @@ class ObjectReader:
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
         """See `ItemReader.read`."""
         return self._format.pages(self._opened(item), position)
+
+    def columns(self, spark: object) -> pa.Schema | None:
+        """See `KnowsColumns.columns`."""
+        return columns_before_reading(self._settings.format)
 
     def origin(self, item: Item) -> str:
         """See `ItemReader.origin`: the object's URI."""

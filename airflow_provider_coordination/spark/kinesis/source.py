@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.settings import read_settings
@@ -21,6 +22,9 @@ from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.reading import MakeReading
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 DESCRIBE_INTERVAL = timedelta(minutes=1)
 """How often a job that leaves shard sync to others checks whether its streams still exist."""
@@ -44,6 +48,10 @@ class KinesisSource:
     def layout(self) -> RecordLayout:
         """See `JobSource.layout`."""
         return SHARD_RECORDS
+
+    def columns(self, spark: object) -> StructType | None:
+        """See `JobSource.columns`."""
+        return self.layout.columns
 
     @property
     def stop_at(self) -> datetime | None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.registry import Registry
 from airflow_provider_coordination.coordination.sink_reports import SinkReport
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.delivery import Attempt, Delivery
+from airflow_provider_coordination.spark.delivery import Attempt, Delivery, MissingColumnError
 from airflow_provider_coordination.spark.outages import translating_outages
 
 if TYPE_CHECKING:
@@ -148,6 +149,16 @@ class SharesFiles(Protocol):
 
 
 @runtime_checkable
+class RequiresColumns(Protocol):
+    """A sink whose settings name columns of the rows."""
+
+    @property
+    def required_columns(self) -> Mapping[str, Sequence[str]]:
+        """The columns that the rows must have, by what names them, such as `'merge_on'`; known after `check`."""
+        ...
+
+
+@runtime_checkable
 class AcceptsLandedFiles(Protocol):
     """A sink that accepts landed files unchanged. If no step reads the records, no byte is read again."""
 
@@ -242,6 +253,29 @@ def _make(settings: SinkSettings) -> Sink:
     kind = SINKS.load(settings.kind, settings.implementation)
     kind.check(settings.kind)
     return kind.make(settings)
+
+
+def check_required_columns(sinks: Iterable[Sink], columns: Sequence[str]) -> None:
+    """Check that rows have the columns that the settings of sinks name.
+
+    :param columns: the names of the rows' columns.
+    :raises MissingColumnError: naming the sink, its field, the missing column and the nearest one.
+    """
+    for sink in sinks:
+        for what, names in required_columns_of(sink).items():
+            for name in names:
+                if name not in columns and name.partition(".")[0] not in columns:
+                    near = get_close_matches(name, columns, n=1)
+                    remedy = f"did you mean {near[0]!r}?" if near else "name one of them, or let the transform add it"
+                    raise MissingColumnError(
+                        f"field 'writes', sink {sink.name!r}: {what} names column {name!r}, which the rows do not "
+                        f"have; their columns are {', '.join(columns)}; {remedy}"
+                    )
+
+
+def required_columns_of(sink: Sink) -> Mapping[str, Sequence[str]]:
+    """Return the columns that a sink requires, by what names them; see `RequiresColumns`."""
+    return sink.required_columns if isinstance(sink, RequiresColumns) else {}
 
 
 def owed(sink: Sink, attempts: Sequence[Attempt]) -> list[Attempt]:

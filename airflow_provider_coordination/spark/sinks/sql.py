@@ -86,6 +86,11 @@ class SqlSink:
                 f"its 'conn_id', or let its user create the table {TABLE!r} in the same schema"
             ) from None
 
+    @property
+    def required_columns(self) -> Mapping[str, Sequence[str]]:
+        """See `RequiresColumns.required_columns`."""
+        return {"'merge_on'": self._settings.merge_on}
+
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
         """See `Sink.committed`."""
         if not attempts:

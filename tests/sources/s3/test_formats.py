@@ -28,7 +28,7 @@ from airflow_provider_coordination.sources.items import ItemUnreadableError, Rea
 from airflow_provider_coordination.sources.s3 import lines as lines_module
 from airflow_provider_coordination.sources.s3.columns import columns_of
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
-from airflow_provider_coordination.sources.s3.formats import format_of
+from airflow_provider_coordination.sources.s3.formats import columns_before_reading, format_of
 from airflow_provider_coordination.sources.s3.object_streams import FetchedObject
 from airflow_provider_coordination.sources.s3.parquet_format import PARTS_BYTES, WHOLE_BYTES, ParquetFormat
 from tests.conftest import REPOSITORY
@@ -610,3 +610,19 @@ def test_digits_after_the_microseconds_are_refused(text: str) -> None:
         whole(f"x\n{text}\n".encode(), name="csv", columns="x TIMESTAMP")
     with pytest.raises(ItemUnreadableError, match=r"column 'x': .* is no list.*; read the column as STRING"):
         whole(json.dumps({"x": [text]}).encode(), name="json", columns="x ARRAY<TIMESTAMP>")
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"name": "json"}, ["data"]),
+        ({"name": "text"}, ["data"]),
+        ({"name": "csv"}, None),
+        ({"name": "parquet"}, None),
+        ({"name": "csv", "columns": "id BIGINT, name STRING"}, ["id", "name"]),
+        ({"name": "parquet", "columns": "id BIGINT"}, ["id"]),
+    ],
+)
+def test_a_format_knows_its_columns_before_reading(settings: dict[str, str], names: list[str] | None) -> None:
+    columns = columns_before_reading(FormatSettings(**settings))
+    assert (None if columns is None else columns.names) == names

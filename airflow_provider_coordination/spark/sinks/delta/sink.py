@@ -112,6 +112,7 @@ class DeltaSink:
         self._staging = Staging(path, access)
         self._merging = Merging(on=self._settings.merge_on, order_by=self._settings.order_by)
         self._lock = threading.Lock()  # simultaneous commits of one process would only conflict
+        self._partitioned_by: tuple[str, ...] = ()  # of the table, once it is checked
         self._unnamed: dict[str, set[str]] = {}  # by file that no commit was tried with: the sets that it is for
 
     @property
@@ -137,6 +138,7 @@ class DeltaSink:
             table = self._log.open()
             if table is not None:
                 self._check_usable(table)
+                self._partitioned_by = tuple(table.metadata().partition_columns)
         except DeliveryError as error:
             raise ConfigurationError(f"{field}: {error}") from error
         except (DeltaError, OSError) as error:
@@ -168,6 +170,15 @@ class DeltaSink:
                 f"table {self._path} is partitioned by {metadata.partition_columns}, but 'partition_by' is "
                 f"{list(wanted)}; give the table's columns, or leave it out"
             )
+
+    @property
+    def required_columns(self) -> Mapping[str, Sequence[str]]:
+        """See `RequiresColumns.required_columns`."""
+        return {
+            **self._merging.required,
+            "'partition_by'": self._settings.partition_by,
+            "the table's partitioning": self._partitioned_by,
+        }
 
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
         """See `Sink.committed`."""

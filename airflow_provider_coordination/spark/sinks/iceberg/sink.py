@@ -147,6 +147,7 @@ class IcebergSink:
         self._histories = Histories()
         self._lock = threading.Lock()  # one commit at a time: simultaneous commits of one job would only conflict
         self._since: int | None = None
+        self._has_columns = bool(settings.columns)  # of its own, whatever the rows have
         self._location: str | None = None
         self._landed: dict[str, Mapping[str, Any]] | None = None  # prepared data of landed files; see `LandedStaging`
         self._prepared: dict[str, set[str]] = {}  # by file: the sets that it is for
@@ -169,6 +170,13 @@ class IcebergSink:
         table = self._table.check()
         check_writable(f"the location of IcebergTable {self.name!r}", self._root(table), self._access)
         self._read_state(())
+        self._has_columns = self._has_columns or table is not None
+
+    @property
+    def required_columns(self) -> Mapping[str, Sequence[str]]:
+        """See `RequiresColumns.required_columns`: a table may have partition columns that rows lack."""
+        partitioning = () if self._has_columns else tuple(each.column for each in self._table.partition_fields)
+        return {**self._merging.required, "'partition_by'": partitioning}
 
     # Reading the table
 
