@@ -760,9 +760,7 @@ def test_a_column_missing_from_known_ones_is_named_before_any_batch(place: Place
 @pytest.mark.parametrize("transform", [no_such_column, no_such_attribute])
 def test_a_column_missing_from_a_batch_is_named_with_its_columns(place: Place, transform: Transform) -> None:
     land_items(place, a=[1])
-    with pytest.raises(
-        MissingColumnError, match=r"colour.*; their columns are a, _origin, _row, _batch_id"
-    ):
+    with pytest.raises(MissingColumnError, match=r"colour.*; their columns are a, _origin, _row, _batch_id"):
         place.deliver(of_items(place, transform=transform))
     with pytest.raises(MissingColumnError, match=r"'where' .*; their columns are a, _origin, _row, _batch_id"):
         place.deliver(of_items(place, where="colour = 'red'"))
