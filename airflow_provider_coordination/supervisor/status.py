@@ -20,6 +20,7 @@ from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import Suspension
+from airflow_provider_coordination.sources.inspection import open_loss
 from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.supervisor.decisions import Decision, decide
 from airflow_provider_coordination.supervisor.lag import MAX_REPORT_AGE, LagReading, LagSeries
@@ -482,11 +483,16 @@ def _parked_error(partition: Partition, recorded: Sequence[ErrorEvent], now: dat
     """
     key = partition.partition_key
     known = next((error for error in recorded if error.partition == key), None)
-    reason = partition.last_error or "a user parked it"
+    if (lost := open_loss(partition)) is not None:
+        loss, remedy = lost
+        message = f"partition {key!r} is parked, data is gone: {loss}. {remedy}"
+    else:
+        reason = partition.last_error or "a user parked it"
+        message = f"partition {key!r} is parked, and no job reads it: {reason}; fix the cause, then reopen it"
     return ErrorEvent(
         at=now if known is None else known.at,
         error_class="PartitionParked" if known is None else known.error_class,
-        message=f"partition {key!r} is parked, and no job reads it: {reason}; fix the cause, then reopen it",
+        message=message,
         partition=key,
         owner=None if known is None else known.owner,
         is_stream_error=known is not None and known.is_stream_error,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,10 +13,13 @@ from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.kind import KIND
+from airflow_provider_coordination.sources.kinesis.progress import Gap
 from airflow_provider_coordination.supervisor.status import UNSUPERVISED_AFTER, read_parse_errors, read_status
 from airflow_provider_coordination.supervisor.supervision import SpecVersion
 from tests.supervisor.specs import SPEC, spec_with
 from tests.supervisor.world import SparkJob, World
+from tests.support.batches import a_shard
 
 COUNTS = RecordCounts(processed=10, processed_bytes=1000, unparseable=2)
 
@@ -173,6 +177,19 @@ def test_a_parked_partition_is_unhealthy_until_it_is_reopened(world: Supervised)
     assert stored is not None
     world.backend.transact(update=[stored.reopened(world.clock.now())])
     assert (world.status["state"], world.status["healthy"]) == ("RUNNING", True)
+
+
+def test_a_partition_parked_for_lost_data_says_what_to_do(world: Supervised) -> None:
+    world.runs()
+    lost = Gap(after="1", before="9", since=None, until=None, found_at=world.clock.now(), reason="trimmed")
+    shard = replace(a_shard("S0"), checkpoint="1").with_gap(lost)
+    first, second = sorted(world.view.partitions(), key=lambda each: each.partition_key)
+    parked = first.with_progress(shard.to_mapping()).failed("trimmed").closed(PARKED_UNTIL)
+    world.backend.transact(update=[parked, second.failed("no luck").closed(PARKED_UNTIL)])
+
+    gone, failed = (error["message"] for error in world.status["errors"])
+    assert gone == f"partition 'S0' is parked, data is gone: {lost}. {KIND.loss_remedy}"
+    assert failed == "partition 'S1' is parked, and no job reads it: no luck; fix the cause, then reopen it"
 
 
 def test_a_partition_that_is_met_twice_in_one_walk_counts_once(world: Supervised) -> None:
