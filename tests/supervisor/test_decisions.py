@@ -221,6 +221,29 @@ def test_after_a_while_without_looks_the_count_is_kept_until_the_window_is_fille
     assert remembered.task_count == 2
 
 
+@pytest.mark.parametrize(
+    ("least", "most", "partitions", "lag", "scaled"),
+    [
+        (4, 9, 3, IN, None),
+        (4, 9, 3, OUT, None),
+        (9, 9, 1, IN, None),
+        (4, 9, 5, IN, 4),  # by a step of 3
+        (1, 9, 3, IN, 1),
+        (1, 2, 3, IN, 1),
+        (1, 2, 3, OUT, None),
+        (1, 9, 3, OUT, None),
+    ],
+)
+def test_scaling_starts_from_the_jobs_that_have_partitions(
+    least: int, most: int, partitions: int, lag: int, scaled: int | None
+) -> None:
+    bounds = AutoScaleSettings(task_count_min=least, task_count_max=most, scale_in_step=3, scale_out_step=3)
+    supervise = {"task_count": most, "auto_scale": bounds}
+    found = after(memory(started_at=NOON), 900, lag, supervise=supervise, partitions=partitions)
+    assert (found.task_count, found.scaled_at) == (scaled, None if scaled is None else NOON + seconds(900))
+    assert [change.after for change in found.task_count_changes if not change.is_refusal] == [scaled] * bool(scaled)
+
+
 def test_lag_of_before_a_reset_is_not_judged() -> None:
     remembered = memory(started_at=NOON, lag_since=NOON + seconds(900))
     assert after(remembered, 900).task_count is None

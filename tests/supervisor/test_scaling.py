@@ -119,15 +119,6 @@ def test_it_stays_within_its_bounds_and_says_why(count: int, partitions: int, la
     assert found.reason.startswith("21 of 21 points have a lag of at ")
 
 
-@pytest.mark.parametrize("lag", [OUT, BETWEEN, IN])
-@pytest.mark.parametrize(("least", "most", "partitions"), [(4, 9, 3), (4, 4, 3), (2, 9, 1), (9, 9, 8)])
-def test_fewer_partitions_than_the_minimum_are_no_change(least: int, most: int, partitions: int, lag: int) -> None:
-    bounds = settings(task_count_min=least, task_count_max=most, scale_in_step=3, scale_out_step=3)
-    found = scale(bounds, partitions, points(*[lag] * 21), partitions=partitions, now=NOW)
-    assert found.count == partitions
-    assert found.reason.endswith(f"only {partitions} partitions can be read") is (lag != BETWEEN)
-
-
 def test_nothing_changes_while_jobs_deliver_what_they_have_read() -> None:
     found = scale(settings(), 3, points(*[OUT] * 21), partitions=9, now=NOW, ending=2)
     assert found.count == 3
