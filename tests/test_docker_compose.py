@@ -72,6 +72,12 @@ def test_its_kinesis_is_the_one_of_the_tests(compose: dict[str, Any]) -> None:
     assert compose["services"]["kinesis"]["image"] == f"ghcr.io/etspaceman/kinesis-mock:{fetched[1]}"
 
 
+def test_its_dynamodb_is_the_one_of_the_tests(compose: dict[str, Any]) -> None:
+    server = compose["services"]["dynamodb"]
+    assert server["image"] == f"ministackorg/ministack:{_pin('ministack', 'ministack.txt')}"
+    assert server["environment"]["SERVICES"] == "dynamodb"
+
+
 def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
     for service in compose["services"].values():
         tag = service["image"].rpartition(":")[2]
@@ -169,8 +175,8 @@ def _mounts(compose: dict[str, Any], name: str) -> dict[str, str]:
     return {source: target for source, target, *_ in mounts}
 
 
-def _pin(distribution: str) -> str:
-    pins = (REPOSITORY / "requirements" / "base.txt").read_text()
+def _pin(distribution: str, file: str = "base.txt") -> str:
+    pins = (REPOSITORY / "requirements" / file).read_text()
     found = re.search(rf"^{re.escape(distribution)}==(\S+)$", pins, re.MULTILINE)
     assert found is not None, f"{distribution} is not pinned"
     return found[1]
