@@ -17,6 +17,8 @@ from airflow_provider_coordination.stores import StoreSettings, open_store
 THREADS_PER_STORE = 4
 THREADS_FOR_SOURCES = 16
 """Work that also queries a source has its own threads, so that sources that hang do not block access to the store."""
+CLOSING = "coordination-watch-close"
+"""The name of the thread that waits until all work with a store is over, and closes it."""
 
 T = TypeVar("T")
 
@@ -65,7 +67,7 @@ class SharedStore:
         if self._users:
             return False
         # Work in progress may take its time: neither the event loop nor the end of the process waits for it.
-        threading.Thread(target=self._close, name="coordination-watch-close", daemon=True).start()
+        threading.Thread(target=self._close, name=CLOSING, daemon=True).start()
         return True
 
     def _close(self) -> None:

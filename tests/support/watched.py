@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from airflow.triggers.base import BaseTrigger
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.kinds import sql
+from airflow_provider_coordination.triggers.store_pool import CLOSING
 from airflow_provider_coordination.triggers.watchers import Pace, Watchers, install_watchers
 from tests.coordination.unreliable_store import UnreliableStore
 
@@ -100,7 +102,7 @@ class Watched(UnreliableStore):
 
 @contextmanager
 def watched_store() -> Iterator[Watched]:
-    """Let every connection lead to one store in memory."""
+    """Let every connection lead to one store in memory; return once no watcher uses it, or a source."""
     store = Watched()
 
     def opened(settings: object, *, retry_deadline_seconds: float) -> Watched:
@@ -108,4 +110,9 @@ def watched_store() -> Iterator[Watched]:
         return store
 
     with patch.object(sql.KIND, "open", opened):
-        yield store
+        try:
+            yield store
+        finally:
+            for thread in threading.enumerate():
+                if thread.name == CLOSING:
+                    thread.join(LONGEST_SECONDS)
