@@ -286,6 +286,14 @@ class Pipeline:
         """Return how many partitions have each status."""
         return self.coordinator().view.count_by_status()
 
+    def wait_until_delivered(self, timeout_seconds: float = 240) -> None:
+        """Return once the dataset has every event that was sent."""
+        deadline = time.monotonic() + timeout_seconds
+        while not self.delivered().keys() >= set(self.sent):
+            running = [job for job in self.jobs if job.process.poll() is None]
+            assert running and time.monotonic() < deadline, "\n".join(job.output for job in self.jobs)
+            time.sleep(0.2)
+
     def assert_exactly_once(self) -> None:
         """Check that every event that was sent is in the dataset, once."""
         delivered = self.delivered()

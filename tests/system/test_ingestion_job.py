@@ -72,7 +72,7 @@ def test_two_jobs_share_a_source_through_splits_and_merges(make_pipeline: MakePi
     pipeline = make_pipeline(4)
     pipeline.send(20)
     pipeline.sync()
-    jobs = [pipeline.start(workers=2, until_caught_up=False, max_idle_rounds=8) for _ in range(2)]
+    jobs = [pipeline.start(workers=2, until_caught_up=False) for _ in range(2)]
     for job in jobs:
         job.wait_for("round 1:")
     split = pipeline.split_a_shard()
@@ -80,6 +80,9 @@ def test_two_jobs_share_a_source_through_splits_and_merges(make_pipeline: MakePi
     shards = sorted(shard["ShardId"] for shard in pipeline.client.list_shards(StreamName=pipeline.stream)["Shards"])
     pipeline.merge_shards(shards[2], shards[3])
     pipeline.send(20)
+    pipeline.wait_until_delivered()
+    for job in jobs:
+        job.driver().send_signal(signal.SIGTERM)
     for job in jobs:
         assert job.wait() == 0, job.output
     pipeline.assert_exactly_once()
