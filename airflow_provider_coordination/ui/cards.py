@@ -200,8 +200,9 @@ def _alarms_of_parked(card: SourceCard, lost: list[tuple[str, str, str]], *, is_
     """Yield an alarm for partitions that lost data stops, which reopening does not help, and one for the others."""
     if lost:
         key, loss, remedy = lost[0]
-        are = "1 partition is" if card.lost == 1 else f"{card.lost} partitions are"
-        yield _alarm("error", "lost", f"{are} parked, data is gone. {remedy}. {key}: {loss}"[:MAX_ALARM_CHARACTERS])
+        partitions = _partitions(card.lost, is_every_one=is_every_one)
+        text = f"{partitions} parked, data is gone. {remedy}. {key}: {loss}"
+        yield _alarm("error", "lost", text[:MAX_ALARM_CHARACTERS])
     if others := card.parked - card.lost:
         them = "it" if others == 1 else "them"
         text = f"{_partitions(others, is_every_one=is_every_one)} parked. Reopen {them} once the cause is fixed"

@@ -175,7 +175,7 @@ def test_a_shard_shows_where_it_stands_and_what_is_lost(shell: Shell, clicks: Cl
     lines = shell("show", "clicks", SHARD).out.splitlines()
     shown = {line[:19].strip(): line[19:] for line in lines[: lines.index("progress:")]}
     assert (shown["position"], shown["epoch"]) == ("77", "1767225600 (reset at 2026-01-01T00:00:00Z)")
-    assert shown["lost"] == "(5, 9), arrived from 2025-12-30T00:00:00Z to unknown: it was trimmed"
+    assert shown["lost"] == "(5, 9), arrived from 2025-12-30T00:00:00Z: it was trimmed"
     assert shell("partitions", "clicks").out.splitlines()[1].split()[-1] == "1"
 
 

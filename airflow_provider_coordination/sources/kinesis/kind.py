@@ -78,7 +78,7 @@ class KinesisKind(SourceKind):
         throughput = number_of(partition.progress.get("throughput"))
         return replace(glance, lag=_lag(partition.progress, glance.position, now), throughput=throughput)
 
-    loss_remedy = "Run the shard sync once with on_data_loss='reset', then reopen what is still parked"
+    loss_remedy = "Sync shards once with on_data_loss='reset', reopen what stays parked, run a job with it"
 
     def lost(self, progress: Mapping[str, Any]) -> list[str]:
         """See `SourceKind.lost`."""

@@ -105,9 +105,10 @@ class Gap:
 
     def __str__(self) -> str:
         """Return the range as text."""
-        since = "unknown" if self.since is None else f"{self.since:%Y-%m-%dT%H:%M:%SZ}"
-        until = "unknown" if self.until is None else f"{self.until:%Y-%m-%dT%H:%M:%SZ}"
-        return f"({self.after}, {self.before or 'end'}), arrived from {since} to {until}: {self.reason}"
+        since = "" if self.since is None else f" from {self.since:%Y-%m-%dT%H:%M:%SZ}"
+        until = "" if self.until is None else f" until {self.until:%Y-%m-%dT%H:%M:%SZ}"
+        arrived = f", arrived{since}{until}" if since or until else ""
+        return f"({self.after}, {self.before or 'end'}){arrived}: {self.reason}"
 
 
 @dataclass(frozen=True)

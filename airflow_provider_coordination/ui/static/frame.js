@@ -23,17 +23,14 @@ const FOCUS = {
   },
 };
 
-/** A folded alarm: one line, cut off if it is longer. On a phone two lines, without the link to the manual. */
+/** A folded alarm: one line, cut off if it is longer. On a phone four lines, and nothing else that takes space. */
 const FOLDED = {
-  "& p": { minWidth: 0 },
-  "& p span": {
-    overflow: "hidden",
-    md: { whiteSpace: "nowrap", textOverflow: "ellipsis" },
-    mdDown: { lineHeight: "19px", maxHeight: "38px" },
-  },
-  "& [data-manual]": { mdDown: { display: "none" } },
+  "& p": { minWidth: 0, mdDown: { fontSize: "13px", lineHeight: "17px" } },
+  "& p span": { overflow: "hidden", md: { whiteSpace: "nowrap", textOverflow: "ellipsis" } },
+  "& [data-text]": { mdDown: { lineClamp: 4 } },
+  "& [data-manual], & [data-chevron]": { mdDown: { display: "none" } },
 };
-const FOLDED_HEIGHT = { base: "48px", md: "29px" };
+const FOLDED_HEIGHT = { base: "76px", md: "29px" };
 
 /**
  * The root of the pages: it scrolls on its own, and shows messages.
@@ -284,12 +281,13 @@ function hasPage(card, name) {
  */
 function Alarms({ card, place }) {
   const [isOpen, setOpen] = useState(false);
+  const isFolded = !isOpen;
   const alarms = (card?.alarms ?? []).filter((alarm) => alarm.about !== "suspended");
   const lines = [
     ...(card?.suspended ? [h(Suspended, { key: "suspended", suspended: card.suspended })] : []),
-    ...alarms.map((alarm, number) => h(AlarmLine, { key: `${alarm.about} ${number}`, alarm, place })),
+    ...alarms.map((alarm, number) => h(AlarmLine, { key: `${alarm.about} ${number}`, alarm, place, isFolded })),
   ];
-  const isFolded = !isOpen;
+  const others = lines.length - 1;
   return h(
     C.Flex,
     {
@@ -317,10 +315,21 @@ function Alarms({ card, place }) {
           h: "29px",
           flexShrink: 0,
           "aria-expanded": isOpen,
+          "aria-label": isFolded && others > 0 ? `and ${others} more` : undefined,
           onClick: () => setOpen(!isOpen),
         },
-        isOpen ? "Show less" : lines.length > 1 ? `and ${lines.length - 1} more` : "Show all",
+        isOpen ? "Show less" : others > 0 ? h(More, { count: others }) : "Show all",
       ),
+  );
+}
+
+/** The number of other lines, shorter on a phone. @param {{count: number}} props */
+function More({ count }) {
+  return h(
+    Fragment,
+    null,
+    h(C.Box, { as: "span", hideBelow: "md" }, `and ${count} more`),
+    h(C.Box, { as: "span", hideFrom: "md" }, `+${count}`),
   );
 }
 
@@ -332,15 +341,16 @@ function NoAlarm() {
 /**
  * An alarm as a line. It links to its subject and to the manual. A word shows its level as well as a colour.
  *
- * @param {{alarm: Api.Alarm, place: {connection: string, source: string}}} props
+ * @param {{alarm: Api.Alarm, place: {connection: string, source: string}, isFolded?: boolean}} props `isFolded` if its
+ *   link to the manual stays on its line; else the link moves below a text that has little space
  */
-export function AlarmLine({ alarm, place }) {
+export function AlarmLine({ alarm, place, isFolded = false }) {
   return h(
     Warning,
     { level: alarm.level },
     h(
       C.Flex,
-      { as: "span", gap: 3, align: "center" },
+      { as: "span", columnGap: 3, align: "center", wrap: isFolded ? undefined : "wrap" },
       h(
         PageLink,
         {
@@ -351,14 +361,14 @@ export function AlarmLine({ alarm, place }) {
           justifyContent: "space-between",
           alignItems: "center",
           gap: 2,
-          flex: 1,
+          flex: isFolded ? 1 : "1 1 240px",
           minW: 0,
         },
         h(
           Fragment,
           null,
-          h(C.Text, { as: "span", overflowWrap: "anywhere", minW: 0 }, capitalized(alarm.text)),
-          h(Icon, { name: "chevron", size: 3 }),
+          h(C.Text, { as: "span", overflowWrap: "anywhere", minW: 0, "data-text": true }, capitalized(alarm.text)),
+          h(C.Box, { as: "span", flexShrink: 0, "data-chevron": true }, h(Icon, { name: "chevron", size: 3 })),
         ),
       ),
       h(ManualLink, { manual: alarm.manual }),
@@ -386,7 +396,7 @@ function Suspended({ suspended }) {
     h(C.Box, { as: "span", pt: "2px", display: "flex" }, h(Icon, { name: "pause" })),
     h(
       C.Text,
-      { as: "span", overflowWrap: "anywhere", minW: 0 },
+      { as: "span", overflowWrap: "anywhere", minW: 0, "data-text": true },
       h(C.Strong, null, "Suspended "),
       h(RelativeTime, { instant: since }),
       by ? ` by ${by}` : "",

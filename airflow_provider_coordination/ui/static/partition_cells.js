@@ -35,7 +35,7 @@ function timeOf(row, now) {
       const left = secondsUntil(row.leased_until, now);
       return left >= 0
         ? ["until the lease expires", `${duration(left)} left`]
-        : ["since the lease expired", `expired ${duration(left, { short: left <= -600 })} ago`, "orange"];
+        : ["since the lease expired", `expired ${duration(left, { short: left <= -60 })} ago`, "orange"];
     }
     case "waiting":
       return ["since it became available", `waiting ${duration(since, { short: since >= 600 })}`];

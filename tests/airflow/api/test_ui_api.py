@@ -147,10 +147,10 @@ def test_lost_data_has_an_alarm_of_its_own(scenery: Scenery, op: TestClient) -> 
     lost, parked = (alarm for alarm in card["alarms"] if alarm["level"] == "error")
     assert (lost["about"], lost["manual"]) == ("lost", "data_loss#data-loss")
     assert lost["text"].startswith(
-        "2 partitions are parked, data is gone. Run the shard sync once with on_data_loss='reset', then reopen what is "
-        "still parked. "
+        "2 partitions are parked, data is gone. Sync shards once with on_data_loss='reset', reopen what stays parked, "
+        "run a job with it. "
     )
-    assert "TRIM_HORIZON, 100), arrived from unknown to unknown: trimmed" in lost["text"]
+    assert "(TRIM_HORIZON, 100): trimmed" in lost["text"]
     assert parked["text"] == "1 partition is parked. Reopen it once the cause is fixed"
 
 

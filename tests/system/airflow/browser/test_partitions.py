@@ -51,6 +51,25 @@ def test_each_partition_shows_its_state_as_a_word(site: Site, see: See) -> None:
     expect(row(page, "state/unreadable.json.gz")).to_contain_text("unreadable")
 
 
+def test_each_time_is_whole_on_a_small_screen(site: Site, see: See) -> None:
+    page = see(site.at("orders"), width=1280)
+
+    for key in STATES:
+        time = row(page, key).get_by_role("cell").nth(5).locator("[title]")
+        assert time.evaluate("element => element.scrollWidth <= element.clientWidth"), time.inner_text()
+
+
+def test_a_source_of_unknown_kind_has_no_pages_of_others(site: Site, see: See, source: Callable[..., str]) -> None:
+    name = source(a=lambda partition: partition.with_progress({"kind": "later", "position": 5}))
+    page = see(site.at(name))
+    expect(keys(page)).to_have_count(1)
+    expect(page.get_by_text("later", exact=True)).to_be_visible()
+
+    pages = page.get_by_role("navigation", name="Pages of this source").locator("[data-page]")
+    shown = [link.get_attribute("data-page") for link in pages.all()]
+    assert shown == ["partitions", "timeline", "acknowledgments", "workers"]
+
+
 def test_the_table_begins_with_trouble_and_sorts_otherwise_where_it_is_asked_to(site: Site, see: See) -> None:
     page = see(site.at("orders"))
     expect(page.get_by_role("columnheader", name="State")).to_have_attribute("aria-sort", "other")

@@ -40,6 +40,7 @@ TROUBLE = {
     "pending_sets": 12,
     "counts": {"UNASSIGNED": 1234, "ASSIGNED": 5678, "CLOSED": 910, "COMPLETED": 1112},
 }
+IS_WHOLE = "element => element.scrollHeight <= element.clientHeight && element.scrollWidth <= element.clientWidth"
 WATCH = """key => {
     window.places = new Set();
     const look = () => {
@@ -161,3 +162,22 @@ def test_all_alarms_are_read_where_one_unfolds_them(site: Site, see: See, source
 
         for alarm in ALARMS:
             expect(alarms).to_contain_text(alarm["text"].strip(), ignore_case=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1 partition is parked. Reopen it once the cause is fixed",
+        "1 lease has expired, and no worker has taken over. Check the workers, or start more jobs",
+    ],
+)
+def test_a_phone_shows_the_first_alarm_whole(text: str, site: Site, see: See, source: Callable[..., str]) -> None:
+    name = source(a=waiting)
+    page = see("/", width=390)
+    with summary_of(page, name) as summary:
+        summary.changed = {"alarms": [ALARMS[0] | {"text": text}, *ALARMS[1:]]}
+        go(page, site.at(name))
+        alarm = page.get_by_role("region", name="Alarms").get_by_text(text)
+
+        expect(alarm).to_be_visible()
+        assert alarm.evaluate(IS_WHOLE)
