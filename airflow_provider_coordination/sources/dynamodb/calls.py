@@ -110,7 +110,7 @@ class DynamoDBCalls:
 def table_identity(table: Mapping[str, Any]) -> str:
     """Return an identity that distinguishes a table from earlier ones of the same name.
 
-    :param table: as `DescribeTable` returns it. DynamoDB Local leaves out the id.
+    :param table: as `DescribeTable` returns it. Local servers may leave out the id.
     """
     return str(table.get("TableId") or format_instant(table["CreationDateTime"]))
 
