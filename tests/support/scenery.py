@@ -241,7 +241,12 @@ class Scenery:
                 partition = waiting.completed(now - timedelta(minutes=shards - number))
             elif number % 9 == 0:
                 lost = Gap(
-                    after="1", before="9", since=None, until=None, found_at=now, reason="trimmed before it was read"
+                    after=progress.checkpoint,
+                    before="9",
+                    since=None,
+                    until=None,
+                    found_at=now,
+                    reason="trimmed before it was read",
                 )
                 parked = waiting.with_progress(progress.with_gap(lost).to_mapping()).failed(
                     "data loss: records were trimmed"
