@@ -17,6 +17,7 @@ from airflow_provider_coordination.cli.prompts import OPTIONAL_KEYS, REASON, SOU
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.sources.forgetting import forget, forgettable
 from airflow_provider_coordination.sources.kinds import SourceKind
 from airflow_provider_coordination.sources.reset import Resets, check_progress
 from airflow_provider_coordination.sources.reset_targets import (
@@ -27,6 +28,9 @@ from airflow_provider_coordination.sources.reset_targets import (
     Target,
     parse_target,
 )
+
+FORGOTTEN = "Progress is lost. Whatever the source reads next is read as by a new source, from its start."
+"""The consequence of `--forget`."""
 
 
 def reset(
@@ -54,6 +58,13 @@ def reset(
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All partitions of the source, instead of keys.")] = False,
+    forgets: Annotated[
+        bool,
+        typer.Option(
+            "--forget",
+            help="Remove all partitions of a suspended source, so that it may read other data, instead of keys.",
+        ),
+    ] = False,
     progress: Annotated[
         str | None,
         typer.Option(
@@ -80,10 +91,15 @@ def reset(
     yes: YES = False,
 ) -> None:
     """Read partitions in any status again from a position. Their progress is overwritten."""
-    if sum(map(bool, (keys, part, everything))) != 1:
-        raise typer.BadParameter("give exactly one of keys, --part and --all", param_hint="KEY")
+    if sum(map(bool, (keys, part, everything, forgets))) != 1:
+        raise typer.BadParameter("give exactly one of keys, --part, --all and --forget", param_hint="KEY")
     if progress is not None:
         _check_alone(keys, to)
+    if forgets:
+        if to is not None:
+            raise typer.BadParameter("it excludes --to", param_hint="--forget")
+        _forget(session, source, reason or "", yes=yes)
+        return
 
     def access(kind: SourceKind) -> Any:
         given = {"region": region, "endpoint_url": endpoint_url, "role_arn": role_arn, "external_id": external_id}
@@ -102,6 +118,30 @@ def reset(
             resets.plan_partitions(partitions, target) if given is None else _with_progress(partitions, target, given)
         )
     _carry_out(session, source, resets, plan, _where(plan, given=progress is not None), yes=yes)
+
+
+def _forget(session: Session, source: str, reason: str, *, yes: bool) -> None:
+    output, coordinator = session.output, acknowledgment_sets(session, source).coordinator
+    coordinator.initialize()
+    partitions = forgettable(coordinator)
+    if coordinator.view.is_empty():
+        output.info("No partitions to forget.")
+        return
+    if not yes:
+        confirm_action(session, source, "forget", FORGOTTEN, partitions)
+    failures = 0
+    for partition, error in forget(coordinator, by=session.context.user(), reason=reason):
+        if error is not None:
+            failures += 1
+            output.info(f"error: {error}")
+        elif output.as_json:
+            output.record(partition_record(partition) | {"action": str(ResetAction.REMOVE)})
+        else:
+            output.line(
+                Text(f"{ResetAction.REMOVE} ") + printable(f"{partition.partition_key}, was {partition.status}")
+            )
+    if failures:
+        raise CommandError(f"{failures} partitions could not be removed; try again", EXIT_REFUSED)
 
 
 def _carry_out(session: Session, source: str, resets: Resets, plan: ResetPlan, where: str, *, yes: bool) -> None:

@@ -46,7 +46,11 @@ CONSEQUENCES = {
     "suspend": f"{JOBS_END} No job starts until it is resumed; records that a stream trims during that time are lost.",
     "terminate": f"{JOBS_END} No more jobs start. A spec that is submitted later continues where this one ended.",
     "reset": "Data is delivered again. Jobs continue, and read reset partitions from their new positions.",
+    "forget": "Its partitions are removed with their progress. Its spec is then read as by a new source.",
 }
+
+QUESTIONS = {"forget": "what was read by "}
+"""What a question has between the verb and the supervisor."""
 
 Verb = Callable[[SupervisorVerbs], object]
 
@@ -157,6 +161,13 @@ def reset(
             show_default=False,
         ),
     ] = None,
+    forgets: Annotated[
+        bool,
+        typer.Option(
+            "--forget",
+            help="Remove all partitions of a suspended or terminated supervisor, so that its spec may read other data.",
+        ),
+    ] = False,
     reason: REASON = "",
     everything: ALL = False,
     yes: YES = False,
@@ -168,7 +179,9 @@ def reset(
         raise typer.BadParameter(
             "--position applies to a single source; give its name instead of --all", param_hint="--all"
         )
-    _confirm(session, "reset", names, everything=everything, yes=yes)
+    if forgets and (everything or positions or to != EARLIEST):
+        raise typer.BadParameter("it excludes --to, --position and --all", param_hint="--forget")
+    _confirm(session, "forget" if forgets else "reset", names, everything=everything, yes=yes)
 
     def whole(verbs: SupervisorVerbs) -> ResetReport:
         with airflow_connections():  # the connections of the spec
@@ -176,6 +189,9 @@ def reset(
 
     if everything:
         _apply(session, names, whole, reason, everything=True, done="reset")
+        return
+    if forgets:
+        _show_reset(session.output, _verbs(session, names[0], reason).forget())
         return
     with airflow_connections():
         done = _verbs(session, names[0], reason).reset(to, positions, default_region=region)
@@ -260,7 +276,7 @@ def _confirm(session: Session, verb: str, names: list[str], *, everything: bool,
     if not session.context.is_interactive():
         raise typer.BadParameter(f"there is no terminal to confirm '{verb}' for {what}; give --yes", param_hint="--yes")
     session.output.info(CONSEQUENCES[verb])
-    if not session.confirm(f"{verb.capitalize()} {what}?"):
+    if not session.confirm(f"{verb.capitalize()} {QUESTIONS.get(verb, '')}{what}?"):
         raise CommandError("not confirmed; nothing was changed")
 
 

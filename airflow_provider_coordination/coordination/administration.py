@@ -176,11 +176,19 @@ class Administration:
 
         return self._change(ChangeKind.RESET, partition_key, reset, expected, version)
 
-    def delete(self, partition_key: str, *, expected: Partition | None = None, version: int | None = None) -> Partition:
+    def delete(
+        self,
+        partition_key: str,
+        *,
+        expected: Partition | None = None,
+        version: int | None = None,
+        keeps_claims: bool = False,
+    ) -> Partition:
         """Delete the partition, whatever its status, and release the names that it claims.
 
         A supplier finds these names again.
 
+        :param keeps_claims: leave its names claimed; the caller releases those of many partitions at once.
         :returns: the partition as it was.
         :raises PartitionNotFoundError: if it does not exist.
         :raises PartitionUpdateError: if it is not as expected.
@@ -199,7 +207,8 @@ class Administration:
                     continue
                 # The deletion succeeded and its response was lost, or another process was faster.
             self._log(ChangeKind.DELETED, current)
-            self._release_claims(current)
+            if not keeps_claims:
+                self._release_claims(current)
             return current
         raise _changes_too_fast(partition_key)
 

@@ -174,6 +174,17 @@ class Claims:
         content = self._content(partition.partition_key)
         return sum(self._release(claim) for claim in near if claim.progress == content)
 
+    def release_all(self) -> int:
+        """Release all names of this source; return their number. Names that it forgot by age count as new again."""
+        claims = all_partitions(self._store, self._source_identifier, PartitionStatus.COMPLETED)
+        own = self._content("").get("source")
+        released = sum(self._release(claim) for claim in claims if claim.progress.get("source") == own)
+        if self._source_identifier == self._own_identifier:
+            note = self._store.get(_sharing(self._own_identifier), FORGOTTEN_KEY)
+            if note is not None:
+                self._release(note)
+        return released
+
     def _release(self, claim: Partition) -> bool:
         try:
             self._store.delete(claim)

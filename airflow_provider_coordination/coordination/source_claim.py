@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
@@ -50,7 +50,7 @@ class SourceClaim:
         """Return the differences of the two claims, each as `<field> <here> here and <there> there`."""
         if self.kind != other.kind:
             return [f"kind {self.kind!r} here and {other.kind!r} there"]
-        return _differences(self.location, other.location)
+        return location_differences(self.location, other.location)
 
     def refusal(self, source: str, other: SourceClaim) -> str:
         """Return the message that refuses to read a source that another DAG has claimed."""
@@ -63,7 +63,7 @@ class SourceClaim:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the claim as the JSON object to store."""
-        return {**_written(self), "kind": self.kind, "location": _plain(self.location)}
+        return {**_written(self), "kind": self.kind, "location": as_stored(self.location)}
 
     @classmethod
     def of(cls, item: Partition) -> SourceClaim:
@@ -94,7 +94,7 @@ class DeliveryClaim:
 
     def differences(self, other: DeliveryClaim) -> list[str]:
         """Return the differences of the two claims, each as `sink <name> <here> here and <there> there`."""
-        return [f"sink {difference}" for difference in _differences(self.sinks, other.sinks)]
+        return [f"sink {difference}" for difference in location_differences(self.sinks, other.sinks)]
 
     def refusal(self, source: str, other: DeliveryClaim) -> str:
         """Return the message that refuses to deliver a source that another DAG delivers."""
@@ -108,7 +108,7 @@ class DeliveryClaim:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the claim as the JSON object to store."""
-        return {**_written(self), "sinks": _plain(self.sinks)}
+        return {**_written(self), "sinks": as_stored(self.sinks)}
 
     @classmethod
     def of(cls, item: Partition) -> DeliveryClaim:
@@ -119,16 +119,19 @@ class DeliveryClaim:
         return _read(cls, item)
 
 
+C = TypeVar("C", SourceClaim, DeliveryClaim)
+
 KEYS = (SourceClaim.KEY, DeliveryClaim.KEY)
 
 
-def claim(view: SourceView, mine: SourceClaim | DeliveryClaim) -> None:
+def claim(view: SourceView, mine: C, check_change: Callable[[C], object] | None = None) -> None:
     """Claim a source, or its delivery, for a DAG, unless another DAG has a different claim.
 
     A DAG with an equal claim is accepted. A DAG that claimed it before with other settings updates its claim.
 
     :param view: the view of the source.
     :param mine: the claim.
+    :param check_change: called with the DAG's own earlier claim before it is updated; it raises to keep that claim.
     :raises ConfigurationError: if another DAG has a different claim; the message names both.
     """
     while True:
@@ -148,6 +151,8 @@ def claim(view: SourceView, mine: SourceClaim | DeliveryClaim) -> None:
             return
         if theirs.dag_id != mine.dag_id:
             raise ConfigurationError(mine.refusal(view.source, theirs))
+        if check_change is not None:
+            check_change(theirs)
         try:
             view.store.transact(update=[stored.with_progress(mine.to_mapping())])
         except PartitionUpdateError:  # another process changed it in between
@@ -162,9 +167,6 @@ def claim(view: SourceView, mine: SourceClaim | DeliveryClaim) -> None:
 def claimed(view: SourceView, key: str = SourceClaim.KEY) -> Partition | None:
     """Return the item with a claim of a source, by default the claim to read it; None if there is none."""
     return view.store.get(view.family(FAMILY), key)
-
-
-C = TypeVar("C", SourceClaim, DeliveryClaim)
 
 
 def _written(claim: SourceClaim | DeliveryClaim) -> dict[str, Any]:
@@ -186,12 +188,18 @@ def _read(cls: type[C], item: Partition) -> C:
         ) from None
 
 
-def _differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    values = ((name, _plain(mine.get(name)), _plain(theirs.get(name))) for name in sorted(mine.keys() | theirs.keys()))
-    return [f"{name} {_shown(here)} here and {_shown(there)} there" for name, here, there in values if here != there]
+def location_differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """Return the differences of two locations, each as `<name> <mine> here and <theirs> there`."""
+    mine, theirs = as_stored(mine), as_stored(theirs)
+    values = ((name, mine.get(name), theirs.get(name)) for name in sorted(mine.keys() | theirs.keys()))
+    return [
+        f"{name} {shown_value(here)} here and {shown_value(there)} there"
+        for name, here, there in values
+        if here != there
+    ]
 
 
-def _plain(value: Any) -> Any:
+def as_stored(value: Any) -> Any:
     """Return a value as it is read back from the store: tuples become lists, mappings become objects."""
     return json.loads(json.dumps(value, default=_as_object))
 
@@ -200,6 +208,7 @@ def _as_object(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
+    """Return a value of a location for a message, shortened."""
     text = "nothing" if value is None else repr(value)
     return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}…"

@@ -127,6 +127,13 @@ class SourceView:
         self.require_initialized()
         return next(iter(self.store.query(self.source_identifier, status, limit=1)), None)
 
+    def is_empty(self) -> bool:
+        """Return whether it has neither partitions nor a state of its supplier: it may begin as any source."""
+        if any(self.first(status) is not None for status in PartitionStatus):
+            return False
+        item = self.supplier_item()
+        return item is None or (item.unreadable_progress is None and not item.progress)
+
     # Availability
 
     def is_available(self) -> bool:
@@ -169,6 +176,10 @@ class SourceView:
 
     def supplier_state(self) -> Mapping[str, Any]:
         """Return the state that the source's supplier stored last; empty if there is none or it is unreadable."""
-        self.require_initialized()
-        item = self.store.get(self.family(GLOBAL_STATE_FAMILY), GLOBAL_STATE_KEY)
+        item = self.supplier_item()
         return {} if item is None else item.progress
+
+    def supplier_item(self) -> Partition | None:
+        """Return the item with the lease and the state of the source's supplier; None if none ever ran."""
+        self.require_initialized()
+        return self.store.get(self.family(GLOBAL_STATE_FAMILY), GLOBAL_STATE_KEY)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import Context
 
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import UNFINISHED
 from airflow_provider_coordination.coordination.source_claim import DeliveryClaim, SourceClaim, claim
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.operators.reads.reads import Located, Reads
+from airflow_provider_coordination.sources.forgetting import ABOUT_FORMER_DATA, how_to_forget, left_of
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 
@@ -31,31 +33,40 @@ class RemainingWork:
     suspension: Suspension | None = None
 
 
-def claim_source(view: SourceView, context: Context, kind: str, location: Mapping[str, Any]) -> None:
-    """Claim a source for this task's DAG.
+def claim_reads(
+    view: SourceView,
+    context: Context,
+    reads: Reads,
+    settings: ReadsSettings | None = None,
+    *,
+    is_supervised: bool = False,
+) -> None:
+    """Claim the source that `reads` describes for this task's DAG.
 
     :param view: the view of the source.
-    :param kind: the kind of source.
-    :param location: the location that the source is read from.
+    :param settings: the source settings of a Spark job; None if only `reads` itself knows the location.
+    :param is_supervised: whether the location was checked when the spec of a supervisor was submitted.
     :raises ConfigurationError: if another DAG has claimed the source and reads a different location; it names both.
+        Also if this DAG has read something else as this source, and the source is not empty.
     """
     ti: Any = context["ti"]
+    location = dict(reads.reads_from) if isinstance(reads, Located) else {}
+    if settings is not None:
+        location.update(settings.source_kind().location(settings.settings))
     mine = SourceClaim(
-        dag_id=ti.dag_id, task_id=ti.task_id, claimed_at=view.clock.now(), kind=kind, location=dict(location)
+        dag_id=ti.dag_id, task_id=ti.task_id, claimed_at=view.clock.now(), kind=reads.kind, location=location
     )
-    claim(view, mine)
 
+    def check_change(before: SourceClaim) -> None:
+        left = left_of(before.kind, before.location, mine.kind, mine.location)
+        if left and not view.is_empty():
+            raise ConfigurationError(
+                f"source {view.source!r} has read {', '.join(left)}, and this task reads something else: "
+                f"{', '.join(mine.differences(before))}. {ABOUT_FORMER_DATA}; give the task its former settings, or "
+                f"another 'source', or {how_to_forget(view.source)}"
+            )
 
-def claim_reads(view: SourceView, context: Context, reads: Reads, settings: ReadsSettings | None = None) -> None:
-    """Claim the source that `reads` describes; see `claim_source`.
-
-    :param settings: the source settings of a Spark job; None if only `reads` itself knows the location.
-    """
-    if isinstance(reads, Located):
-        location = reads.reads_from
-    else:
-        location = {} if settings is None else settings.source_kind().location(settings.settings)
-    claim_source(view, context, reads.kind, location)
+    claim(view, mine, None if is_supervised else check_change)
 
 
 def claim_delivery(view: SourceView, context: Context, sinks: Sequence[SinkSettings]) -> None:
@@ -77,16 +88,21 @@ def claim_delivery(view: SourceView, context: Context, sinks: Sequence[SinkSetti
 
 
 def claim_for_job(
-    connection: ConnectionSettings, context: Context, settings: IngestSettings, reads: Reads
+    connection: ConnectionSettings,
+    context: Context,
+    settings: IngestSettings,
+    reads: Reads,
+    *,
+    is_supervised: bool = False,
 ) -> RemainingWork:
-    """Claim the source that a Spark job reads, and its delivery; see `claim_source` and `claim_delivery`.
+    """Claim the source that a Spark job reads, and its delivery; see `claim_reads` and `claim_delivery`.
 
     :returns: the work that remains for the job. A finite source has none once all its partitions are COMPLETED.
     :raises StoreUnavailableError: if the store does not respond.
     """
     view = connection.view(settings.source)
     with closing(view.store):
-        claim_reads(view, context, reads, settings.reads)
+        claim_reads(view, context, reads, settings.reads, is_supervised=is_supervised)
         claim_delivery(view, context, settings.all_sinks)
         ends = settings.reads.source_kind().ends(settings.reads.settings)
         return RemainingWork(

@@ -60,7 +60,7 @@ class SparkLauncher:
             is_followed=True,
             expires_at=datetime.now(UTC) + request.spec.tuning.start_timeout,
         )
-        claim_for_job(self.connection, self.context, settings, job.reads)
+        claim_for_job(self.connection, self.context, settings, job.reads, is_supervised=True)
         job.submit(JobFollower(connection=self.connection, source=self.source, task=request.task), settings)
 
     def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:

@@ -288,6 +288,8 @@ class ResetSupervisorOperator(_OneOrAllOperator):
         datetime or its ISO 8601 text). (templated)
     :param positions: reset only these partitions: a position for each partition key, or for the name that the kind of
         source uses, such as a shard id. (templated)
+    :param forget: instead, remove all partitions of a suspended or terminated supervisor, so that its spec may read
+        other data. Every batch must be acknowledged.
     :param reason: the reason; by default the run. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
@@ -299,13 +301,19 @@ class ResetSupervisorOperator(_OneOrAllOperator):
         *,
         to: datetime | str = EARLIEST,
         positions: Mapping[str, str] | None = None,
+        forget: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if self.all_sources and positions is not None:
             raise ValueError("'positions' are those of a single source; give 'source', not 'all_sources'")
+        if forget and (self.all_sources or positions is not None or to != EARLIEST):
+            raise ValueError(
+                "'forget' removes the partitions of a single source; omit 'to', 'positions', 'all_sources'"
+            )
         self.to = to
         self.positions = positions
+        self.forget = forget
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Reset the positions.
@@ -320,7 +328,10 @@ class ResetSupervisorOperator(_OneOrAllOperator):
         source = self._source_name()
         with self._coordinator(context, source) as coordinator:
             verbs = self._verbs(context, coordinator)
-            done = verbs.reset(self.to, self.positions, default_region=self._region())
+            if self.forget:
+                done = verbs.forget()
+            else:
+                done = verbs.reset(self.to, self.positions, default_region=self._region())
         for warning in done.warnings:
             self.log.warning("source %s: %s", source, warning)
         if done.failed:

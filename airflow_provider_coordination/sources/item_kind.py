@@ -11,6 +11,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.batches import BatchLedger
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.source_claim import shown_value
 from airflow_provider_coordination.sources.item_batches import ItemBatches
 from airflow_provider_coordination.sources.items import FrameReader, ItemReader
 from airflow_provider_coordination.sources.kinds import (
@@ -29,6 +30,10 @@ from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetA
 from airflow_provider_coordination.sources.stored_values import integer_of, objects_in, text_of
 
 Datasets = Callable[[Settings], Iterable[DatasetName]]
+Left = Callable[[Settings, Settings], Iterable[str]]
+
+HOW = (READER, "conn_id")
+"""The names in a location that decide how items are read, and not which ones."""
 
 
 class ItemKind(SourceKind):
@@ -39,6 +44,8 @@ class ItemKind(SourceKind):
     :param datasets: returns the datasets that a reader with these settings reads.
     :param reads: see `SourceKind.reads`.
     :param claims: returns the name that the supplier claims for an item; None if it claims none.
+    :param left: returns what a change of the location leaves; see `SourceKind.left`. None for every value that changes,
+        except the reader and its connection.
     """
 
     progress_class = PartitionProgress
@@ -52,12 +59,14 @@ class ItemKind(SourceKind):
         *,
         reads: str | None = None,
         claims: Callable[[Mapping[str, Any]], str] | None = None,
+        left: Left | None = None,
     ) -> None:
         super().__init__(name)
         self.reader = reader
         self.reads = reads
         self._datasets = datasets
         self._claims = claims
+        self._left = left
 
     @property
     def batches(self) -> BatchLedger:
@@ -162,9 +171,25 @@ class ItemKind(SourceKind):
             )
         return named, settings.get("reader_settings", {})
 
+    def left(self, before: Settings, now: Settings) -> Sequence[str]:
+        """See `SourceKind.left`."""
+        if self._left is not None:
+            return list(self._left(before, now))
+        return list(changed_values(before, now, [name for name in before if name not in HOW]))
+
     def datasets(self, settings: Settings) -> Iterable[DatasetName]:
         """See `SourceKind.datasets`."""
         return () if self._datasets is None else self._datasets(settings)
+
+
+def changed_values(before: Settings, now: Settings, names: Iterable[str]) -> Iterator[str]:
+    """Yield the former values of a location that were given and differ now, such as `table 'orders'`.
+
+    :param names: the names of the values to compare.
+    """
+    for name in names:
+        if before.get(name) is not None and before[name] != now.get(name):
+            yield f"{name} {shown_value(before[name])}"
 
 
 def reader_of(reads: ReadsSettings) -> ItemReader | FrameReader:

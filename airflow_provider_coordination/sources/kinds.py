@@ -336,6 +336,17 @@ class SourceKind:
         """
         return {}
 
+    def left(self, before: Settings, now: Settings) -> Sequence[str]:
+        """Return what a change of the location leaves, such as `bucket 'in'`; empty if it may be changed.
+
+        The partitions of a source and the state of its supplier are about what it read before, so a change that leaves
+        it is refused. Other changes, such as another prefix in the same bucket, are a warning.
+
+        :param before: the location before; see `location` and `Located.reads_from`.
+        :param now: the location now.
+        """
+        return ()
+
     def datasets(self, settings: Settings) -> Iterable[DatasetName]:
         """Return the datasets that a job with these settings reads, under their OpenLineage names."""
         return ()
@@ -407,6 +418,14 @@ def get_kind(name: str, implementation: str | None = None) -> SourceKind:
                 )
             _found[name] = found
     return found
+
+
+def kind_named(name: str) -> SourceKind:
+    """Return a kind of source by its name; one that is not registered brings only a reader of items.
+
+    :raises ConfigurationError: if it is registered, and cannot be imported.
+    """
+    return get_kind(name) if name in KINDS.names() else item_kind(name)
 
 
 def kind_of(progress: Mapping[str, Any]) -> SourceKind | None:

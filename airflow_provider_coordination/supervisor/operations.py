@@ -34,11 +34,18 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.suspension import FAMILY, Suspension
 from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.forgetting import forget
 from airflow_provider_coordination.sources.kinds import Access, SourceKind
 from airflow_provider_coordination.sources.reset import Resets
-from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetPlan, ResetStep, parse_target
+from airflow_provider_coordination.sources.reset_targets import (
+    EARLIEST,
+    ResetAction,
+    ResetPlan,
+    ResetStep,
+    parse_target,
+)
+from airflow_provider_coordination.supervisor.changed_reads import check_reads, parts_of
 from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
-from airflow_provider_coordination.supervisor.spec_kinds import reads_kind_of
 from airflow_provider_coordination.supervisor.status import no_supervisor, read_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.submission_warnings import warnings_of
@@ -209,9 +216,10 @@ class SupervisorVerbs:
                 f"spec: field 'source' is {checked.source!r}, but the spec was submitted for {self._view.source!r}; "
                 "submit it for its own source, or change 'source'"
             )
-        self._check_reads(former, checked)
+        warnings = check_reads(self._view, self._last_spec(former), checked)
         current = readable_spec(former)
-        warnings = [] if change_between(current, checked) is not Change.JOBS else list(self._warnings(checked))
+        if change_between(current, checked) is Change.JOBS:
+            warnings += self._warnings(checked)
         check_failure = "" if check is None else self._check_source(check, checked, current, warnings)
         version = self._supervision_store.submit(
             spec,
@@ -300,6 +308,33 @@ class SupervisorVerbs:
             warnings=tuple(warning for plan in plans for warning in plan.warnings),
         )
 
+    def forget(self) -> ResetReport:
+        """Forget everything that the source has read, so that its spec may read something else, or all of it again.
+
+        Its partitions, the names that they claim and the state of its supplier are removed. The supervisor must be
+        suspended or terminated, its jobs must have ended, and every batch must be acknowledged.
+
+        :returns: the partitions as `removed`. If one could not be removed, the rest stays: forget again.
+        :raises SupervisionError: if there is no supervisor, or it is in work; nothing was removed.
+        :raises PartitionUpdateError: if the supplier ran in between; forget again.
+        """
+        memory = self._supervision()
+        is_over = memory.terminated_at is not None and not memory.jobs
+        done = forget(self._coordinator, by=self._by, reason=self._reason, is_idle=is_over)
+        if memory.terminated_at is None:
+            self._supervision_store.record_reset()
+        return ResetReport(
+            outcomes=tuple(
+                ResetOutcome(
+                    partition_key=partition.partition_key,
+                    action=str(ResetAction.REMOVE),
+                    error="" if error is None else str(error),
+                )
+                for partition, error in done
+            ),
+            left={},
+        )
+
     def reset_whole(self, to: datetime | str = EARLIEST, *, default_region: str | None = None) -> ResetReport:
         """Reset the whole source, as one of several; see `reset`.
 
@@ -327,29 +362,6 @@ class SupervisorVerbs:
         """
         self._supervision()
         return self._supervision_store.terminate(by=self._by, reason=self._reason)
-
-    def _check_reads(self, former: SpecVersion | None, spec: IngestionSpec) -> None:
-        """Check that a spec still reads what the partitions of its source are about.
-
-        :param former: the current version; None if there is none.
-        :raises ConfigurationError: if partitions exist that jobs of this spec cannot read.
-        """
-        last = self._last_spec(former)
-        try:
-            before = None if last is None else IngestionSpec.read(last).reads
-        except ConfigurationError:  # written by another version of the package
-            return
-        if before is None or not any(self._view.count_by_status().values()):
-            return
-        kind, kind_before = reads_kind_of(spec.reads), reads_kind_of(before)
-        gone = sorted(set(getattr(before, "parts", ())) - set(getattr(spec.reads, "parts", ())))
-        if kind == kind_before and not gone:
-            return
-        what = f"kind {kind_before!r}" if kind != kind_before else ", ".join(map(repr, gone))
-        raise ConfigurationError(
-            f"spec: field 'reads' no longer names {what}, which source {self._view.source!r} has partitions of; jobs "
-            "could not read them: give the spec another 'source', or keep what it reads"
-        )
 
     def _warnings(self, spec: IngestionSpec) -> Iterator[str]:
         """Yield the warnings about a spec, also beside the specs of the other supervisors of the store."""
@@ -404,7 +416,7 @@ class SupervisorVerbs:
         now = self._coordinator.clock.now()
         access = _access(spec, default_region)
         if positions is None:
-            target, parts = parse_target(to, now), _parts(spec)
+            target, parts = parse_target(to, now), parts_of(spec)
             return [resets.plan_groups(parts, target, access) if parts else resets.plan_source(target, access)]
         if not positions:
             raise ConfigurationError(
@@ -564,12 +576,6 @@ def _access(spec: IngestionSpec, default_region: str | None) -> Access:
         return kind.service(spec.reads_object().connect(default_region).reads.settings)
 
     return service
-
-
-def _parts(spec: IngestionSpec) -> Sequence[str]:
-    """Return the names of the parts of the source that are reset as a whole, such as streams."""
-    parts: Sequence[str] = getattr(spec.reads_object(), "parts", ())
-    return parts
 
 
 def _outcome(step: ResetStep, became: Partition | CoordinationError) -> ResetOutcome:

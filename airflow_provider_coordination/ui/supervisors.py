@@ -20,6 +20,7 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.source_checks import checks_against_source
+from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.supervisor.operations import (
     NOT_CHECKED,
     SupervisorVerbs,
@@ -217,11 +218,16 @@ async def resume(queries: Queries, connection_id: str, source: str, body: Resume
 
 
 async def reset(queries: Queries, connection_id: str, source: str, body: ResetBody, user: UserName) -> Response:
-    """Reset the source, or some of its partitions. Running jobs continue at the new positions."""
+    """Reset the source, or some of its partitions. Running jobs continue at the new positions.
+
+    With `forget`, remove everything that a suspended or terminated supervisor has read.
+    """
+    if body.forget and (body.positions is not None or body.to != EARLIEST):
+        raise HTTPException(422, "field 'forget' excludes 'to' and 'positions'; omit them")
     region = await queries.run(lambda: queries.stores.settings(connection_id).region)
 
     def run(verbs: SupervisorVerbs) -> dict[str, Any]:
-        done = verbs.reset(body.to, body.positions, default_region=region)
+        done = verbs.forget() if body.forget else verbs.reset(body.to, body.positions, default_region=region)
         return {
             "outcomes": [dataclasses.asdict(outcome) for outcome in done.outcomes],
             "unchanged": dict(done.left),

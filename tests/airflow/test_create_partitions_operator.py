@@ -18,7 +18,9 @@ from airflow_provider_coordination.coordination.source_claim import SourceClaim,
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
 from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.reads.items import Items
 from airflow_provider_coordination.operators.supplier_task import TaskKilledError, supply, work_for_jobs
+from airflow_provider_coordination.sources.forgetting import forget
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.airflow.weather import weather
@@ -256,6 +258,24 @@ def test_the_source_is_claimed_for_the_dag(source: SourceCoordinator, context: A
     context["ti"].dag_id = "another"
     with pytest.raises(AirflowFailException, match=r"claimed by DAG 'dag'.*but DAG 'another' reads something else"):
         create(context, reads=weather(reader="mine:Other"))
+
+
+def test_another_location_is_refused_until_the_source_forgets(source: SourceCoordinator, context: Any) -> None:
+    def of(url: str) -> Items:
+        return weather(reader_settings={"url": url}, located_by=["url"])
+
+    create(context, reads=of("a"))
+    with pytest.raises(AirflowFailException) as refused:
+        create(context, reads=of("b"))
+    assert str(refused.value).startswith(
+        "source 'weather' has read url 'a', and this task reads something else: url 'b' here and 'a' there. "
+    )
+    assert "'airflow-coordination reset weather --forget'" in str(refused.value)
+    create(context, reads=of("a"))
+    source.view.suspensions.suspend("ann")
+    forget(source)
+    source.view.suspensions.resume("ann", "")
+    assert create(context, reads=of("b"))["created"] == 3
 
 
 def test_a_source_that_is_given_to_reads_by_a_task_comes_after_it() -> None:

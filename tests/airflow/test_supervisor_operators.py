@@ -131,6 +131,18 @@ def test_partitions_are_read_again_each_from_its_position(coordination: SourceCo
         ResetSupervisorOperator(task_id="reset", source="clicks", positions={"x": "earliest"}).execute(context)
 
 
+def test_a_suspended_one_forgets(coordination: SourceCoordinator, context: Any) -> None:
+    submit(context)
+    coordination.create_partitions({"a": {}, "b": {}})
+    forgotten = ResetSupervisorOperator(task_id="reset", source="clicks", forget=True)
+    with pytest.raises(AirflowFailException, match="cannot forget what it has read while jobs may work on it"):
+        forgotten.execute(context)
+    SuspendSupervisorOperator(task_id="suspend", source="clicks").execute(context)
+    assert forgotten.execute(context)["removed"] == 2
+    with pytest.raises(ValueError, match="'forget' removes the partitions of a single source"):
+        ResetSupervisorOperator(task_id="reset", source="clicks", forget=True, to="latest")
+
+
 def test_a_handover_is_asked_for(coordination: SourceCoordinator, context: Any) -> None:
     submit(context)
     submit(context, source="orders")

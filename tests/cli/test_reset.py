@@ -253,3 +253,18 @@ def test_the_position_is_required_if_the_stored_progress_has_none(shell: Shell, 
     given = json.dumps(PROGRESS.to_mapping())
     assert shell("reset", "clicks", key, "--yes", "--progress", given).exit_code == 0
     assert clicks[key].progress == PROGRESS.to_mapping()
+
+
+def test_a_suspended_source_forgets_what_it_has_read(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("p")
+    clicks.leased("q")
+    assert shell("reset", "clicks", "p", "--forget", "--yes").exit_code == 2
+    assert "suspend it, and wait" in shell("reset", "clicks", "--forget", "--yes").err
+    shell("suspend", "clicks", "--reason", "other data", "--yes")
+    leased = shell("reset", "clicks", "--forget", "--yes")
+    assert leased.exit_code == 1 and "cannot forget what is leased: 'q'" in leased.err
+    shell("release", "clicks", "q", "--yes")
+    assert shell("reset", "clicks", "--forget", answer="n\n").exit_code == 1
+    ended = shell("reset", "clicks", "--forget", answer="y\n")
+    assert (ended.exit_code, ended.out) == (0, "removed p, was UNASSIGNED\nremoved q, was UNASSIGNED\n")
+    assert "No partitions to forget." in shell("reset", "clicks", "--forget", "--yes").err

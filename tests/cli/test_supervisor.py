@@ -315,3 +315,17 @@ def test_a_terminated_one_is_not_reset(shell: Shell, clicks: Clicks, submitted: 
     shell("supervisor", "terminate", "clicks", *WHY, "--yes")
     ended = shell("supervisor", "reset", "clicks", "--yes")
     assert ended.exit_code == 1 and "cannot be reset: it was terminated at" in ended.err
+
+
+def test_a_suspended_one_forgets_and_reads_elsewhere(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+    submitted.write_text(json.dumps({**SPEC, "reads": {"s3": {"paths": "s3://orders/in", "aws_conn_id": None}}}))
+    refused = shell("supervisor", "submit", str(submitted), "--no-connect")
+    assert refused.exit_code == 2 and "supervisor reset clicks --forget" in refused.err
+    assert shell("supervisor", "reset", "clicks", "--forget", "--all", "--yes").exit_code == 2
+    assert "suspend it, and wait" in shell("supervisor", "reset", "clicks", "--forget", "--yes").err
+    shell("supervisor", "suspend", "clicks", *WHY, "--yes")
+    assert shell("supervisor", "reset", "clicks", "--forget", answer="n\n").exit_code == 1
+    ended = shell("supervisor", "reset", "clicks", "--forget", answer="y\n")
+    assert (ended.exit_code, ended.out) == (0, "removed p\nremoved q\n")
+    assert "Forget what was read by the supervisor of clicks?" in ended.err
+    assert shell("supervisor", "submit", str(submitted), "--no-connect").exit_code == 0

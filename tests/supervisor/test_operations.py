@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ from airflow_provider_coordination.coordination.errors import (
     SupervisorNotFoundError,
 )
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
+from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.supervisor.operations import (
     NOT_ATTEMPTED,
@@ -34,6 +39,7 @@ from airflow_provider_coordination.supervisor.spec import Change
 from airflow_provider_coordination.supervisor.status import read_status
 from tests.supervisor.specs import SPEC, spec_with
 from tests.supervisor.world import World
+from tests.support.batches import a_batch
 
 
 def items_spec(**changes: Any) -> dict[str, Any]:
@@ -113,8 +119,88 @@ def test_a_spec_that_leaves_the_partitions_of_its_source_is_refused(
     if is_terminated:
         verbs(world).terminate()
     error = refused(world, "submit", spec_with("reads", reads))
-    assert error.startswith(f"spec: field 'reads' no longer names {what}, which source 'clicks' has partitions of")
-    assert error.endswith("give the spec another 'source', or keep what it reads")
+    assert error.startswith(
+        f"spec: field 'reads' no longer names {what}, which source 'clicks' has read. Its partitions"
+    )
+    assert "give the spec another 'source'" in error
+    assert "'airflow-coordination supervisor reset clicks --forget'" in error
+
+
+def jdbc(**reads: Any) -> dict[str, Any]:
+    return {"jdbc": {"table": "orders", "column": "id", **reads}}
+
+
+def opensearch(indices: Any, **reads: Any) -> dict[str, Any]:
+    return {"opensearch": {"indices": indices, **reads}}
+
+
+def s3(*paths: str, **reads: Any) -> dict[str, Any]:
+    return {"s3": {"paths": list(paths), "format": "json", "aws_conn_id": None, **reads}}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "left", "warning"),
+    [
+        (s3("s3://inbox/clicks"), s3("s3://out/clicks"), "location 's3://inbox'", ""),
+        (
+            s3("s3://inbox/clicks"),
+            s3("s3a://inbox/clicks"),
+            "",
+            "paths ['s3a://inbox/clicks'] here and ['s3://inbox/clicks']",
+        ),
+        (s3("s3://inbox/clicks"), s3("s3://inbox/", include="*.json"), "", "include ['*.json'] here and nothing there"),
+        (s3("s3://inbox/clicks"), s3("s3://inbox/clicks", max_objects=5), "", ""),
+        (jdbc(), jdbc(table="returns"), "table 'orders'", ""),
+        (jdbc(), jdbc(column="at"), "column 'id'", ""),
+        (jdbc(), jdbc(jdbc_conn_id="replica"), "", "jdbc_conn_id 'replica' here"),
+        ({"dynamodb": {"table": "orders"}}, {"dynamodb": {"table": "returns"}}, "table 'orders'", ""),
+        (opensearch("logs"), opensearch("events"), "index 'logs'", ""),
+        (opensearch("logs-2026"), opensearch("logs-*"), "", "indices ['logs-*'] here"),
+        (opensearch("logs-*"), opensearch("logs-2026"), "", "indices ['logs-2026'] here"),
+    ],
+)
+@pytest.mark.parametrize("has_state_only", [False, True])
+def test_another_location_is_refused_and_another_selection_warned(
+    world: World, before: dict[str, Any], now: dict[str, Any], left: str, warning: str, has_state_only: bool
+) -> None:
+    verbs(world).submit(items_spec(reads=before))
+    state = Page({} if has_state_only else {"S0": {}}, state={"scans": 1})
+    world.coordinator("supplier").supply(lambda _: [state])
+    if left:
+        assert f"no longer names {left}, which" in refused(world, "submit", items_spec(reads=now))
+        return
+    warnings = verbs(world).submit(items_spec(reads=now)).warnings
+    assert [warning in each for each in warnings] == ([True] if warning else [])
+
+
+def test_a_first_spec_must_read_what_other_dags_have_read(world: World) -> None:
+    location = {"paths": ["s3://out/clicks"]}
+    claim(world.view, SourceClaim(dag_id="a", task_id="t", claimed_at=world.clock.now(), kind="s3", location=location))
+    world.stream.discover_partitions()
+    assert "no longer names location 's3://out', which source" in refused(world, "submit", items_spec())
+
+
+def test_a_first_spec_must_name_the_stream_of_the_partitions(world: World) -> None:
+    shard(world, "orders")
+    assert "no longer names 'orders', which source" in refused(world, "submit", SPEC)
+
+
+def test_a_stream_without_unfinished_partitions_may_be_left(world: World) -> None:
+    verbs(world).submit(spec_with("reads.kinesis.streams", ["clicks", "orders"]))
+    shard(world, "clicks")
+    orders = shard(world, "orders")
+    assert "no longer names 'orders', which source" in refused(world, "submit", SPEC)
+    world.complete(orders)
+    assert verbs(world).submit(SPEC).version.version == 2
+
+
+def shard(world: World, stream: str, **progress: Any) -> str:
+    key = partition_key(stream, 1767268800, "shardId-000000000000")
+    state = ShardProgress(
+        stream=stream, shard_id="shardId-000000000000", parent_shard_ids=(), starting_hash_key="0", ending_hash_key="9"
+    )
+    world.coordinator("sync").create_partitions({key: replace(state, **progress).to_mapping()})
+    return key
 
 
 def test_a_spec_may_read_one_more_stream(world: World) -> None:
@@ -335,6 +421,47 @@ def test_a_suspended_one_can_be_reset(world: World) -> None:
     assert [each.error for each in verbs(world).reset().outcomes] == ["", ""]
 
 
+# Forget
+
+
+@pytest.mark.parametrize("ends_by", ["suspend", "terminate"])
+def test_a_stopped_one_that_forgets_may_read_another_stream(world: World, ends_by: str) -> None:
+    verbs(world).submit(SPEC)
+    world.go_on(30)
+    getattr(verbs(world), ends_by)()
+    world.go_on(60)
+    done = verbs(world).forget()
+    assert sorted((each.partition_key, each.action, each.error) for each in done.outcomes) == [
+        ("S0", "removed", ""),
+        ("S1", "removed", ""),
+    ]
+    assert world.view.is_empty()
+    assert verbs(world).submit(spec_with("reads.kinesis.streams", "orders")).change is Change.JOBS
+    if ends_by == "suspend":
+        verbs(world).resume()
+    world.go_on(120)
+    assert len(world.read_by()) == 2 and all(world.read_by().values())
+
+
+@pytest.mark.parametrize("ends_by", [None, "suspend", "terminate"])
+def test_one_whose_jobs_work_forgets_nothing(world: World, ends_by: str | None) -> None:
+    verbs(world).submit(SPEC)
+    world.go_on(30)
+    if ends_by is not None:
+        getattr(verbs(world), ends_by)()
+    error = refused(world, "forget")
+    assert ("cannot forget what is leased: 'S0', 'S1'" if ends_by == "suspend" else "while jobs may work") in error
+    assert all(world.read_by().values())
+
+
+def test_batches_that_are_not_acknowledged_are_not_forgotten(world: World) -> None:
+    verbs(world).submit(SPEC)
+    key = shard(world, "clicks", landed=(a_batch("1", "2"),))
+    verbs(world).suspend()
+    assert f"1 partitions with batches that are not acknowledged: {key!r}" in refused(world, "forget")
+    assert world.view.get(key) is not None
+
+
 # Hand over, terminate
 
 
@@ -366,7 +493,7 @@ def test_a_terminated_one_takes_a_new_spec_alone(world: World, verb: str) -> Non
     assert status(world)["terminated"] is None
 
 
-@pytest.mark.parametrize("verb", ["suspend", "resume", "reset", "hand_over", "terminate"])
+@pytest.mark.parametrize("verb", ["suspend", "resume", "reset", "forget", "hand_over", "terminate"])
 def test_what_was_never_submitted_is_not_found(world: World, verb: str) -> None:
     with pytest.raises(SupervisorNotFoundError, match="source 'clicks' has no supervisor; check the name, or submit"):
         getattr(verbs(world), verb)()

@@ -104,6 +104,12 @@ class KinesisStreams:
         return names_value("streams", self.streams, instead="the name of a stream")
 
     @property
+    def reads_from(self) -> Mapping[str, Any]:
+        """See `Located.reads_from`."""
+        region = text_value(self.region_name)
+        return {"streams": sorted(self.parts), **({} if region is None else {"region": region})}
+
+    @property
     def default_source(self) -> str:
         """See `Reads.default_source`: a bounded part of a stream is a source of its own."""
         if name := text_value(self.source):

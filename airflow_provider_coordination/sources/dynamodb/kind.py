@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow_provider_coordination.sources.dataset_names import aws_host
-from airflow_provider_coordination.sources.item_kind import ItemKind
+from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
 from airflow_provider_coordination.sources.kinds import DatasetName, Settings
 
 
@@ -22,9 +22,16 @@ def table_dataset(table: str, aws: Mapping[str, Any]) -> DatasetName:
     return DatasetName(f"dynamodb://{aws_host('dynamodb', aws)}", table)
 
 
+def _left(before: Settings, now: Settings) -> Iterable[str]:
+    """Return the table if it differs, or its region; without `region_name` the connection gives the region."""
+    regions = ("region_name",) if now.get("region_name") is not None else ()
+    return changed_values(before, now, ("table", *regions))
+
+
 KIND = ItemKind(
     "dynamodb",
     "airflow_provider_coordination.sources.dynamodb.reader:SegmentReader",
     _datasets,
     reads="airflow_provider_coordination.operators.reads.dynamodb:DynamoDBTable",
+    left=_left,
 )

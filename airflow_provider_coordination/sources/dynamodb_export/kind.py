@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from airflow_provider_coordination.sources.dataset_names import file_dataset
 from airflow_provider_coordination.sources.dynamodb.kind import table_dataset
-from airflow_provider_coordination.sources.item_kind import ItemKind
+from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
 from airflow_provider_coordination.sources.kinds import DatasetName, Settings
 
 TABLE_ARN = re.compile(r"arn:[\w-]+:dynamodb:(?P<region>[\w-]*):\d*:table/(?P<table>[^/]+)")
@@ -20,6 +20,11 @@ def _datasets(settings: Settings) -> Iterable[DatasetName]:
         yield table_dataset(found["table"], {**settings["aws"], "region": found["region"]})
 
 
+def _left(before: Settings, now: Settings) -> Iterable[str]:
+    """Return the table if both exports name one, and they differ."""
+    return changed_values(before, now, ("table_arn",) if now.get("table_arn") is not None else ())
+
+
 READER = "airflow_provider_coordination.sources.dynamodb_export.reader:ExportReader"
 
 KIND = ItemKind(
@@ -27,4 +32,5 @@ KIND = ItemKind(
     READER,
     _datasets,
     reads="airflow_provider_coordination.operators.reads.dynamodb:DynamoDBExport",
+    left=_left,
 )

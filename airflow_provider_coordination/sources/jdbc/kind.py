@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from airflow_provider_coordination.sources.item_kind import ItemKind
+from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
 from airflow_provider_coordination.sources.kinds import DatasetName, Settings
 
 JDBC_URL = re.compile(r"jdbc:(?P<dialect>\w+):(?:\w+:)*@?//(?P<host>[^/;?,]+)(?:/(?P<database>[^;?/]*))?")
@@ -32,9 +32,15 @@ def _datasets(settings: Settings) -> Iterable[DatasetName]:
     yield DatasetName(f"{scheme}://{authority}", table if is_named_whole or not database else f"{database}.{table}")
 
 
+def _left(before: Settings, now: Settings) -> Iterable[str]:
+    """Return the table or query, and the column that divides it, if they differ."""
+    return changed_values(before, now, ("table", "query", "column"))
+
+
 KIND = ItemKind(
     "jdbc",
     "airflow_provider_coordination.sources.jdbc.reader:RangeReader",
     _datasets,
     reads="airflow_provider_coordination.operators.reads.jdbc:JdbcTable",
+    left=_left,
 )

@@ -200,6 +200,11 @@ class KinesisKind(SourceKind):
         endpoint = {name: aws[name] for name in ("region", "endpoint_url") if aws.get(name) is not None}
         return {"streams": sorted(settings["streams"]), **endpoint}
 
+    def left(self, before: Settings, now: Settings) -> Sequence[str]:
+        """See `SourceKind.left`: another region has other streams. Streams that are not named are put aside."""
+        regions = [each.get("region") for each in (before, now)]
+        return [f"region {regions[0]!r}"] if None not in regions and regions[0] != regions[1] else []
+
     def permissions(
         self, what: str, access: Callable[[str], AwsSettings]
     ) -> tuple[AwsSettings, Sequence[Permission]] | None:

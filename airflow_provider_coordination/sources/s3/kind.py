@@ -14,10 +14,17 @@ def _datasets(settings: Settings) -> Iterable[DatasetName]:
     return (file_dataset(path) for path in settings["paths"])
 
 
+def _left(before: Settings, now: Settings) -> Iterable[str]:
+    """Return the buckets, or other filesystems, of which no path is read any more."""
+    stores_before, stores = ({file_dataset(path).namespace for path in each.get("paths", ())} for each in (before, now))
+    return (f"location {store!r}" for store in sorted(stores_before - stores))
+
+
 KIND = ItemKind(
     "s3",
     "airflow_provider_coordination.sources.s3.reader:ObjectReader",
     _datasets,
     reads="airflow_provider_coordination.operators.reads.s3:S3Objects",
+    left=_left,
     claims=lambda item: ListedObject.from_item(item).name,
 )

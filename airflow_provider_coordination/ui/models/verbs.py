@@ -31,8 +31,12 @@ class ResetAllBody(ReasonBody):
 
 
 class ResetBody(ResetAllBody):
-    """The target position of a reset of a source, or of each partition in `positions`, and the reason."""
+    """The target position of a reset of a source, or of each partition in `positions`, and the reason.
 
+    With `forget`, all partitions of a suspended or terminated supervisor are removed instead.
+    """
+
+    forget: StrictBool = False
     positions: Annotated[
         dict[str, Annotated[str, StringConstraints(min_length=1, max_length=200)]] | None,
         Field(min_length=1, max_length=MAX_PARTITIONS_AT_ONCE),

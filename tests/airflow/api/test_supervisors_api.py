@@ -162,6 +162,15 @@ def test_a_reset_says_what_became_of_each_partition(scenery: Scenery, op: TestCl
     assert unknown.status_code == 422 and "has no partition 'nothing'" in unknown.json()["detail"]
 
 
+def test_one_that_forgets_must_be_at_rest(scenery: Scenery, op: TestClient) -> None:
+    answer = post(op, "/reset", forget=True)
+    assert answer.status_code == 409 and "while jobs may work on it; suspend it" in answer.json()["detail"]
+    found(post(op, "/suspend"))
+    answer = post(op, "/reset", forget=True)
+    assert answer.status_code == 409 and "cannot forget what is leased" in answer.json()["detail"]
+    assert post(op, "/reset", forget=True, to="latest").status_code == 422
+
+
 def test_what_is_asked_of_all_says_what_it_came_to_for_each(scenery: Scenery, op: TestClient) -> None:
     scenery.supervised("payments")
     found(post(op, "/suspend"))
