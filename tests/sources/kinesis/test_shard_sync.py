@@ -18,6 +18,7 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
+from airflow_provider_coordination.sources.forgetting import forget
 from airflow_provider_coordination.sources.kinesis.cleanup import gap_after, with_loss
 from airflow_provider_coordination.sources.kinesis.errors import (
     AccessDeniedError,
@@ -265,6 +266,22 @@ def test_all_leases_deleted_by_hand_begin_again_where_the_source_began(synced: S
     synced.sync()
 
     assert {synced.progress(shard_id(n)).checkpoint for n in (0, 1)} == {began}
+
+
+def test_a_source_that_forgot_its_streams_begins_as_a_new_one(synced: Synced) -> None:
+    synced.sync(initial_position=LATEST)
+    synced.pass_time(hours=2)
+    create(synced, "orders")
+    forget(synced.coordinator, is_idle=True)
+    synced.sync("orders", initial_position=LATEST)
+
+    assert synced.progress(shard_id(0), "orders").checkpoint == at_timestamp(synced.clock.now())
+    assert synced.leases() == {} and synced.state() is None
+
+    forget(synced.coordinator, is_idle=True)
+    synced.sync()
+
+    assert {synced.progress(shard_id(n)).checkpoint for n in (0, 1)} == {TRIM_HORIZON}
 
 
 def test_an_instant_beyond_the_retention_is_the_earliest_record_with_a_warning(
