@@ -8,8 +8,8 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -217,7 +217,8 @@ def _run(
         return Summary(stopped_because=STOPPED)
     # Only for jobs that use Spark only to land; see `JobSpark`.
     imports = () if _taker_of_landed(settings, sinks) is None else read.worker_imports
-    spark = _started(f"ingest {settings.source}", imports)
+    with naming_missing_files():
+        spark = JobSpark(f"ingest {settings.source}", worker_imports=imports)
     stop = threading.Event()
     _stop_on_signal(spark, stop)
     try:
@@ -252,15 +253,16 @@ def _run(
         spark.stop()
 
 
-def _started(name: str, imports: Sequence[str]) -> JobSpark:
-    """Start Spark.
+@contextmanager
+def naming_missing_files() -> Iterator[None]:
+    """Name the file if Spark cannot start without it.
 
     :raises ConfigurationError: if a file that the job ships does not exist.
     """
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     try:
-        return JobSpark(name, worker_imports=imports)
+        yield
     except Py4JJavaError as error:
         cause = root_cause(error) or error_text(error)
         if "FileNotFoundException" in cause or "does not exist" in cause:

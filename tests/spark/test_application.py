@@ -16,8 +16,10 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.job_output import JobOutput
-from airflow_provider_coordination.spark.application import SUMMARY_MARK, main
+from airflow_provider_coordination.spark.application import SUMMARY_MARK, main, naming_missing_files
+from airflow_provider_coordination.spark.error_texts import root_cause
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_SUCCESS
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -166,6 +168,28 @@ def test_what_only_spark_can_check_is_a_configuration_error_before_anything_is_r
     )
     assert main(arguments(tmp_path, streams=(kinesis_stream(1),), aws=settings, **changes)) == EXIT_CONFIGURATION
     assert f"configuration error: {message}" in capsys.readouterr().out
+
+
+@pytest.mark.integration
+def test_a_missing_file_of_the_job_is_a_configuration_error(spark: SparkSession, tmp_path: Path) -> None:
+    with (
+        pytest.raises(
+            ConfigurationError, match=rf"File file:{tmp_path}/a\.py does not exist; correct 'py_files', 'files'"
+        ),
+        naming_missing_files(),
+    ):
+        spark.sparkContext.addPyFile(str(tmp_path / "a.py"))
+
+
+@pytest.mark.integration
+def test_the_innermost_cause_of_a_java_error_is_found(spark: SparkSession) -> None:
+    java = spark.sparkContext._jvm.java  # type: ignore[union-attr]
+    with pytest.raises(Exception, match="An error occurred while calling") as raised:
+        java.util.concurrent.CompletableFuture.failedFuture(java.io.IOException("no route")).get()
+    assert root_cause(raised.value) == "java.io.IOException: no route"
+    with pytest.raises(Exception, match="For input string") as raised:
+        java.lang.Integer.parseInt("x")
+    assert root_cause(raised.value) == root_cause(ValueError("x")) == ""
 
 
 def test_a_store_that_does_not_work_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
