@@ -134,9 +134,9 @@ class Source:
         """Return how many shards there are."""
         return self.shards
 
-    def lags(self, partitions: Sequence[Partition]) -> Mapping[str, int]:
-        """Return nothing: jobs report the lag of every shard."""
-        return {}
+    def lag(self, partition: Partition) -> int | None:
+        """Return None: jobs report the lag of every shard."""
+        return None
 
     # The cluster
 

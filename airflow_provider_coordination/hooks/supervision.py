@@ -5,7 +5,7 @@ The task that takes turns uses it, and the triggerer's pollers, which only read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -95,18 +95,15 @@ class SourceProbe:
                 lambda: kind.open_partitions(service.client, reads.settings), self._response_seconds
             )
 
-    def lags(self, partitions: Sequence[Partition]) -> Mapping[str, int]:
-        """See `Probe.lags`."""
+    def lag(self, partition: Partition) -> int | None:
+        """See `Probe.lag`."""
         with self._refusals():
             service = self._current_service()
             if service is None:
-                return {}
+                return None
             kind = service.reads.source_kind()
-            lags = self._calls.make(
-                lambda: {each.partition_key: kind.unread_lag(service.client, each) for each in partitions},
-                self._response_seconds,
-            )
-        return {key: lag // MS for key, lag in lags.items() if lag is not None}
+            lag = self._calls.make(lambda: kind.unread_lag(service.client, partition), self._response_seconds)
+        return None if lag is None else lag // MS
 
     @property
     def _response_seconds(self) -> float:

@@ -28,7 +28,6 @@ from airflow_provider_coordination.supervisor.supervision import Supervision
 
 log = logging.getLogger(__name__)
 
-PROBE_BATCH_SIZE = 20
 PROBE_SECONDS = 2.0
 """The approximate time that a poll spends on querying lags; it continues with the other partitions the next time."""
 
@@ -64,8 +63,10 @@ class Probe(Protocol):
         """
         ...
 
-    def lags(self, partitions: Sequence[Partition]) -> Mapping[str, int]:
-        """Return the known lags in milliseconds of partitions that no job reads, by key.
+    def lag(self, partition: Partition) -> int | None:
+        """Return the lag of a partition that no job reads, in milliseconds; None if unknown.
+
+        It is called for one partition at a time, so that many slow responses are not taken for a source that hangs.
 
         :raises SourceError: if the source is unavailable or refuses the request.
         """
@@ -266,9 +267,8 @@ class Observer:
         began = self._view.clock.monotonic()
         waiting = sorted(unread, key=lambda each: self._probed.get(each.partition_key, (_LONG_AGO,))[0])
         while waiting and self._view.clock.monotonic() - began < PROBE_SECONDS:
-            batch, waiting = waiting[:PROBE_BATCH_SIZE], waiting[PROBE_BATCH_SIZE:]
-            found = self._probe.lags(batch)
-            self._probed.update({each.partition_key: (now, found.get(each.partition_key)) for each in batch})
+            partition = waiting.pop(0)
+            self._probed[partition.partition_key] = (now, self._probe.lag(partition))
         # Recent results are used with the lag of that time.
         return {key: lag for key, (at, lag) in self._probed.items() if now - at < 10 * interval}
 

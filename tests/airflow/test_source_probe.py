@@ -38,7 +38,7 @@ def spec(**reads: Any) -> IngestionSpec:
 def test_it_asks_nothing_before_it_follows_a_spec(probe: SourceProbe, kinesis: FakeKinesis) -> None:
     probe.discover_partitions()
 
-    assert (probe.count(), probe.lags([]), probe.must_discover_partitions, kinesis.requests) == (None, {}, False, [])
+    assert (probe.count(), probe.must_discover_partitions, kinesis.requests) == (None, False, [])
 
 
 def test_a_stream_says_how_many_shards_are_open(probe: SourceProbe) -> None:
@@ -61,7 +61,7 @@ def test_shards_that_nobody_reads_are_asked_for_their_lag(probe: SourceProbe, co
     probe.discover_partitions()
     partitions = list(coordination.view.partitions())
 
-    assert probe.lags(partitions) == {partition.partition_key: 0 for partition in partitions}
+    assert [probe.lag(partition) for partition in partitions] == [0, 0]
 
 
 def test_a_refusal_is_lost_contact_with_the_source_and_names_the_way_out(probe: SourceProbe) -> None:
@@ -101,7 +101,7 @@ def test_a_stream_that_hangs_is_lost_contact_until_it_responds(
 
     monkeypatch.setattr(kinesis, "answer", hung)
     with pytest.raises(SourceError, match=r"the source did not respond within 0\.2 s"):
-        probe.lags(partitions)
+        probe.lag(partitions[0])
     with pytest.raises(SourceError, match="still not responded to an earlier request"):
         probe.count()
 

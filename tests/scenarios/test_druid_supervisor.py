@@ -8,7 +8,7 @@ to 52, about reading and writing records, are in `test_druid_tasks.py` and `test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -408,13 +408,13 @@ def test_37_the_supervisors_own_trouble_takes_precedence() -> None:
 def test_44_the_lag_is_what_jobs_report_and_what_they_read_is_not_asked_for() -> None:
     world = World("S0", "S1")
     asked: list[str] = []
-    answer: Callable[[Sequence[Partition]], Mapping[str, int]] = world.stream.lags
+    answer: Callable[[Partition], int | None] = world.stream.lag
 
-    def lags(partitions: Sequence[Partition]) -> Mapping[str, int]:
-        asked.extend(partition.partition_key for partition in partitions)
-        return answer(partitions)
+    def lag(partition: Partition) -> int | None:
+        asked.append(partition.partition_key)
+        return answer(partition)
 
-    world.stream.lags = lags  # type: ignore[method-assign]
+    world.stream.lag = lag  # type: ignore[method-assign]
     begun(world)
     asked.clear()
     world.running[0].report(S0=100, S1=0)

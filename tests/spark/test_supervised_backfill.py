@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -58,8 +58,8 @@ class Backfill:
     def count(self) -> int | None:
         return len(self.history.open_shards)
 
-    def lags(self, partitions: Sequence[Partition]) -> Mapping[str, int]:
-        return {}
+    def lag(self, partition: Partition) -> int | None:
+        return None
 
     # How it starts jobs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
@@ -154,9 +154,9 @@ class Stream:
         self._answer()
         return len(self.shards)
 
-    def lags(self, partitions: Sequence[Partition]) -> Mapping[str, int]:
+    def lag(self, partition: Partition) -> int | None:
         self._answer()
-        return {p.partition_key: self.lag_ms[p.partition_key] for p in partitions if p.partition_key in self.lag_ms}
+        return self.lag_ms.get(partition.partition_key)
 
     def _answer(self) -> None:
         if self.error is not None:
