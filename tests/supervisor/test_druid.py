@@ -93,7 +93,6 @@ def test_every_field_of_the_spec_has_a_row() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "target", "expected"),
     [
-        ("ioConfig.region", "us-west-2", "reads.kinesis.region_name", "us-west-2"),
         ("ioConfig.useEarliestSequenceNumber", True, "reads.kinesis.initial_position", "TRIM_HORIZON"),
         ("ioConfig.useEarliestSequenceNumber", False, "reads.kinesis.initial_position", "LATEST"),
         ("ioConfig.stopTaskCount", 1, "supervise.stop_task_count", 1),

@@ -6,7 +6,8 @@ does not support or does not know is an error. No field is ignored silently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import difflib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,11 @@ from airflow_provider_coordination.supervisor.druid.columns import (
     add_dimensions,
     add_metrics,
     add_time,
-    read_format,
+    computed_columns,
 )
 from airflow_provider_coordination.supervisor.druid.filters import FUNCTION, TIME, Filters, columns_in
+from airflow_provider_coordination.supervisor.druid.flattening import PARTS, flattened
+from airflow_provider_coordination.supervisor.druid.formats import read_format
 from airflow_provider_coordination.supervisor.druid.rows import (
     DruidField,
     FieldOutcome,
@@ -33,9 +36,10 @@ from airflow_provider_coordination.supervisor.druid.rows import (
 from airflow_provider_coordination.supervisor.spec import VERSION, IngestionSpec
 from airflow_provider_coordination.supervisor.spec_keys import TOP_LEVEL_KEYS
 
-PARTS = ("ioConfig", "dataSchema", "tuningConfig")
-"""The parts of a spec, in the order of translation: the columns depend on the format of the payloads."""
+TYPES = ("type", "ioConfig.type")
 KNOWN = by_name(fields.FIELDS)
+SIMILAR = 0.9
+"""How similar a name is to the known one for which it is taken, 0 to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +85,7 @@ class _Translation:
     def __init__(self, lake: str, transform: str | None) -> None:
         self._lake = lake
         self._transform = transform
-        self._columns = Columns()
+        self._columns = Columns(has_transform=transform is not None)
         self._is_parsed = True
         self._time = ""
         self._given: dict[str, Any] = {}
@@ -90,7 +94,9 @@ class _Translation:
 
     def translate(self, given: Mapping[str, Any]) -> None:
         """Translate every field."""
-        self._given = dict(_flattened(given))
+        self._given = dict(flattened(given))
+        if self._transform is not None:
+            self._columns.computed.update(computed_columns(self._given.get("dataSchema.transformSpec")))
         self._put("version", VERSION)
         self._put("reads.kinesis.streams", None)
         for name, value in self._given.items():
@@ -102,7 +108,9 @@ class _Translation:
 
         :raises ConfigurationError: if a field is rejected, or the result is not a valid spec.
         """
-        if rejected := [row for row in self._rows if row.outcome is FieldOutcome.REJECTED]:
+        rejected = [row for row in self._rows if row.outcome is FieldOutcome.REJECTED]
+        rejected = [row for row in rejected if row.field in TYPES] or rejected  # the fields depend on the type
+        if rejected:
             raise ConfigurationError(
                 "spec of Druid: " + "; ".join(f"field {row.field!r}: {row.note}" for row in rejected)
             )
@@ -115,7 +123,7 @@ class _Translation:
         if known is None:
             self._unknown(name)
             return
-        if value is None and name != "ioConfig.stream":
+        if value is None:
             return
         try:
             row = self._translators[name](known, value) if name in self._translators else self._plain(known, value)
@@ -130,7 +138,11 @@ class _Translation:
         part, _, last = name.rpartition(".")
         others = [each for each in KNOWN if each.rpartition(".")[2] == last and part in (*PARTS, "")]
         if not others:
-            self._reject(name, "it is unknown; remove it, or see docs/druid.md for the known fields")
+            near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=SIMILAR)
+            remedy = (
+                f"write {near[0]!r}, or remove it" if near else "remove it, or see docs/druid.md for the known fields"
+            )
+            self._reject(name, f"it is unknown; {remedy}")
         elif KNOWN[others[0]].outcome is FieldOutcome.NOT_APPLICABLE:
             note = f"Druid ignores it here; it belongs to `{others[0]}`. {KNOWN[others[0]].note}"
             self._rows.append(Row(field=name, outcome=FieldOutcome.NOT_APPLICABLE, note=note))
@@ -155,6 +167,8 @@ class _Translation:
             "dataSchema.transformSpec": self._transforms,
             "ioConfig.inputFormat": self._input_format,
             "ioConfig.endpoint": self._endpoint,
+            "ioConfig.region": self._region,
+            "ioConfig.taskCount": self._task_count,
             "ioConfig.boundedStreamConfig": self._bounds,
             "tuningConfig.maxParseExceptions": self._max_parse_exceptions,
         }
@@ -166,21 +180,20 @@ class _Translation:
         return field.row
 
     def _timestamp(self, field: DruidField, value: Any) -> Row:
-        self._time = add_time(self._columns, value, has_transform=self._transform is not None)
+        self._time = add_time(self._columns, value)
         return field.row
 
     def _dimensions(self, field: DruidField, value: Any) -> Row:
-        if add_dimensions(self._columns, value):
-            return field.row
-        note = "Druid discovers dimensions in the records. Add those that you need to `schema`; `data` has all of them."
-        return Row(field=field.name, outcome=FieldOutcome.MANUAL, target="schema", note=note)
+        if notes := add_dimensions(self._columns, value):
+            return Row(field=field.name, outcome=FieldOutcome.MANUAL, target="schema", note=" ".join(notes))
+        return field.row
 
     def _metrics(self, field: DruidField, value: Any) -> Row:
-        add_metrics(self._columns, value, has_transform=self._transform is not None)
+        add_metrics(self._columns, value)
         return field.row
 
     def _input_format(self, field: DruidField, value: Any) -> Row:
-        if read_format(self._columns, value, has_transform=self._transform is not None):
+        if read_format(self._columns, value):
             return field.row
         self._is_parsed = False
         return Row(
@@ -216,11 +229,23 @@ class _Translation:
 
     def _endpoint(self, field: DruidField, value: Any) -> Row:
         if (found := fields.AWS_ENDPOINT.fullmatch(str(value))) is not None:
-            if self._given.get("ioConfig.region") is None:
-                self._put(field.target, found["region"])
+            self._put(field.target, found["region"])
             return field.row
         note = f"`endpoint_url`: {value}."
         return Row(field=field.name, outcome=FieldOutcome.MANUAL, target=fields.AWS_CONNECTION, note=note)
+
+    def _region(self, field: DruidField, value: Any) -> Row:
+        found = fields.AWS_ENDPOINT.fullmatch(str(self._given.get("ioConfig.endpoint")))
+        if found is None or found["region"] == value:
+            return self._plain(field, value)
+        note = f"Druid ignores it beside `endpoint`, whose region is {found['region']}."
+        return Row(field=field.name, outcome=FieldOutcome.NOT_APPLICABLE, note=note)
+
+    def _task_count(self, field: DruidField, value: Any) -> Row:
+        if f"{fields.AUTO_SCALE}.enableTaskAutoScaler" not in self._given:
+            return self._plain(field, value)
+        note = "Druid ignores it if scaling is enabled. The first number of jobs is `taskCountStart` or `taskCountMin`."
+        return Row(field=field.name, outcome=FieldOutcome.NOT_APPLICABLE, note=note)
 
     def _bounds(self, field: DruidField, value: Any) -> Row:
         assert field.value is not None
@@ -248,7 +273,7 @@ class _Translation:
             self._put("reads.kinesis.region_name", fields.DEFAULT_REGION)
         supervise = self.spec.get("supervise", {})
         if rejecting := [name for name in self._given if "MessageRejection" in name and self._given[name] is not None]:
-            if self._columns.event_time:
+            if self._is_parsed and self._columns.event_time:
                 supervise["event_time"] = self._columns.event_time
             else:
                 self._reject(
@@ -270,6 +295,8 @@ class _Translation:
         ):
             if value is not None:
                 self.spec[name] = value
+        if self._given.get("ioConfig.inputFormat") is None:
+            self._reject("ioConfig.inputFormat", 'it is missing; give the format of the payloads: {"type": "json"}')
         if not source:
             self._reject("dataSchema.dataSource", "it is missing; give the name of the data source")
         if not self.spec["reads"]["kinesis"]["streams"]:
@@ -284,47 +311,3 @@ class _Translation:
 
     def _reject(self, field: str, note: str) -> None:
         self._rows.append(Row(field=field, outcome=FieldOutcome.REJECTED, note=note))
-
-
-def _flattened(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a spec by path, in the order of translation."""
-    inner = given.get("spec")
-    whole = {**{name: value for name, value in given.items() if name != "spec"}, **_object("spec", inner or {})}
-    parts = {part: dict(_object(part, whole.get(part) or {})) for part in PARTS}
-    yield from ((name, value) for name, value in whole.items() if name not in PARTS)
-    yield from _of_parser(parts)
-    for name in ("timestampSpec", "dimensionsSpec"):
-        parts["dataSchema"].setdefault(name, {})
-    scaler = _object("ioConfig.autoScalerConfig", parts["ioConfig"].get("autoScalerConfig") or {})
-    for part, fields_of_part in parts.items():
-        for name in sorted(fields_of_part, key=_order):
-            yield f"{part}.{name}", fields_of_part[name]
-    if str(scaler.get("enableTaskAutoScaler")).lower() == "true":
-        yield from ((f"{fields.AUTO_SCALE}.{name}", value) for name, value in scaler.items())
-
-
-def _order(name: str) -> int:
-    """Return the rank of a field: the time is the first column, and filters use the columns added before."""
-    return {"timestampSpec": 0, "dimensionsSpec": 1, "transformSpec": 3}.get(name, 2)
-
-
-def _of_parser(parts: dict[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield `parser`, the earlier form of a data schema, and move its fields to their current paths."""
-    parser = parts["dataSchema"].pop("parser", None)
-    if parser is None:
-        return
-    parse_spec = _object("dataSchema.parser.parseSpec", _object("dataSchema.parser", parser).get("parseSpec") or {})
-    for name in ("timestampSpec", "dimensionsSpec"):
-        if name in parse_spec:
-            parts["dataSchema"].setdefault(name, parse_spec[name])
-    kept = {
-        name: value for name, value in parse_spec.items() if name not in ("timestampSpec", "dimensionsSpec", "format")
-    }
-    parts["ioConfig"].setdefault("inputFormat", {"type": parse_spec.get("format", "json"), **kept})
-    yield "dataSchema.parser", parser
-
-
-def _object(what: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ConfigurationError(f"spec of Druid: field {what!r} must be an object; got {value!r}")
-    return value

@@ -1,15 +1,22 @@
-"""Translation of a Druid data schema into the schema of a payload."""
+"""Translation of a Druid data schema into the schema of a payload: time, dimensions and metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_coordination.sources.kinesis.columns import RECORD_COLUMNS
 from airflow_provider_coordination.spark.time_formats import AUTO, ISO, MICROS, MILLIS, SECONDS
 from airflow_provider_coordination.supervisor.druid.filters import FUNCTION, TIME, columns_in, identifier
-from airflow_provider_coordination.supervisor.druid.rows import UnsupportedFieldError, yes_or_no
+from airflow_provider_coordination.supervisor.druid.rows import (
+    UnsupportedFieldError,
+    check_keys,
+    list_in,
+    object_in,
+    yes_or_no,
+)
 
 DIMENSION_TYPES = {
     "string": "STRING",
@@ -19,7 +26,18 @@ DIMENSION_TYPES = {
     "float": "FLOAT",
     "double": "DOUBLE",
 }
-"""The Spark type of a dimension, by its type in Druid in lower case."""
+"""The Spark type of a dimension, by its type in Druid."""
+CAST_TYPES = {
+    "STRING": "STRING",
+    "LONG": "BIGINT",
+    "FLOAT": "FLOAT",
+    "DOUBLE": "DOUBLE",
+    "ARRAY<STRING>": "ARRAY<STRING>",
+    "ARRAY<LONG>": "ARRAY<BIGINT>",
+    "ARRAY<FLOAT>": "ARRAY<FLOAT>",
+    "ARRAY<DOUBLE>": "ARRAY<DOUBLE>",
+}
+"""The Spark type of a dimension of the type `auto`, by its `castToType`."""
 TIME_TYPES = {
     "auto": "TIMESTAMP",
     "iso": "TIMESTAMP",
@@ -43,76 +61,103 @@ METRIC_TYPES = {
     "tDigestSketch": "DOUBLE",
     "KllDoubles": "DOUBLE",
     "KllFloats": "FLOAT",
+    "Bitmap64": "BIGINT",
 }
 """The Spark type of a metric's input, by the prefix of the metric's type; other inputs are strings."""
 SKETCH_SUFFIXES = ("Merge", "Fold")
 """The ends of the types of metrics whose inputs are sketches, as text."""
 PARTITION_KEY = "partition_key"
 ARRIVAL = "approximate_arrival_timestamp"
-KINESIS_COLUMNS = {
-    "partitionKeyColumnName": ("kinesis.partitionKey", PARTITION_KEY),
-    "timestampColumnName": ("kinesis.timestamp", ARRIVAL),
-}
-"""The columns of Druid's format `kinesis` by the fields that name them: their default names, and the columns that every
-record has here."""
 RESERVED = frozenset((*RECORD_COLUMNS, "_error"))
 """The columns that every record has."""
+NO_SUCH_COLUMN = "!!!_no_such_column_!!!"
+"""The column that Druid's console names where no field of the records is the time."""
+DISCOVERED = "Druid discovers dimensions in the records. Add those that you need to `schema`; `data` has all of them."
 
 
 @dataclass
 class Columns:
     """The columns of a schema under construction.
 
+    :param has_transform: whether the user gives a transform for what a schema cannot express.
     :param types: the type of each column, by name.
     :param required: the columns that must not be null.
-    :param nested: the path in the payload of each column whose value is nested, by name.
+    :param computed: the columns that the transform makes.
     :param time_formats: the format of the time column, by name.
     :param of_records: the columns that every record has, by their names in Druid.
     :param event_time: the column of the schema that is an instant for this package; empty if there is none.
     """
 
+    has_transform: bool = False
     types: dict[str, str] = field(default_factory=dict)
     required: set[str] = field(default_factory=set)
-    nested: dict[str, str] = field(default_factory=dict)
+    computed: set[str] = field(default_factory=set)
     time_formats: dict[str, str] = field(default_factory=dict)
     of_records: dict[str, str] = field(default_factory=dict)
     event_time: str = ""
 
     def add(self, name: str, kind: str) -> None:
-        """Add a column, unless it exists.
+        """Add a column, unless it exists or the transform makes it.
 
         :raises UnsupportedFieldError: if records cannot have it.
         """
-        if name in self.types or name in self.nested or name in self.of_records or name == TIME:
-            return
-        self._add(name, kind)
+        if name not in self.types and name not in self.computed and name not in self.of_records and name != TIME:
+            self._add(name, kind)
 
-    def add_time(self, name: str, time_format: str) -> None:
-        """Add the column of the time, which is required.
+    def add_time(self, name: str, time_format: str, *, is_required: bool) -> None:
+        """Add the column of the time.
 
         :param time_format: its format in Druid.
         :raises UnsupportedFieldError: if records cannot have it.
         """
         self._add(name, TIME_TYPES.get(time_format, "STRING"))
-        self.required.add(name)
+        if name not in self.types:
+            return
+        if is_required:
+            self.required.add(name)
         if time_format in TIME_FORMATS:
             self.time_formats[name] = TIME_FORMATS[time_format]
-        if time_format in TIME_FORMATS or time_format == MILLIS:
+        if (time_format in TIME_FORMATS or time_format == MILLIS) and TIME not in self.computed:
             self.event_time = name
 
+    def require_transform(self, error: UnsupportedFieldError) -> None:
+        """Check that the user gives a transform for what a schema cannot express.
+
+        :param error: what a schema cannot express, and the remedy.
+        :raises UnsupportedFieldError: this error, if there is no transform.
+        """
+        if not self.has_transform:
+            raise error
+
+    def leave(self, name: str, error: UnsupportedFieldError) -> None:
+        """Leave a column to the transform.
+
+        :param error: why a schema cannot have it, and the remedy.
+        :raises UnsupportedFieldError: this error, if there is no transform.
+        """
+        self.require_transform(error)
+        self.computed.add(name)
+
     def _add(self, name: str, kind: str) -> None:
+        other = next((each for each in self.types if each.lower() == name.lower()), None)
         if name.lower() in RESERVED:
-            raise UnsupportedFieldError(
-                f"every record has a column {name!r} already; write a function that parses the column 'data' into "
-                "columns with other names, and name it in 'transform'"
+            self.leave(
+                name,
+                UnsupportedFieldError(
+                    f"every record has a column {name!r} already; write a function that parses the column 'data' into "
+                    "columns with other names, and name it in 'transform'"
+                ),
             )
-        for other in self.types:
-            if other.lower() == name.lower():
-                raise UnsupportedFieldError(
+        elif other is not None:
+            self.leave(
+                name,
+                UnsupportedFieldError(
                     f"{name!r} and {other!r} are one column for Spark; write a function that renames one of them, and "
                     "name it in 'transform'"
-                )
-        self.types[name] = kind
+                ),
+            )
+        else:
+            self.types[name] = kind
 
     @property
     def filterable_types(self) -> dict[str, str]:
@@ -128,41 +173,56 @@ class Columns:
         return ", ".join(parts) or None
 
 
-def add_time(columns: Columns, spec: Any, *, has_transform: bool) -> str:
+def computed_columns(spec: Any) -> Iterator[str]:
+    """Yield the columns that the transforms of a Druid spec compute, except those that replace a field of the records.
+
+    :param spec: Druid's `transformSpec`.
+    """
+    transforms = spec.get("transforms") if isinstance(spec, Mapping) else None
+    for each in transforms if isinstance(transforms, list) else ():
+        name = each.get("name") if isinstance(each, Mapping) else None
+        if isinstance(name, str) and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(each.get("expression"))):
+            yield name
+
+
+def add_time(columns: Columns, spec: Any) -> str:
     """Add the time column.
 
     :param spec: Druid's `timestampSpec`.
-    :param has_transform: whether the user gives a transform for what a schema cannot express.
     :returns: the name of the column.
     :raises UnsupportedFieldError: if a schema cannot express it.
     """
-    given = _object("timestampSpec", spec)
-    _check_keys("timestampSpec", given, ("column", "format", "missingValue"))
-    name, time_format = given.get("column", "timestamp"), str(given.get("format") or "auto").lower()
+    given = object_in("timestampSpec", spec)
+    check_keys("timestampSpec", given, ("column", "format", "missingValue"))
+    name, time_format = given.get("column"), str(given.get("format") or "auto").lower()
+    name = "timestamp" if name is None else name
     if not isinstance(name, str) or not name:
         raise UnsupportedFieldError(f"'column' must be the name of a column; got {name!r}")
     if name in columns.of_records:
         return columns.of_records[name]
     missing = given.get("missingValue")
-    if not has_transform and time_format not in TIME_TYPES:
-        raise UnsupportedFieldError(f"a schema cannot parse the format {given['format']!r}; {FUNCTION}")
-    if not has_transform and missing is not None:
-        raise UnsupportedFieldError(f"'missingValue' is {missing!r}, but a schema cannot fill in values; {FUNCTION}")
-    columns.add_time(name, time_format)
+    if time_format not in TIME_TYPES:
+        columns.require_transform(
+            UnsupportedFieldError(f"a schema cannot parse the format {given['format']!r}; {FUNCTION}")
+        )
     if missing is not None:
-        columns.required.discard(name)
-    return name
+        columns.require_transform(
+            UnsupportedFieldError(f"'missingValue' is {missing!r}, but a schema cannot fill in values; {FUNCTION}")
+        )
+    if name not in columns.computed and name != NO_SUCH_COLUMN:
+        columns.add_time(name, time_format, is_required=missing is None)
+    return TIME if TIME in columns.computed else name
 
 
-def add_dimensions(columns: Columns, spec: Any) -> bool:
+def add_dimensions(columns: Columns, spec: Any) -> list[str]:
     """Add a column for each dimension.
 
     :param spec: Druid's `dimensionsSpec`.
-    :returns: whether it lists every dimension; otherwise Druid discovers dimensions in the records.
+    :returns: what is left to the user.
     :raises UnsupportedFieldError: if a schema cannot express it.
     """
-    given = _object("dimensionsSpec", spec)
-    _check_keys(
+    given = object_in("dimensionsSpec", spec)
+    check_keys(
         "dimensionsSpec",
         given,
         (
@@ -174,34 +234,48 @@ def add_dimensions(columns: Columns, spec: Any) -> bool:
             "forceSegmentSortByTime",
         ),
     )
-    if given.get("spatialDimensions"):
+    dimensions, unknown = list_in("dimensions", given.get("dimensions")), []
+    if given.get("spatialDimensions") or any(
+        isinstance(each, Mapping) and each.get("type") == "spatial" for each in dimensions
+    ):
         raise UnsupportedFieldError(
-            "'spatialDimensions' belong to Druid's indexes: list their columns as dimensions of type double"
+            "spatial dimensions belong to Druid's indexes: list their columns as dimensions of type double"
         )
-    dimensions = _list("dimensions", given.get("dimensions"))
     for each in dimensions:
         if isinstance(each, str):
             columns.add(each, "STRING")
             continue
         if not isinstance(each, Mapping) or not isinstance(each.get("name"), str):
             raise UnsupportedFieldError(f"a dimension must be a name, or an object with a 'name'; got {each!r}")
-        kind = str(each.get("type", "string")).lower()
+        kind = str(each.get("type") or "string")
         if kind not in DIMENSION_TYPES:
-            raise UnsupportedFieldError(
-                f"dimension {each['name']!r} is of type {each['type']!r}; the known types are "
-                f"{', '.join(DIMENSION_TYPES)}"
-            )
-        columns.add(each["name"], DIMENSION_TYPES[kind])
-    return bool(dimensions) and not any(
+            unknown.append(f"`{each['name']}` is of type {kind!r}")
+        columns.add(each["name"], _type_of_dimension(each, kind))
+    is_discovering = not dimensions or any(
         yes_or_no(given.get(name) or False) for name in ("includeAllDimensions", "useSchemaDiscovery")
     )
+    notes = [DISCOVERED] if is_discovering else []
+    if unknown:
+        notes.append(f"Druid reads unknown types as strings: {', '.join(unknown)}. Declare other types in `schema`.")
+    return notes
 
 
-def add_metrics(columns: Columns, specs: Any, *, has_transform: bool) -> None:
+def _type_of_dimension(given: Mapping[str, Any], kind: str) -> str:
+    """Return the Spark type of a dimension."""
+    cast = given.get("castToType")
+    if kind != "auto" or cast is None:
+        return DIMENSION_TYPES.get(kind, "STRING")
+    if cast not in CAST_TYPES:
+        raise UnsupportedFieldError(
+            f"dimension {given['name']!r} has the castToType {cast!r}; use one of {', '.join(CAST_TYPES)}"
+        )
+    return CAST_TYPES[cast]
+
+
+def add_metrics(columns: Columns, specs: Any) -> None:
     """Add the input columns of metrics.
 
     :param specs: Druid's `metricsSpec`.
-    :param has_transform: whether the user gives a transform for what a schema cannot express.
     :raises UnsupportedFieldError: if a schema cannot express it.
     """
     if not isinstance(specs, list):
@@ -214,11 +288,13 @@ def add_metrics(columns: Columns, specs: Any, *, has_transform: bool) -> None:
             metric = metric.get("aggregator")
         if not isinstance(metric, Mapping) or not isinstance(metric.get("type"), str):
             raise UnsupportedFieldError(f"a metric must be an object with a 'type'; got {each!r}")
-        if metric.get("expression") is not None and not has_transform:
-            raise UnsupportedFieldError(f"metric {metric.get('name')!r} is computed by an expression; {FUNCTION}")
+        if metric.get("expression") is not None:
+            columns.require_transform(
+                UnsupportedFieldError(f"metric {metric.get('name')!r} is computed by an expression; {FUNCTION}")
+            )
         name = metric.get("fieldName")
         names = metric.get("fieldNames", metric.get("fields"))
-        for column in [name] if isinstance(name, str) else _list("fieldNames", names):
+        for column in [name] if isinstance(name, str) else list_in("fieldNames", names):
             if isinstance(column, str):
                 columns.add(column, _type_of_input(metric["type"]))
     for column in filtered:
@@ -230,66 +306,3 @@ def _type_of_input(kind: str) -> str:
     if kind.endswith(SKETCH_SUFFIXES):
         return "STRING"
     return next((found for prefix, found in METRIC_TYPES.items() if kind.startswith(prefix)), "STRING")
-
-
-def read_format(columns: Columns, given: Any, *, has_transform: bool) -> bool:
-    """Read the format of payloads.
-
-    :param given: Druid's `inputFormat`.
-    :returns: whether a schema can parse the payloads.
-    :raises UnsupportedFieldError: if it cannot, and the user gives no transform.
-    """
-    given = _object("inputFormat", given)
-    kind = given.get("type")
-    if kind == "kinesis":
-        for name, (default, column) in KINESIS_COLUMNS.items():
-            columns.of_records[str(given.get(name) or default)] = column
-        return read_format(columns, given.get("valueFormat"), has_transform=has_transform)
-    if kind != "json":
-        if has_transform:
-            return False
-        raise UnsupportedFieldError(
-            f"payloads are {kind!r}, but a schema only parses JSON; write a function that splits the column 'data' "
-            "and name it in 'transform'"
-        )
-    flatten = _object("flattenSpec", given.get("flattenSpec") or {})
-    for each in _list("fields", flatten.get("fields")):
-        if not isinstance(each, Mapping):
-            continue
-        name = str(each.get("name"))
-        expression = str(each.get("expr") or each.get("nodes") or name)
-        if expression == name if each.get("type") == "root" else expression in _paths_of(name):
-            continue
-        if not has_transform:
-            raise UnsupportedFieldError(
-                f"field {name!r} is read from {expression!r}, but a schema only reads a field of its column's name; "
-                "write a function that reads it, and name it in 'transform'"
-            )
-        columns.nested[name] = expression
-    return True
-
-
-def _paths_of(name: str) -> tuple[str, ...]:
-    """Return the paths of a top-level field."""
-    return (f"$.{name}", f".{name}", f"$['{name}']")
-
-
-def _object(what: str, given: Any) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise UnsupportedFieldError(f"{what} must be an object; got {given!r}")
-    return given
-
-
-def _list(what: str, given: Any) -> list[Any]:
-    """Return a list; an empty one if none is given."""
-    if not isinstance(given, list | None):
-        raise UnsupportedFieldError(f"{what} must be a list; got {given!r}")
-    return given or []
-
-
-def _check_keys(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for name in given:
-        if name not in known:
-            raise UnsupportedFieldError(
-                f"{what} has the unknown field {name!r}; the known fields are {', '.join(known)}"
-            )

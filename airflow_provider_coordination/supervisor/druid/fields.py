@@ -30,6 +30,7 @@ DEFAULT_REGION = "us-east-1"
 """Druid's region if a spec names none."""
 AWS_ENDPOINT = re.compile(r"(?:https?://)?kinesis\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/?")
 AWS_CONNECTION = "the extra of the AWS connection"
+LAG_BASED = "lagBased"
 
 
 def _kinesis(value: Any) -> None:
@@ -85,9 +86,9 @@ def _aggregate(value: Any) -> str:
 
 
 def _lag_based(value: Any) -> None:
-    if value != "lagBased":
+    if value != LAG_BASED:
         raise UnsupportedFieldError(
-            f"it is {value!r}; only scaling by lag is supported: use 'lagBased' with its thresholds"
+            f"it is {value!r}; only scaling by lag is supported: use {LAG_BASED!r} with its thresholds"
         )
 
 
@@ -114,8 +115,8 @@ DATA_SCHEMA = (
     translated(
         "dataSchema.dimensionsSpec",
         "schema",
-        "One column each. `string`, `json` and `auto` become STRING, `long` becomes BIGINT. Add fields that Druid "
-        "discovers to `schema`.",
+        "One column each. `string`, `json` and unknown types become STRING, `long` becomes BIGINT, `auto` its "
+        "`castToType`. Add fields that Druid discovers to `schema`.",
     ),
     translated(
         "dataSchema.metricsSpec",
@@ -154,14 +155,20 @@ IO_CONFIG = (
         "The region of an AWS endpoint. Set another endpoint manually: `endpoint_url` in the AWS connection's extra.",
     ),
     copied(
-        "ioConfig.region", f"{READS}.region_name", "The same. `us-east-1` without region and endpoint, as in Druid."
+        "ioConfig.region",
+        f"{READS}.region_name",
+        "The same, without an AWS endpoint. `us-east-1` without region and endpoint, as in Druid.",
     ),
     not_applicable(
         "ioConfig.replicas", "Leases assign each shard to one job. If a job dies, the others take over its shards."
     ),
     not_applicable("ioConfig.serverPriorityToReplicas", "As `replicas`."),
     copied("ioConfig.taskCount", "supervise.task_count", value=whole_number),
-    translated("ioConfig.autoScalerConfig", "supervise.auto_scale", "Field by field, if it is enabled. See below."),
+    translated(
+        "ioConfig.autoScalerConfig",
+        "supervise.auto_scale",
+        "Field by field, if it is enabled. Then `taskCount` is not applicable, as in Druid.",
+    ),
     copied("ioConfig.stopTaskCount", "supervise.stop_task_count", value=whole_number),
     copied("ioConfig.taskDuration", "supervise.task_duration"),
     copied("ioConfig.startDelay", "supervise.start_delay"),
@@ -196,10 +203,14 @@ IO_CONFIG = (
     manual("ioConfig.awsAssumedRoleArn", AWS_CONNECTION, "`role_arn`."),
     manual("ioConfig.awsExternalId", AWS_CONNECTION, "`ExternalId` in `assume_role_kwargs`."),
     not_applicable("ioConfig.deaggregate", "Aggregated records of the Kinesis Producer Library are always expanded."),
-    not_applicable(
-        "ioConfig.idleConfig",
-        "Waiting needs no worker slot, and an idle stream needs only one read per shard at a time.",
+    *(
+        not_applicable(
+            f"ioConfig.{name}",
+            "Waiting needs no worker slot, and an idle stream needs only one read per shard at a time.",
+        )
+        for name in ("idleConfig", "enableIdleBehaviour", "idleSupervisorForStreamIdleMillis")
     ),
+    not_applicable("ioConfig.appendToExisting", "It belongs to Druid's batch ingestion. Batches are always appended."),
     translated(
         "ioConfig.boundedStreamConfig",
         f"{READS}.bounds",
@@ -234,6 +245,13 @@ AUTO_SCALER_CONFIG = (
     ),
     copied(
         f"{AUTO_SCALE}.triggerScaleInFractionThreshold", f"{OF_AUTO_SCALE}.trigger_scale_in_fraction", value=numeric
+    ),
+    *(
+        not_applicable(
+            f"{AUTO_SCALE}.triggerScale{side}ThresholdFrequency",
+            f"Druid ignores this earlier name of `triggerScale{side}FractionThreshold`.",
+        )
+        for side in ("Out", "In")
     ),
     copied(f"{AUTO_SCALE}.scaleOutStep", f"{OF_AUTO_SCALE}.scale_out_step", value=whole_number),
     copied(f"{AUTO_SCALE}.scaleInStep", f"{OF_AUTO_SCALE}.scale_in_step", value=whole_number),

@@ -1,0 +1,109 @@
+"""Translation of the format of payloads: which fields a schema reads, and what is left to the user's transform."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_provider_coordination.supervisor.druid.columns import ARRIVAL, PARTITION_KEY, Columns
+from airflow_provider_coordination.supervisor.druid.filters import FUNCTION
+from airflow_provider_coordination.supervisor.druid.rows import (
+    UnsupportedFieldError,
+    check_keys,
+    list_in,
+    object_in,
+    yes_or_no,
+)
+
+KINESIS_COLUMNS = {
+    "partitionKeyColumnName": ("kinesis.partitionKey", PARTITION_KEY),
+    "timestampColumnName": ("kinesis.timestamp", ARRIVAL),
+}
+"""The columns of Druid's format `kinesis` by the fields that name them: their default names, and the columns that every
+record has here."""
+JSON_FIELDS = ("type", "flattenSpec", "featureSpec", "keepNullColumns", "assumeNewlineDelimited", "useJsonNodeReader")
+KINESIS_FIELDS = ("type", "valueFormat", *KINESIS_COLUMNS)
+IN_DOTS = re.compile(r"[\w-]+")
+"""A name that may follow a dot in a path."""
+
+
+def read_format(columns: Columns, given: Any) -> bool:
+    """Read the format of payloads.
+
+    :param given: Druid's `inputFormat`.
+    :returns: whether a schema parses the payloads; otherwise the transform does.
+    :raises UnsupportedFieldError: if a schema cannot, and the user gives no transform.
+    """
+    given = object_in("inputFormat", given)
+    kind = given.get("type")
+    if kind == "kinesis":
+        check_keys("inputFormat", given, KINESIS_FIELDS)
+        for name, (default, column) in KINESIS_COLUMNS.items():
+            columns.of_records[str(given.get(name) or default)] = column
+        return read_format(columns, given.get("valueFormat"))
+    if kind != "json":
+        columns.require_transform(
+            UnsupportedFieldError(
+                f"payloads are {kind!r}, but a schema only parses JSON; write a function that splits the column 'data' "
+                "and name it in 'transform'"
+            )
+        )
+        return False
+    check_keys("inputFormat", given, JSON_FIELDS)
+    features = [name for name, value in object_in("featureSpec", given.get("featureSpec") or {}).items() if value]
+    if features:
+        columns.require_transform(
+            UnsupportedFieldError(
+                f"'featureSpec' enables {', '.join(map(str, features))}, but a schema only parses standard JSON; "
+                f"{FUNCTION}"
+            )
+        )
+    has_lines = yes_or_no(given.get("assumeNewlineDelimited") or False)
+    if has_lines:
+        columns.require_transform(
+            UnsupportedFieldError(
+                "'assumeNewlineDelimited' allows several lines in a record, but a schema parses one object; set it to "
+                "false if each record is one object, or write a function that splits the column 'data' and name it in "
+                "'transform'"
+            )
+        )
+    _read_fields(columns, given.get("flattenSpec") or {})
+    return not features and not has_lines
+
+
+def _read_fields(columns: Columns, spec: Any) -> None:
+    """Leave the columns to the transform that are not top-level fields of their name.
+
+    :param spec: Druid's `flattenSpec`.
+    """
+    flatten = object_in("flattenSpec", spec)
+    check_keys("flattenSpec", flatten, ("fields", "useFieldDiscovery"))
+    for each in list_in("fields", flatten.get("fields")):
+        if not isinstance(each, Mapping):
+            continue
+        name, kind = str(each.get("name")), str(each.get("type")).lower()
+        expression = each.get("nodes") if kind == "tree" else str(each.get("expr") or name)
+        if expression not in _paths_of(name, kind):
+            columns.leave(
+                name,
+                UnsupportedFieldError(
+                    f"field {name!r} is read from {expression!r}, but a schema only reads a field of its column's "
+                    "name; write a function that reads it, and name it in 'transform'"
+                ),
+            )
+
+
+def _paths_of(name: str, kind: str) -> tuple[Any, ...]:
+    """Return the paths of a top-level field in a kind of path. A dot within a name is a step to a nested field."""
+    dotted = IN_DOTS.fullmatch(name) is not None
+    match kind:
+        case "root":
+            return (name,)
+        case "tree":
+            return ([name],)
+        case "jq":
+            return (f'."{name}"', f'.["{name}"]', *((f".{name}",) if dotted else ()))
+        case _:
+            brackets = (f"['{name}']", f'["{name}"]')
+            return (*(f"${dot}{each}" for dot in ("", ".") for each in brackets), *((f"$.{name}",) if dotted else ()))
