@@ -60,6 +60,12 @@ FILTERED["spec"]["dataSchema"]["transformSpec"] = {
         ],
     }
 }
+FILTERED["spec"]["dataSchema"]["dimensionsSpec"]["dimensions"].append(
+    {"name": "n", "type": "auto", "castToType": "LONG"}
+)
+FILTERED["spec"]["ioConfig"]["inputFormat"]["flattenSpec"] = {
+    "fields": [{"type": "path", "name": "a", "expr": "$.b.a"}, {"type": "tree", "name": "c", "nodes": ["c"]}]
+}
 FILTERED["spec"]["ioConfig"]["autoScalerConfig"] = {
     "enableTaskAutoScaler": True, "taskCountMin": 1, "taskCountMax": 2, "scaleOutThreshold": 1000,
 }  # fmt: skip
@@ -103,11 +109,11 @@ def test_a_damaged_spec_is_read_or_refused(values: dict[str, Any]) -> None:
     spec.job_arguments()
 
 
-@given(damaged(FILTERED))
+@given(damaged(FILTERED), st.none() | st.just("orders:split"))
 @settings(max_examples=300, deadline=None)
-def test_a_damaged_spec_of_druid_is_translated_or_refused(values: dict[str, Any]) -> None:
+def test_a_damaged_spec_of_druid_is_translated_or_refused(values: dict[str, Any], transform: str | None) -> None:
     try:
-        translation = from_druid(values, lake="/lake")
+        translation = from_druid(values, lake="/lake", transform=transform)
     except ConfigurationError:
         return
     IngestionSpec.read(translation.spec)

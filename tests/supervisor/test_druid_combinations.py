@@ -149,6 +149,7 @@ def test_a_combination_is_translated_as_druid_reads_it(changes: dict[str, Any], 
         (fields(flatenSpec={}), "inputFormat has the unknown field 'flatenSpec'; the known fields are type, flattenSp"),
         (dimensions({"name": "place", "type": "spatial", "dims": ["x", "y"]}), "spatial dimensions belong to Druid's"),
         (dimensions({"name": "n", "type": "auto", "castToType": "COMPLEX"}), "'n' has the castToType 'COMPLEX'; use"),
+        (dimensions({"name": "n", "type": "auto", "castToType": ["LONG"]}), r"'n' has the castToType \['LONG'\]; use"),
         (
             {"ioConfig.autoscalerConfig": SCALER},
             "'ioConfig.autoscalerConfig': it is unknown; write 'ioConfig.autoScalerConfig', or remove it",

@@ -265,7 +265,7 @@ def _type_of_dimension(given: Mapping[str, Any], kind: str) -> str:
     cast = given.get("castToType")
     if kind != "auto" or cast is None:
         return DIMENSION_TYPES.get(kind, "STRING")
-    if cast not in CAST_TYPES:
+    if not isinstance(cast, str) or cast not in CAST_TYPES:
         raise UnsupportedFieldError(
             f"dimension {given['name']!r} has the castToType {cast!r}; use one of {', '.join(CAST_TYPES)}"
         )
