@@ -18,6 +18,7 @@ from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.deduplication import other_source, remaining_reads
 from airflow_provider_coordination.operators.interval import Interval, interval_value
+from airflow_provider_coordination.operators.parsed_arguments import check_reads
 from airflow_provider_coordination.operators.reads.reads import Reads, own_copy, source_of
 from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin, supply
 from airflow_provider_coordination.operators.template_values import NOTHING, bool_value
@@ -83,6 +84,7 @@ class CreatePartitionsOperator(KillableSupplierMixin, BaseOperator):
             raise ValueError("fields 'reads' and 'partitions' are missing: give at least one of them")
         if reads is None and source is None:
             raise ValueError("field 'source' is missing: give it, or give 'reads', which names the source")
+        check_reads(reads)
         super().__init__(**kwargs)
         self.reads = own_copy(reads)
         self.partitions = partitions

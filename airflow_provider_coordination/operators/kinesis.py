@@ -15,6 +15,7 @@ from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.deduplication import other_source, remaining_reads
 from airflow_provider_coordination.operators.interval import bounded, interval_value
 from airflow_provider_coordination.operators.moved_arguments import check_arguments
+from airflow_provider_coordination.operators.parsed_arguments import check_reads
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.reads import own_copy, source_of
 from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin
@@ -68,6 +69,7 @@ class KinesisShardSyncOperator(KillableSupplierMixin, BaseOperator):
         **kwargs: Any,
     ) -> None:
         check_arguments(type(self).__name__, kwargs, reads=reads)
+        check_reads(reads)
         super().__init__(**kwargs)
         assert reads is not None
         self.reads = own_copy(reads)

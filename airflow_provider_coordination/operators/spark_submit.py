@@ -263,10 +263,19 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         check_parsed(
             type(self).__name__,
             {
+                "reads": reads,
+                "writes": writes,
+                "source": source,
+                "workers": workers,
                 "transform": transform,
+                "schema": schema,
+                "time_formats": time_formats,
                 "landing_path": landing_path,
                 "on_bad_records": on_bad_records,
-                "writes": writes,
+                "rejection": rejection,
+                "acknowledgments": acknowledgments,
+                "leases": leases,
+                "rounds": rounds,
             },
         )
         if deferrable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.source_checks import checks_against_source
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.operators.parsed_arguments import check_parsed
+from airflow_provider_coordination.operators.parsed_arguments import check_transform, is_plain
 from airflow_provider_coordination.operators.partition_names import audit_fields
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.supervisor.operations import (
@@ -115,7 +115,10 @@ class SubmitSupervisorOperator(_SupervisorOperator):
     ) -> None:
         super().__init__(source=source, reason=reason, coordination_conn_id=coordination_conn_id, **kwargs)
         if isinstance(spec, Mapping):
-            check_parsed("spec", spec)
+            check_transform("spec", spec.get("transform"))
+            if is_plain(spec):
+                with suppress(ImportError):  # the job has the library that checks it
+                    IngestionSpec.read(spec)
         self.spec = spec
         self.replacing = replacing
         self.connect = connect

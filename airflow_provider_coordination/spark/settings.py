@@ -6,6 +6,7 @@ They contain secrets. So they are never part of a command line, are bound to one
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import posixpath
@@ -263,9 +264,12 @@ def check_function(field: str, value: object) -> None:
             f"{field} is the function {name!r} itself, which cannot be passed to Spark; give its name as text, such as "
             f"'my_project.transforms:{name if name.isidentifier() else 'clean'}', and ship its module with 'py_files'"
         )
-    if not isinstance(value, str) or not re.fullmatch(r"[^:\s]+:\w+", value):
+    module, _, function = value.partition(":") if isinstance(value, str) else ("", "", "")
+    names = [*module.split("."), function]
+    if not all(map(str.isidentifier, names)) or (len(names) > 2 and names[-2] == "py"):
         raise ConfigurationError(
-            f"{field} must be of the form 'module:function', such as 'my_project.transforms:clean'; got {value!r}"
+            f"{field} must be of the form 'module:function', such as 'my_project.transforms:clean', with dots between "
+            f"packages and without '.py'; got {value!r}"
         )
 
 
@@ -307,6 +311,52 @@ def check_absolute(field: str, path: str) -> None:
         )
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Check that every sink has a name of its own.
+
+    :raises ConfigurationError: naming both sinks and the remedy.
+    """
+    for number, name in enumerate(names, 1):
+        if (earlier := names.index(name) + 1) < number:
+            raise ConfigurationError(
+                f"field 'writes': number {earlier} and number {number} both have the name {name!r}; give each sink a "
+                "'name' of its own"
+            )
+
+
+def check_described_sinks(writes: Sequence[Any], landing_path: str | None) -> None:
+    """Check the names and folders of sinks as a DAG or a spec describes them, before their connections are resolved.
+
+    :param writes: the sinks: objects with `name` and `landing_path`; with `path` if readers look into a folder.
+    :param landing_path: where raw batches wait; None for the folder of the first sink. Templates are checked once
+        rendered.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    names = [getattr(sink, "name", None) or MAIN for sink in writes]
+    if all(isinstance(name, str) and not is_template(name) for name in names):
+        check_names(names)
+    folders = {
+        f"sink {name!r} of field 'writes'": path
+        for sink, name in zip(writes, names, strict=True)
+        if isinstance(path := getattr(sink, "path", None), str) and path and not is_template(path)
+    }
+    _check_apart(folders)
+    landing = landing_path or next((found for sink in writes if (found := sink.landing_path) is not None), None)
+    if landing is None or is_template(landing):
+        return
+    for what, path in folders.items():
+        _check_outside_landing(what, path, landing)
+        _check_unseen(what, path, landing)
+
+
+def _check_unseen(what: str, path: str, landing_path: str) -> None:
+    if is_seen_by_readers(path, landing_path):
+        raise ConfigurationError(
+            f"field 'landing_path' is {landing_path!r}, where readers of {what} would find the landed files; give a "
+            f"folder beside {path!r}, or a folder below it whose name begins with '_'"
+        )
+
+
 def _check_outside_landing(what: str, path: str, landing_path: str) -> None:
     landing = normalized_location(landing_path)
     if f"{normalized_location(path)}/".startswith(f"{landing.rstrip('/')}/"):
@@ -326,14 +376,9 @@ def check_sinks(
 
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
-    for number, sink in enumerate(writes, 1):
+    for sink in writes:
         sink.check()
-        for earlier, other in enumerate(writes[: number - 1], 1):
-            if other.name == sink.name:
-                raise ConfigurationError(
-                    f"field 'writes': number {earlier} and number {number} both have the name {sink.name!r}; give each "
-                    "sink a 'name' of its own"
-                )
+    check_names([sink.name for sink in writes])
     check_folders(landing_path, bad_records.dead_letter_path)
     every = _with_dead_letters(writes, bad_records)
     for sink in writes:
@@ -342,16 +387,9 @@ def check_sinks(
             _check_outside_landing(str(sink), sink.location, landing_path)
         if sink.files is not None:
             check_absolute(f"the folder for files of {sink}", sink.files)
+    _check_apart({str(sink): sink.location for sink in every})
     for sink in every:
-        for other in every:
-            if sink.name != other.name:
-                _check_apart(other, sink)
-    for sink in every:
-        if is_seen_by_readers(sink.location, landing_path):
-            raise ConfigurationError(
-                f"field 'landing_path' is {landing_path!r}, where readers of {sink} would find the landed files; give "
-                f"a folder beside {sink.location!r}, or a folder below it whose name begins with '_'"
-            )
+        _check_unseen(str(sink), sink.location, landing_path)
     if len(every) + len(acknowledgments.handles) > MAX_REFERENCES:
         raise ConfigurationError(
             f"field 'writes': {len(every)} sinks and {len(acknowledgments.handles)} handles are too many; a batch has "
@@ -379,18 +417,22 @@ def access_of(sinks: Sequence[SinkSettings]) -> Access:
     return Access(tuple((location, aws) for location, aws in locations if aws is not None or is_s3(location)))
 
 
-def _check_apart(other: SinkSettings, sink: SinkSettings) -> None:
-    """Check that readers of one sink do not find another sink's records."""
-    if normalized_location(sink.location) == normalized_location(other.location):
-        raise ConfigurationError(
-            f"{sink} and {other} have the same location, {sink.location!r}, where readers would find the records of "
-            "both; give each sink a location of its own"
-        )
-    if is_seen_by_readers(other.location, sink.location):
-        raise ConfigurationError(
-            f"{sink} is in {sink.location!r}, where readers of {other} would find its records; give it a folder beside "
-            f"{other.location!r}, or a folder below it whose name begins with '_'"
-        )
+def _check_apart(locations: Mapping[str, str]) -> None:
+    """Check that readers of one sink do not find another sink's records.
+
+    :param locations: the locations of the sinks, by the name of each sink for error messages.
+    """
+    for (sink, location), (other, above) in itertools.permutations(locations.items(), 2):
+        if normalized_location(location) == normalized_location(above):
+            raise ConfigurationError(
+                f"{sink} and {other} have the same location, {location!r}, where readers would find the records of "
+                "both; give each sink a location of its own"
+            )
+        if is_seen_by_readers(above, location):
+            raise ConfigurationError(
+                f"{sink} is in {location!r}, where readers of {other} would find its records; give it a folder beside "
+                f"{above!r}, or a folder below it whose name begins with '_'"
+            )
 
 
 def is_seen_by_readers(dataset: str, path: str) -> bool:

@@ -70,4 +70,4 @@ def _parts(ddl: str) -> Iterator[str]:
 
 def _wrong(ddl: str, what: str) -> ConfigurationError:
     shown = ddl if len(ddl) <= 200 else f"{ddl[:200]}…"
-    return ConfigurationError(f"spec: field 'schema': {what}; give names and types, such as {EXAMPLE!r}; got {shown!r}")
+    return ConfigurationError(f"field 'schema': {what}; give names and types, such as {EXAMPLE!r}; got {shown!r}")

@@ -17,7 +17,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
-from airflow_provider_coordination.spark.settings import MAIN, check_folders, check_function
+from airflow_provider_coordination.spark.settings import MAIN, check_described_sinks, check_folders, check_function
 from airflow_provider_coordination.spark.time_formats import check_time_formats
 from airflow_provider_coordination.supervisor.ddl import columns_of
 from airflow_provider_coordination.supervisor.redaction import without_secrets
@@ -178,8 +178,8 @@ class IngestionSpec:
             )
 
     def _check_schema(self) -> None:
-        columns = {} if self.schema is None else columns_of(self.schema)
         try:
+            columns = {} if self.schema is None else columns_of(self.schema)
             check_time_formats(self.time_formats, columns)
         except ConfigurationError as error:
             raise ConfigurationError(f"spec: {error}") from None
@@ -201,6 +201,7 @@ class IngestionSpec:
     def _check_folders(self) -> None:
         try:
             check_folders(self.tuning.landing_path, self.on_bad_records.dead_letter_path)
+            check_described_sinks(self.writes, self.tuning.landing_path)
         except ConfigurationError as error:
             raise ConfigurationError(f"spec: {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Mapping
@@ -18,7 +19,12 @@ from airflow_provider_coordination.operators.create_partitions import CreatePart
 from airflow_provider_coordination.operators.follow_job import FollowJobOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
+from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBExport, DynamoDBTable
+from airflow_provider_coordination.operators.reads.items import Items
+from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
+from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
+from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
@@ -36,7 +42,11 @@ from airflow_provider_coordination.operators.supervisor import (
     SuspendSupervisorOperator,
     TerminateSupervisorOperator,
 )
+from airflow_provider_coordination.operators.writes.delta import DeltaTable
+from airflow_provider_coordination.operators.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.operators.writes.sql import SqlTable
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from tests.airflow.conftest import REPOSITORY
@@ -56,7 +66,14 @@ GIVEN: dict[type[Any], Mapping[str, Any]] = {
     HandOverSupervisorOperator: {},
     ResetSupervisorOperator: {},
     ResumeSupervisorOperator: {},
-    SubmitSupervisorOperator: {"spec": {"version": 1}},
+    SubmitSupervisorOperator: {
+        "spec": {
+            "version": 1,
+            "source": "clicks",
+            "reads": {"kinesis": {"streams": "clicks"}},
+            "writes": {"parquet": {"path": "/lake"}},
+        }
+    },
     SupervisorHistoryOperator: {},
     SupervisorParseErrorsOperator: {},
     SupervisorStatusOperator: {},
@@ -114,3 +131,26 @@ def test_every_example_dag_is_stored_whole_and_always_in_the_same_way(examples: 
         assert set(back.task_ids) == set(dag.task_ids), name
         # An object without a text of its own shows its address, and each parsing would make a new version of the DAG.
         assert not re.search(r" at 0x[0-9a-f]+", text), name
+
+
+DESCRIPTIONS = (
+    DeltaTable,
+    DynamoDBExport,
+    DynamoDBTable,
+    ForeachBatch,
+    IcebergTable,
+    Items,
+    JdbcTable,
+    KinesisStreams,
+    OpenSearchIndices,
+    ParquetDataset,
+    S3Objects,
+    SqlTable,
+)
+
+
+@pytest.mark.parametrize("cls", DESCRIPTIONS)
+def test_a_source_or_sink_has_one_positional_argument(cls: type[Any]) -> None:
+    first, *others = inspect.signature(cls).parameters.values()
+    assert first.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    assert {each.kind for each in others} == {inspect.Parameter.KEYWORD_ONLY}

@@ -12,6 +12,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.supplier_task import TaskKilledError
@@ -117,19 +118,21 @@ def test_a_new_source_begins_at_its_initial_position(
 
 
 @pytest.mark.parametrize("position", ["EARLIEST", "start", "2026-01-01T00:00:00", "-1", datetime(2026, 1, 1)])
-def test_a_position_that_is_none_fails_without_a_retry(
-    coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any, position: Any
-) -> None:
-    operator = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks", initial_position=position))
-    with pytest.raises(AirflowFailException, match="field 'initial_position' must be 'TRIM_HORIZON', 'LATEST' or an"):
-        operator.execute(context)
+def test_a_wrong_position_is_refused_when_parsed(position: Any) -> None:
+    with pytest.raises(ConfigurationError, match="field 'initial_position' must be 'TRIM_HORIZON', 'LATEST' or an"):
+        KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks", initial_position=position))
 
 
-def test_a_policy_for_lost_data_that_is_none_fails_without_a_retry(
+def test_a_wrong_policy_for_lost_data_is_refused_when_parsed() -> None:
+    with pytest.raises(ConfigurationError, match="field 'on_data_loss' must be 'fail' or 'reset'; got 'ignore'"):
+        KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks", on_data_loss="ignore"))
+
+
+def test_a_template_that_renders_a_wrong_position_fails_without_a_retry(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
 ) -> None:
-    operator = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks", on_data_loss="ignore"))
-    with pytest.raises(AirflowFailException, match="field 'on_data_loss' must be 'fail' or 'reset'; got 'ignore'"):
+    operator = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks", initial_position="{{ ds }}"))
+    with pytest.raises(AirflowFailException, match="field 'initial_position' must be 'TRIM_HORIZON', 'LATEST' or an"):
         operator.execute(context)
 
 

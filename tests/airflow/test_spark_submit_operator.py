@@ -34,6 +34,7 @@ from airflow_provider_coordination.operators.packaging import (
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import NOTHING_LEFT, CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.supervisor import SubmitSupervisorOperator
+from airflow_provider_coordination.operators.writes.delta import DeltaTable
 from airflow_provider_coordination.operators.writes.foreach_batch import ForeachBatch
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.settings import read_settings, write_settings
@@ -360,10 +361,6 @@ def a(topic: Any, **values: Any) -> Any:
             "AcknowledgmentSettings: field 'by' must be 'job', 'downstream' or a list of names; got 'check'",
         ),
         (
-            {"acknowledgments": a(AcknowledgmentSettings, by=["main"])},
-            "AcknowledgmentSettings: field 'by': 'main' is the name of a sink",
-        ),
-        (
             {"acknowledgments": a(AcknowledgmentSettings, timeout=0)},
             "AcknowledgmentSettings: field 'timeout' must be positive; got 0 seconds",
         ),
@@ -380,9 +377,41 @@ def a(topic: Any, **values: Any) -> Any:
             {"writes": [ParquetDataset("/lake/clicks"), ParquetDataset("/lake/large")]},
             "field 'writes': number 1 and number 2 both have the name 'main'; give each sink a 'name' of its own",
         ),
-        ({"transform": "clean"}, "field 'transform' must be of the form 'module:function', such as"),
-        ({"coordination_conn_id": "absent"}, "connection 'absent' is not defined"),
+        *(
+            ({"transform": name}, "field 'transform' must be of the form 'module:function', such as")
+            for name in (
+                "clean",
+                "my transform",
+                "transforms.py",
+                "pkg/mod.py:fn",
+                "transforms.py:fn",
+                "pkg.mod",
+                "m:f()",
+            )
+        ),
+        (
+            {"writes": ForeachBatch(function="publishing.py:send", staging_path="/staging")},
+            "field 'function' of ForeachBatch 'main' must be of the form 'module:function', such as",
+        ),
         ({"source": "a|b"}, "source 'a|b' is not usable"),
+    ],
+)
+def test_wrong_settings_are_refused_when_parsed(operator: Any, arguments: dict[str, Any], message: str) -> None:
+    for make in (operator, CoordinatedSparkSubmitOperator.partial):
+        with pytest.raises(ConfigurationError) as error:
+            make(**arguments)
+        assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"acknowledgments": a(AcknowledgmentSettings, by=["main"])},
+            "AcknowledgmentSettings: field 'by': 'main' is the name of a sink",
+        ),
+        ({"coordination_conn_id": "absent"}, "connection 'absent' is not defined"),
+        ({"transform": "{{ 'clean' }}"}, "field 'transform' must be of the form 'module:function', such as"),
     ],
 )
 def test_wrong_settings_fail_without_a_retry_and_before_spark_starts(
@@ -420,6 +449,18 @@ def test_function_given_as_transform_is_refused_when_parsed(operator: Any) -> No
             {"landing_path": "s3://a/raw", "on_bad_records": BadRecordSettings(dead_letter_path="s3a://a/raw/dead")},
             "^field 'dead_letter_path' of BadRecordSettings is in 's3a://a/raw/dead', inside 'landing_path' 's3://a/raw'",
         ),
+        (
+            {"landing_path": "/data/raw", "writes": ParquetDataset("/data/raw/lake")},
+            "^sink 'main' of field 'writes' is in '/data/raw/lake', inside 'landing_path' '/data/raw'",
+        ),
+        (
+            {"landing_path": "s3a://lake/clicks/raw", "writes": DeltaTable("s3://lake/clicks", name="table")},
+            "^field 'landing_path' is 's3a://lake/clicks/raw', where readers of sink 'table' of field 'writes' would",
+        ),
+        (
+            {"writes": [ParquetDataset("/lake"), ParquetDataset("/lake/_landing/b", name="b")]},
+            "^sink 'b' of field 'writes' is in '/lake/_landing/b', inside 'landing_path' '/lake/_landing'",
+        ),
     ],
 )
 def test_wrong_folders_are_refused_when_parsed(operator: Any, arguments: dict[str, Any], message: str) -> None:
@@ -428,6 +469,8 @@ def test_wrong_folders_are_refused_when_parsed(operator: Any, arguments: dict[st
             make(**arguments)
     templates = BadRecordSettings(dead_letter_path="{{ var.value.dead }}")
     operator(landing_path="{{ var.value.raw }}", writes=ParquetDataset("{{ ds }}/lake"), on_bad_records=templates)
+    operator(landing_path="{{ var.value.raw }}", writes=ParquetDataset("/lake"))
+    operator(landing_path="/lake/raw", writes=ParquetDataset("/lake/{{ ds }}"))
 
 
 def test_durable_has_no_use_here(operator: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import CoordinationError, SupervisionError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError, SupervisionError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.supervisor import (
@@ -53,9 +53,15 @@ def test_a_spec_is_submitted_in_the_name_of_the_task_and_a_retry_makes_no_new_ve
     assert (version.by, version.reason) == (f"{ti.dag_id}.{ti.task_id}", f"run {ti.run_id}")
 
 
-def test_a_wrong_spec_fails_the_task_without_a_retry(coordination: SourceCoordinator, context: Any) -> None:
-    with pytest.raises(AirflowFailException, match="'task_count' must be at least 1"):
+def test_a_wrong_spec_is_refused_when_parsed(context: Any) -> None:
+    with pytest.raises(ConfigurationError, match="'task_count' must be at least 1"):
         submit(context, supervise={"task_count": 0})
+    inside = {"writes": [{"parquet": {"path": "/raw/lake"}}], "tuning": {"landing_path": "/raw"}}
+    with pytest.raises(ConfigurationError, match=r"^spec: sink 'main' of field 'writes' is in '/raw/lake', inside"):
+        submit(context, **inside)
+
+
+def test_a_spec_of_a_replaced_version_fails_without_a_retry(coordination: SourceCoordinator, context: Any) -> None:
     submit(context)
     with pytest.raises(AirflowFailException, match="version 7 of the spec, which this one was made from, was replaced"):
         SubmitSupervisorOperator(task_id="submit", spec={**SPEC, "schema": "id STRING"}, replacing=7).execute(context)

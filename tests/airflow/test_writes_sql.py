@@ -81,7 +81,7 @@ def test_a_connection_that_cannot_be_used_is_named(
         (table(name="n", where=" "), "^field 'where' of SqlTable 'n' must not be empty; leave it out"),
         (
             ForeachBatch(function="publish", staging_path="/s"),
-            "^field 'function' of ForeachBatch 'main' must be 'module:function'",
+            "^field 'function' of ForeachBatch 'main' must be of the form 'module:function'",
         ),
         (
             ForeachBatch(function="m:f", staging_path=""),

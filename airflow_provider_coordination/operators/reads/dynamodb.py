@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExpo
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 
 
-@dataclass(kw_only=True)
+@dataclass
 class DynamoDBTable:
     """A DynamoDB table, read by a parallel scan, for the `reads` of operators.
 
@@ -68,6 +68,7 @@ class DynamoDBTable:
     kind: ClassVar[str] = "dynamodb"
 
     table: str
+    _: KW_ONLY
     segments: int | str | None = None
     scan: str | None = None
     filter_expression: str | None = None
@@ -126,16 +127,16 @@ class DynamoDBTable:
         )
 
 
-@dataclass(kw_only=True)
+@dataclass
 class DynamoDBExport:
     """A point-in-time export of a DynamoDB table, for the `reads` of operators.
 
-    Give one of `export_arn`, `location` and `table_arn`. There are no partitions while an export is in progress: run
+    Give one of `location`, `export_arn` and `table_arn`. There are no partitions while an export is in progress: run
     the supplier again later.
 
-    :param export_arn: the ARN of an export that was started elsewhere. (templated)
     :param location: the folder of a finished export that holds `manifest-summary.json`: an `s3://` URI, or a path that
         every worker can read. (templated)
+    :param export_arn: the ARN of an export that was started elsewhere. (templated)
     :param table_arn: the ARN of the table that the supplier exports; it needs point-in-time recovery. (templated)
     :param bucket: the bucket of an export that the supplier starts. (templated)
     :param prefix: the prefix of the keys of its objects. (templated)
@@ -167,8 +168,9 @@ class DynamoDBExport:
     is_endless: ClassVar[bool] = False
     kind: ClassVar[str] = "dynamodb_export"
 
-    export_arn: str | None = None
     location: str | None = None
+    _: KW_ONLY
+    export_arn: str | None = None
     table_arn: str | None = None
     bucket: str | None = None
     prefix: str | None = None

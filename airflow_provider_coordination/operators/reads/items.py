@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -20,7 +20,7 @@ CONNECTION = "connection"
 """The reader's setting that holds the fields of an Airflow connection."""
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Items:
     """A source of your own, for the `reads` of operators.
 
@@ -43,6 +43,7 @@ class Items:
     is_endless: ClassVar[bool] = False
 
     kind: str
+    _: KW_ONLY
     reader: str
     reader_settings: Mapping[str, Any] = field(default_factory=dict)
     conn_id: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from airflow_provider_coordination.sources.kinds import ReadsSettings
 Bound = str | int | float | Decimal | date | datetime
 
 
-@dataclass(kw_only=True)
+@dataclass
 class JdbcTable:
     """A database table or query, for the `reads` of operators.
 
@@ -76,6 +76,7 @@ class JdbcTable:
     kind: ClassVar[str] = "jdbc"
 
     table: str | None = None
+    _: KW_ONLY
     query: str | None = None
     column: str
     jdbc_conn_id: str = "jdbc_default"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
 
 
-@dataclass(kw_only=True)
+@dataclass
 class OpenSearchIndices:
     """Indices of an OpenSearch cluster, for the `reads` of operators.
 
@@ -54,6 +54,7 @@ class OpenSearchIndices:
     kind: ClassVar[str] = "opensearch"
 
     indices: str | Sequence[str]
+    _: KW_ONLY
     exclude: str | Sequence[str] = ()
     slices: int | str | None = None
     query: Mapping[str, Any] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(kw_only=True)
+@dataclass
 class S3Objects:
     """Objects in S3, or files on any filesystem that pyarrow reaches, for the `reads` of operators.
 
@@ -99,7 +99,8 @@ class S3Objects:
     )
     is_endless: ClassVar[bool] = False
 
-    paths: str | Sequence[str] = field(kw_only=False)
+    paths: str | Sequence[str]
+    _: KW_ONLY
     source: str | None = None
     format: str = FormatSettings.name
     format_options: Mapping[str, Any] | None = None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -15,7 +14,7 @@ from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettin
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings, check_function
 
 
-@dataclass(kw_only=True)
+@dataclass
 class ForeachBatch:
     """A function that receives the rows of each delivery and the ids of its batches, for the `writes` of operators.
 
@@ -36,6 +35,7 @@ class ForeachBatch:
     template_fields: ClassVar[Sequence[str]] = ("function", "staging_path", "name", "where", "aws_conn_id")
 
     function: str
+    _: KW_ONLY
     staging_path: str
     name: str | None = None
     where: str | None = None
@@ -70,11 +70,7 @@ class ForeachBatch:
         """
         name, where = text_value(self.name) or MAIN, text_value(self.where)
         function, path = text_value(self.function) or "", text_value(self.staging_path) or ""
-        if not re.fullmatch(r"[\w.]+:\w+", function):
-            raise ConfigurationError(
-                f"field 'function' of ForeachBatch {name!r} must be 'module:function', such as 'publishing:to_kafka'; "
-                f"got {self.function!r}"
-            )
+        check_function(f"field 'function' of ForeachBatch {name!r}", function)
         if not path.strip():
             raise ConfigurationError(
                 f"field 'staging_path' of ForeachBatch {name!r} must not be empty; give a path or URI that every "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -19,7 +19,7 @@ DEFAULT_SCHEMA = "public"
 _TABLE = re.compile(r"(?:([^.\"`%/]+)\.)?([^.\"`%/]+)")
 
 
-@dataclass(kw_only=True)
+@dataclass
 class SqlTable:
     """A table of PostgreSQL, MySQL or MariaDB, for the `writes` of operators.
 
@@ -52,6 +52,7 @@ class SqlTable:
     )
 
     table: str
+    _: KW_ONLY
     conn_id: str
     staging_path: str
     merge_on: Sequence[str] = ()
