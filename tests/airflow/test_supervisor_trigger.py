@@ -113,8 +113,10 @@ def test_it_wakes_for_an_edit_of_the_spec_file_once(tmp_path: Path, store: Watch
     file = tmp_path / "clicks.yaml"
     file.write_text("one")
 
-    def edit() -> None:
-        file.write_text("two")
+    def edit() -> None:  # at once, as the trigger may read the file at any moment
+        edited = tmp_path / "edited"
+        edited.write_text("two")
+        edited.replace(file)
 
     payload = first_payload(trigger(file=file, mark=mark_of(str(file))), while_waiting=edit)
 
