@@ -5,14 +5,16 @@ from __future__ import annotations
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psutil
 import psycopg
 import pymysql
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from airflow_provider_coordination.aws import aws_client
-from demo.local_kinesis import LocalKinesis, LocalKinesisError
+from demo.local_kinesis import LocalKinesis, LocalKinesisError, local_client
 from tests.support.dynamodb_server import DynamoDbServer, DynamoDbServerError
 from tests.support.mariadb import MariaDb
 from tests.support.s3_server import DENIED, S3Server, S3ServerError
@@ -72,6 +74,16 @@ def test_dynamodb_has_tables_of_a_region_whatever_the_credentials(
     others = dynamodb.client(aws_access_key_id="other")
     assert others.describe_table(TableName=dynamodb_table)["Table"]["KeySchema"] == [key]
     assert dynamodb_table not in dynamodb.client(region_name="eu-west-1").list_tables()["TableNames"]
+
+
+def test_dynamodb_serves_nothing_else_and_this_machine_alone(dynamodb: DynamoDbServer) -> None:
+    port = urlsplit(dynamodb.endpoint_url).port
+    listening = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    [server] = {each.pid for each in listening if each.laddr.port == port}
+
+    assert [tuple(each.laddr) for each in listening if each.pid == server] == [("127.0.0.1", port)]
+    with pytest.raises(ClientError):
+        local_client("kinesis", dynamodb.endpoint_url, {}).list_streams()
 
 
 def test_dynamodb_ends_when_it_is_stopped() -> None:
