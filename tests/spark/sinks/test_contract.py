@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,16 @@ def test_a_delivery_of_which_some_batches_are_in_brings_the_others(place: Place)
     assert [attempt.batch_id for attempt in left] == ["a-1", "c-1"]
     place.deliver(VALUES, left)
     assert place.visible == VALUES
+
+
+def test_a_removed_partition_that_comes_back_is_delivered(place: Place) -> None:
+    landed_at = datetime.now(UTC)
+    place.deliver(VALUES, [an_attempt("a-1", 7, ordinal=9, landed_at=landed_at)])
+    later = an_attempt("b-1", 8, ordinal=1, landed_at=landed_at + timedelta(hours=1))
+    back = replace(later, folder="clicks/a-1", partition_key="a-1")
+    assert place.sink().committed([back]) == set()
+    place.deliver(VALUES, [back])
+    assert place.visible == {"a-1": [1, 2], "b-1": [3]} and place.sink().committed([back]) == {"b-1"}
 
 
 def test_a_delivery_without_a_batch_changes_nothing(place: Place) -> None:
