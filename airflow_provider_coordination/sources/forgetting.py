@@ -118,6 +118,8 @@ def forget(
             done.append((partition, None))
     if any(error for _, error in done):
         return done
+    if view.supplier_item() != state:
+        raise PartitionUpdateError(f"the supplier of source {view.source!r} ran in between; forget again")
     released = coordinator.claims.release_all()
     for item in (state, claim):
         if item is not None:

@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.source_claim import (
     location_differences,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.sources.forgetting import ABOUT_FORMER_DATA, left_of
+from airflow_provider_coordination.sources.forgetting import ABOUT_FORMER_DATA, how_to_forget, left_of
 from airflow_provider_coordination.sources.reset import kind_of_stored
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 
@@ -50,21 +50,22 @@ def parts_of(spec: IngestionSpec) -> Sequence[str]:
     return parts
 
 
-def check_reads(view: SourceView, last: Mapping[str, Any] | None, spec: IngestionSpec) -> list[str]:
+def check_reads(
+    view: SourceView, last: Mapping[str, Any] | None, spec: IngestionSpec, *, is_terminated: bool = False
+) -> list[str]:
     """Check that a spec still reads what the partitions of its source are about; return warnings.
 
     :param view: an initialized view of the source.
     :param last: the last spec of the source, as it was written; None if there is none.
+    :param is_terminated: whether its supervisor is terminated.
     :raises ConfigurationError: if partitions, or the state of the supplier, are about something else.
     """
     before, now = _location_before(view, last), Location.of(spec)
     if left := _left(view, before, now):
         raise ConfigurationError(
             f"spec: field 'reads' no longer names {', '.join(left)}, which source {view.source!r} has read. "
-            f"{ABOUT_FORMER_DATA}; keep what it reads, or give the spec another 'source', or keep the name and forget "
-            f"what was read: run 'airflow-coordination supervisor suspend {view.source} --reason REASON' and, once its "
-            f"jobs have ended, 'airflow-coordination supervisor reset {view.source} --forget', submit the spec again, "
-            "and resume"
+            f"{ABOUT_FORMER_DATA}; keep what it reads, or give the spec another 'source', or "
+            + (how_to_forget(view.source) if last is None else _how_to_forget(view, is_terminated=is_terminated))
         )
     if before is None or now.parts or before.location == now.location or view.is_empty():
         return []
@@ -73,6 +74,17 @@ def check_reads(view: SourceView, last: Mapping[str, Any] | None, spec: Ingestio
         "exist are still delivered, and what the source remembers, such as finished scans, stays; to begin from the "
         "start, give another 'source'"
     ]
+
+
+def _how_to_forget(view: SourceView, *, is_terminated: bool) -> str:
+    """Return the remedy that keeps the name of a source with a supervisor."""
+    is_stopped = is_terminated or view.suspensions.get() is not None
+    suspend = "" if is_stopped else f"run 'airflow-coordination supervisor suspend {view.source} --reason REASON', and "
+    return (
+        f"keep the name and forget what was read: {suspend}once its jobs have ended, run 'airflow-coordination "
+        f"supervisor reset {view.source} --forget', and submit the spec again"
+        + ("" if is_terminated else ", then resume")
+    )
 
 
 def _location_before(view: SourceView, last: Mapping[str, Any] | None) -> Location | None:

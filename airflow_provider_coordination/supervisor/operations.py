@@ -216,7 +216,8 @@ class SupervisorVerbs:
                 f"spec: field 'source' is {checked.source!r}, but the spec was submitted for {self._view.source!r}; "
                 "submit it for its own source, or change 'source'"
             )
-        warnings = check_reads(self._view, self._last_spec(former), checked)
+        is_terminated = former is not None and former.is_termination
+        warnings = check_reads(self._view, self._last_spec(former), checked, is_terminated=is_terminated)
         current = readable_spec(former)
         if change_between(current, checked) is Change.JOBS:
             warnings += self._warnings(checked)

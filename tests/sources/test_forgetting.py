@@ -99,6 +99,14 @@ def test_a_partition_that_was_taken_keeps_claims_and_state(fleet: Fleet) -> None
     assert remaining(person)[:3] == (1, 3, False)
 
 
+def test_a_supplier_that_runs_in_between_keeps_its_claims(fleet: Fleet) -> None:
+    person, state = fleet.owner("person"), fleet.global_state()
+    fleet.store.fault = Fault(before=lambda: fleet.store.store.transact(update=[state.with_progress({"scans": 2})]))
+    with pytest.raises(PartitionUpdateError, match="the supplier of source 'clicks' ran in between; forget again"):
+        forget(person)
+    assert remaining(person)[:3] == (0, 3, False)
+
+
 @pytest.mark.parametrize("writes", range(8))
 def test_a_store_that_goes_away_leaves_what_another_attempt_completes(fleet: Fleet, writes: int) -> None:
     person = fleet.owner("person")

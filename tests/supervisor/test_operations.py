@@ -124,6 +124,7 @@ def test_a_spec_that_leaves_the_partitions_of_its_source_is_refused(
     )
     assert "give the spec another 'source'" in error
     assert "'airflow-coordination supervisor reset clicks --forget'" in error
+    assert ("supervisor suspend clicks --reason REASON'" in error) is not is_terminated
 
 
 def jdbc(**reads: Any) -> dict[str, Any]:
@@ -182,7 +183,8 @@ def test_a_first_spec_must_read_what_other_dags_have_read(world: World) -> None:
 
 def test_a_first_spec_must_name_the_stream_of_the_partitions(world: World) -> None:
     shard(world, "orders")
-    assert "no longer names 'orders', which source" in refused(world, "submit", SPEC)
+    error = refused(world, "submit", SPEC)
+    assert "no longer names 'orders', which source" in error and "'airflow-coordination reset clicks --forget'" in error
 
 
 def test_a_stream_without_unfinished_partitions_may_be_left(world: World) -> None:
