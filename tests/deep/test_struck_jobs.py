@@ -10,12 +10,12 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.support.dag_versions import CASES, Case
+from tests.support.depth import SEED
 from tests.support.freezing import Strike
 from tests.support.struck_jobs import live
 
@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 EVERY = int(os.environ.get("STRIKE_EVERY", "1"))
 PAIRS = int(os.environ.get("STRIKE_PAIRS", "60"))
 """How many pairs of calls of each case are tried: one of the victim, one of the next owner."""
-SEED = int(os.environ.get("STRIKE_SEED", datetime.now(UTC).toordinal()))
 FAILING = [strike for strike in Strike if strike is not Strike.FREEZE]
 
 

@@ -6,11 +6,9 @@ Each run takes other calls, by the day's date; `STRIKE_SEED` repeats a day. `tes
 from __future__ import annotations
 
 import logging
-import os
 import random
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from unittest.mock import patch
 
@@ -18,13 +16,13 @@ import pytest
 
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
 from tests.support.dag_versions import CASES, CHECKED_OLD, FIXED, OLD, PLAIN, TWO, Case, Dag
+from tests.support.depth import SEED
 from tests.support.freezing import Calls, Strike
 from tests.support.history import History
 from tests.support.struck_jobs import ItemLife, Life, ShardLife, live
 
 log = logging.getLogger(__name__)
 
-SEED = int(os.environ.get("STRIKE_SEED", datetime.now(UTC).toordinal()))
 POINTS = 3
 """How many calls of each case are tried: with all cases that takes a minute."""
 
@@ -32,7 +30,6 @@ POINTS = 3
 @pytest.mark.integration
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_whatever_happens_at_a_call_nothing_is_lost_doubled_or_changed(case: Case, tmp_path: Path) -> None:
-    log.warning("STRIKE_SEED=%d", SEED)
     chosen = random.Random(f"{SEED} {case}")
     case = replace(case, lands_first=chosen.random() < 0.5)
     none = live(case, tmp_path / "none", None)

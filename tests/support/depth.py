@@ -5,6 +5,8 @@ A test that has both forms is marked `deep`, as is each property of hypothesis, 
 
 from __future__ import annotations
 
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +15,8 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 FACTOR = 20
 """How many times as many examples of a property are tried with `--deep`."""
+SEED = int(os.environ.get("STRIKE_SEED", datetime.now(UTC).toordinal()))
+"""Decides what short forms take of their searches: the day's date; `STRIKE_SEED` repeats a day."""
 DEEP_ALONE = Path(__file__).resolve().parents[1] / "deep"
 """The folder of the searches that have no short form."""
 
@@ -48,6 +52,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "coordination", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("coordination")
+
+
+def pytest_report_header() -> str:
+    """Show the seed, which repeats a run."""
+    return f"searches: STRIKE_SEED={SEED}"
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

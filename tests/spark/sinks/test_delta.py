@@ -173,6 +173,17 @@ def test_a_batch_that_a_restore_undid_is_delivered_again(
     assert caplog.text.count("is a RESTORE of an earlier one: batches that it undid are delivered again") == 1
 
 
+def test_restore_is_reported_before_a_rejected_batch_is_replaced(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    deliver(a_sink(folder), NUMBERS, A, B)
+    table = DeltaTable(folder)
+    table.restore(table.version() - 1)
+    deliver(a_sink(folder), NUMBERS, under_next_lease(A, rejected=True))
+    assert batches_in(folder) == {"a-1": [1, 2]}
+    assert caplog.text.count("is a RESTORE of an earlier one: batches that it undid are delivered again") == 1
+
+
 def test_a_table_that_lost_the_column_of_batches_gets_nothing(folder: Path) -> None:
     deliver(a_sink(folder), NUMBERS, A)
     write_deltalake(folder, pa.table({"n": [0]}), mode="overwrite", schema_mode="overwrite")

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table.snapshots import Snapshot
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkUnavailableError
@@ -199,6 +200,67 @@ def test_a_batch_is_searched_if_snapshots_expired_since_the_job_first_read_the_t
     deliver(new_sink(), [B], VALUES)
     expire_all_but_the_last(catalog)
     assert sink.committed([A, C]) == {"a-1"}
+
+
+# Rollback
+
+
+def roll_back(catalog: Catalog) -> None:
+    """Take the table back by one snapshot."""
+    table = catalog.load_table(TABLE)
+    last = table.current_snapshot()
+    assert last is not None and last.parent_snapshot_id is not None
+    table.manage_snapshots().rollback_to_snapshot(last.parent_snapshot_id).commit()
+
+
+def pick(catalog: Catalog, undone: Snapshot) -> None:
+    """Add the files of a snapshot again, as `cherrypick_snapshot` of Spark does."""
+    table = catalog.load_table(TABLE)
+    entries = [entry for m in undone.manifests(table.io) for entry in m.fetch_manifest_entry(table.io)]
+    with table.transaction() as transaction:
+        update = transaction.update_snapshot(snapshot_properties={"source-snapshot-id": str(undone.snapshot_id)})
+        with update.fast_append() as added:
+            for entry in entries:
+                if entry.snapshot_id == undone.snapshot_id:
+                    added.append_data_file(entry.data_file)
+
+
+def test_rolled_back_batches_are_reported_once_and_delivered_again(
+    new_sink: Callable[..., Sink], catalog: Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    deliver(new_sink(), [A], VALUES)
+    deliver(new_sink(), [B, C], VALUES)
+    roll_back(catalog)
+    again = [under_next_lease(A), under_next_lease(B)]
+    sink = new_sink()
+    assert sink.committed(again) == {"a-1"}
+    deliver(sink, again, VALUES)
+    assert rows_in(catalog) == [1, 2, 3]
+    assert caplog.text.count("with 2 batches such as b-1, is undone; batches that are not acknowledged") == 1
+    caplog.clear()
+    new_sink().committed([C])
+    assert "with 1 batches such as c-1" in caplog.text
+
+
+@pytest.mark.parametrize("source", ["known", "expired"])
+def test_picked_batch_is_not_delivered_again(
+    new_sink: Callable[..., Sink], catalog: Catalog, source: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    deliver(new_sink(), [A], VALUES)
+    deliver(new_sink(), [B], VALUES)
+    undone = catalog.load_table(TABLE).current_snapshot()
+    assert undone is not None
+    roll_back(catalog)
+    foreign_append(catalog)
+    pick(catalog, undone)
+    if source == "expired":
+        catalog.load_table(TABLE).maintenance.expire_snapshots().by_id(undone.snapshot_id).commit()
+    sink = new_sink()
+    assert sink.committed([B, C]) == {"b-1"}
+    deliver(sink, [under_next_lease(A), under_next_lease(B)], VALUES)
+    assert rows_in(catalog) == [1, 2, 3, 100]
+    assert "was rolled back" not in caplog.text
+    assert sink.history().is_complete == (source == "known")  # type: ignore[attr-defined]
 
 
 # Tables that others change between look and commit

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.sinks import owed
 from tests.support.delta_tables import batches_in
-from tests.support.depth import at_depth
 from tests.support.freezing import Strike
 from tests.support.sinks import SINKS, BatchRows, Place, an_attempt, under_next_lease
 from tests.support.striking import STRIKES, calls_of, strike_at
@@ -91,32 +90,3 @@ def test_at_no_call_anything_is_lost_or_doubled(
         struck = strike_at(point, strike, delivery)
         expected = EXPECTED | ({} if before is None else {"z-1": before})
         assert batches_in(place.folder) == expected, struck
-
-
-class Restored(Delivery):
-    """A delivery during which somebody takes the table back to the version before it.
-
-    :param place: the table.
-    """
-
-    def __init__(self, place: Place) -> None:
-        place.deliver({"z-1": [9]}, [an_attempt("z-1")])
-        super().__init__(place, [an_attempt(batch_id) for batch_id in VALUES])
-        self.version = DeltaTable(place.folder).version()
-
-    def by_successor(self) -> None:
-        """Take the table back if it has a later version."""
-        table = DeltaTable(self.place.folder)
-        if table.version() > self.version:
-            table.restore(self.version)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("strike", STRIKES)
-def test_at_no_call_a_restore_hides_or_doubles_a_batch(tmp_path: Path, strike: Strike) -> None:
-    number = len(calls_of(Restored(Place(SINKS["delta"], tmp_path / "counted"))))
-    for point in range(1 + STRIKES.index(strike), number + 1, at_depth(short=12, deep=1)):
-        delivery = Restored(Place(SINKS["delta"], tmp_path / str(point)))
-        struck = strike_at(point, strike, delivery)
-        Delivery.by_successor(delivery)
-        assert batches_in(delivery.place.folder) == {"z-1": [9], **EXPECTED}, struck

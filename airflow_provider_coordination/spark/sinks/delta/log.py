@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -102,12 +102,12 @@ class TableLog:
                 f"table {self.uri} has lost its column {BATCH_ID!r}, by which its batches are found; restore the table "
                 "to a version that has it; the batches wait until then"
             )
-        maybe = [
-            attempt
-            for attempt in attempts
-            if (known := last[_ordinal(attempt.folder)]) is not None and attempt.ordinal <= known
-        ]
-        return self._committed(table, maybe)
+        return self._committed(table, _not_after(last, attempts))
+
+    def report_restores(self, table: DeltaTable, attempts: Sequence[Attempt]) -> None:
+        """Report each RESTORE since the commits that added some batches, which are delivered again in any case."""
+        last = self._transactions(table, map(_ordinal, _folders(attempts)))
+        self._named(table, {attempt.batch_id for attempt in _not_after(last, attempts)})
 
     def _committed(self, table: DeltaTable, attempts: Sequence[Attempt]) -> set[str]:
         """Return which of some batches are in a table, by the commits that name them.
@@ -115,19 +115,24 @@ class TableLog:
         :raises DeliveryError: naming a batch of which the log cannot show whether it is in.
         """
         wanted = {attempt.batch_id for attempt in attempts}
-        found: set[str] = set()
-        since: datetime | None = None
-        for limit in LATEST:
-            if found == wanted:
-                return found
-            entries = table.history(limit)
-            found = wanted & {batch["batch"] for entry in self._in_effect(entries) for batch in _batches_of(entry)}
-            since = _reaches_back_to(entries)
+        found, since = self._named(table, wanted)
         found |= _batches_with_rows(table, wanted - found)
         for attempt in attempts:
             if attempt.batch_id not in found and may_be_older(attempt, since):
                 raise unknown_batch(attempt, f"table {self.uri}", since)
         return found
+
+    def _named(self, table: DeltaTable, wanted: set[str]) -> tuple[set[str], datetime | None]:
+        """Return which of some batches the commits in effect name, and the time of the earliest commit in the log."""
+        found: set[str] = set()
+        since: datetime | None = None
+        for limit in LATEST:
+            if found == wanted:
+                break
+            entries = table.history(limit)
+            found = wanted & {batch["batch"] for entry in self._in_effect(entries) for batch in _batches_of(entry)}
+            since = _reaches_back_to(entries)
+        return found, since
 
     def _in_effect(self, entries: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Yield the commits that no RESTORE has undone, from the latest; report each RESTORE once."""
@@ -316,6 +321,14 @@ def _batches_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
         return list(json.loads(entry[METADATA])["batches"])
     except (KeyError, TypeError, ValueError):
         return []
+
+
+def _not_after(last: Mapping[str, int | None], attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the batches that are not later than the latest one of their partition in the table.
+
+    :param last: the ordinals of the latest batches, by the name of their transaction.
+    """
+    return [a for a in attempts if (known := last[_ordinal(a.folder)]) is not None and a.ordinal <= known]
 
 
 def _folders(attempts: Sequence[Attempt]) -> list[str]:

@@ -392,6 +392,7 @@ class DeltaSink:
             return list(attempts)
         taken = self._log.committed(table, [attempt for attempt in attempts if not attempt.batch.redeliver])
         owed = [attempt for attempt in attempts if attempt.batch_id not in taken]
+        self._log.report_restores(table, [attempt for attempt in owed if attempt.batch.redeliver])
         self._log.check_no_later_lease(table, owed)
         return owed
 

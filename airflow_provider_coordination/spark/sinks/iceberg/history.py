@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,8 @@ SOURCE = "coordination.source"
 OWNER = "coordination.owner"
 DELIVERED = "coordination.delivered"
 """The summary property with the `DeliveredBatch` of each batch: a JSON list, compressed by zlib, in base 64."""
+PICKED_FROM = "source-snapshot-id"
+"""The summary property by which Iceberg names the snapshot whose changes a cherry-pick added again."""
 MAX_DELIVERED_BYTES = 128 * 1024
 """A longer value is left out: the metadata of a table holds the summaries of all its snapshots."""
 
@@ -64,11 +66,13 @@ class History:
     :param oldest_sequence_number: the sequence number of the oldest known snapshot; 0 if there never was one; None if
         snapshots have no numbers, as in tables of Iceberg's first version.
     :param oldest_at: when the oldest known snapshot was made (aware); None if there never was one.
+    :param undone: by the id of each snapshot that a rollback has undone, its batches that no later one has added again.
     """
 
     entries: Mapping[str, Entry]
     oldest_sequence_number: int | None = 0
     oldest_at: datetime | None = None
+    undone: Mapping[int, Collection[str]] = field(default_factory=dict)
 
     def is_whole_since(self, sequence_number: int) -> bool:
         """Return whether no snapshot after this sequence number is missing.
@@ -86,20 +90,67 @@ class Histories:
 
     def of(self, metadata: TableMetadata) -> History:
         """Return the history of a table's current snapshot."""
+        known = self._known
+        self._known = {
+            each.snapshot_id: known[each.snapshot_id] if each.snapshot_id in known else _entries_of(each)
+            for each in metadata.snapshots
+        }
+        lineage = _lineage(metadata)
         entries: dict[str, Entry] = {}
-        known: dict[int, Mapping[str, Entry]] = {}
-        snapshot, last = metadata.current_snapshot(), None
-        while snapshot is not None:
-            last, named = snapshot, self._known.get(snapshot.snapshot_id)
-            known[snapshot.snapshot_id] = named = _entries_of(snapshot) if named is None else named
-            for batch_id, entry in named.items():
+        since: dict[str, int] = {}
+        for snapshot in lineage.snapshots:
+            for batch_id, entry in self._known[snapshot.snapshot_id].items():
                 entries.setdefault(batch_id, entry)
-            above = snapshot.parent_snapshot_id
-            snapshot = None if above is None else metadata.snapshot_by_id(above)
-        self._known = known
-        if last is None:
+                since.setdefault(batch_id, _number(snapshot))
+        if lineage.oldest is None:
             return History({})
-        return History(entries, last.sequence_number or None, datetime.fromtimestamp(last.timestamp_ms / 1000, UTC))
+        return History(
+            entries,
+            (_number(lineage.oldest) or None) if lineage.is_whole else None,
+            datetime.fromtimestamp(lineage.oldest.timestamp_ms / 1000, UTC),
+            {
+                undone.snapshot_id: batches
+                for undone in lineage.undone
+                if (batches := [b for b in self._known[undone.snapshot_id] if since.get(b, 0) < _number(undone)])
+            },
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lineage:
+    """The snapshots of a table, by what became of their changes.
+
+    :param snapshots: those in effect, from the latest: the current one, its ancestors, and what they were picked from.
+    :param oldest: the oldest known ancestor; None if there is no snapshot.
+    :param is_whole: whether every snapshot that an ancestor was picked from is known.
+    :param undone: the snapshots that a rollback has undone.
+    """
+
+    snapshots: Sequence[Snapshot]
+    oldest: Snapshot | None
+    is_whole: bool
+    undone: Sequence[Snapshot]
+
+
+def _lineage(metadata: TableMetadata) -> _Lineage:
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    found: dict[int, Snapshot] = {}
+    oldest, is_whole, following = None, True, metadata.current_snapshot_id
+    while following is not None and (snapshot := by_id.get(following)) is not None:
+        found[following] = oldest = snapshot
+        picked = None if snapshot.summary is None else snapshot.summary.get(PICKED_FROM)
+        if picked is not None and int(picked) in by_id:
+            found.setdefault(int(picked), by_id[int(picked)])
+        is_whole = is_whole and (picked is None or int(picked) in by_id)
+        following = snapshot.parent_snapshot_id
+    first = 0 if oldest is None else _number(oldest)
+    undone = [each for n, each in by_id.items() if n not in found and _number(each) > first > 0]
+    return _Lineage(snapshots=list(found.values()), oldest=oldest, is_whole=is_whole, undone=undone)
+
+
+def _number(snapshot: Snapshot) -> int:
+    """Return the sequence number of a snapshot; 0 in tables of Iceberg's first version."""
+    return snapshot.sequence_number or 0
 
 
 def summary_of(attempts: Sequence[Attempt]) -> dict[str, str]:
@@ -121,9 +172,8 @@ def table_history(metadata: TableMetadata, location: str) -> TableHistory:
     """
     commits: list[Commit] = []
     unknown: list[str] = []
-    snapshot, oldest_sequence_number = metadata.current_snapshot(), 1
-    while snapshot is not None:
-        oldest_sequence_number = snapshot.sequence_number or 0
+    lineage = _lineage(metadata)
+    for snapshot in lineage.snapshots:
         summary = None if snapshot.summary is None else snapshot.summary.get(DELIVERED)
         if summary is not None:
             batches = parse_batches(
@@ -133,12 +183,10 @@ def table_history(metadata: TableMetadata, location: str) -> TableHistory:
             commits.append(Commit(at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC), batches=batches))
         else:
             unknown += _entries_of(snapshot)
-        above = snapshot.parent_snapshot_id
-        snapshot = None if above is None else metadata.snapshot_by_id(above)
     return TableHistory(
         location=location,
         commits=tuple(reversed(commits)),
-        is_complete=oldest_sequence_number == 1,
+        is_complete=lineage.is_whole and (lineage.oldest is None or lineage.oldest.sequence_number == 1),
         unknown=tuple(unknown),
     )
 

@@ -153,6 +153,7 @@ class IcebergSink:
         self._prepared: dict[str, set[str]] = {}  # by file: the sets that it is for
         self._named: set[str] = set()  # those of these files that a commit may have added
         self._abandoned: dict[str, tuple[int, dict[str, _Part]]] = {}
+        self._undone: set[int] = set()  # rolled-back snapshots that are reported
 
     @classmethod
     def of(cls, settings: SinkSettings) -> IcebergSink:
@@ -207,6 +208,7 @@ class IcebergSink:
             return TableState(None, History({}))
         self._location = table.location()
         history = self._histories.of(table.metadata)
+        self._report_undone(history)
         if self._since is None:
             snapshot = table.current_snapshot()
             self._since = 0 if snapshot is None else snapshot.sequence_number or 0
@@ -223,6 +225,17 @@ class IcebergSink:
             if attempt.batch_id in doubtful - unnamed and may_be_older(attempt, history.oldest_at):
                 raise unknown_batch(attempt, str(self._table), history.oldest_at)
         return TableState(table, history, unnamed)
+
+    def _report_undone(self, history: History) -> None:
+        """Report each rolled-back snapshot once, before anything is added to the table."""
+        for snapshot_id, batches in history.undone.items():
+            if snapshot_id not in self._undone:
+                self._undone.add(snapshot_id)
+                log.error(
+                    "%s was rolled back: snapshot %d, with %d batches such as %s, is undone; batches that are not "
+                    "acknowledged are delivered again; to deliver acknowledged ones, reset the source",
+                    self._table, snapshot_id, len(batches), min(batches),
+                )  # fmt: skip
 
     def _is_known_absent(self, attempt: Attempt, history: History) -> bool:
         """Return whether a history that does not name a batch proves that the batch is not in.

@@ -1,0 +1,107 @@
+"""Somebody takes a table back to an earlier version between two calls of a delivery, or after it failed at one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.sinks import Sink, owed
+from tests.support.depth import SEED, at_depth
+from tests.support.landed_tables import TABLES
+from tests.support.merged_tables import Rows, a_sink
+from tests.support.restored_tables import reports_of, restore, version_of
+from tests.support.sinks import BatchRows, Place, an_attempt, under_next_lease
+from tests.support.striking import STRIKES, calls_of, strike_at
+
+pytestmark = [pytest.mark.integration, pytest.mark.deep]  # needs no server, but many deliveries
+
+POINTS = 2
+"""How many calls of each kind and story the short form strikes."""
+OTHERS = an_attempt("z-1")
+VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": []}
+
+
+class Added:
+    """A delivery of new batches, during which the table goes back to the version before it.
+
+    :param place: where there is no table yet.
+    """
+
+    before: Mapping[str, Sequence[int]] = {}
+    attempts = [an_attempt(batch_id) for batch_id in VALUES]
+    expected: Mapping[str, Sequence[int]] = {"z-1": [9], "a-1": [1, 2], "b-1": [3]}
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.deliver([OTHERS, *(an_attempt(batch_id) for batch_id in self.before)], {"z-1": [9], **self.before})
+        self.version = version_of(place)
+        self.left = self.seen = place.visible
+
+    def sink(self) -> Sink:
+        return self.place.sink()
+
+    def rows(self, values: Mapping[str, Sequence[Any]]) -> Any:
+        return BatchRows(dict(values))
+
+    def deliver(self, attempts: Sequence[Attempt], values: Mapping[str, Sequence[Any]] = VALUES) -> None:
+        """Let a job deliver what the table owes."""
+        sink = self.sink()
+        left = owed(sink, attempts)
+        sink.prepare(left, self.rows(values))
+        sink.commit(left)
+        sink.discard(left)
+
+    def by_victim(self) -> None:
+        self.deliver(self.attempts)
+
+    def by_successor(self) -> None:
+        """Take the table back."""
+        self.seen = self.place.visible
+        restore(self.place, self.version)
+        self.left = self.place.visible
+
+
+class Replaced(Added):
+    """The same with batches that were rejected before."""
+
+    before = {"a-1": [-1], "b-1": [-2, -3], "c-1": [-4]}
+    attempts = [under_next_lease(an_attempt(batch_id), rejected=True) for batch_id in VALUES]
+
+
+class Merged(Added):
+    """The same with rows that replace those with their keys."""
+
+    before = {}
+    attempts = [an_attempt("a-1")]
+    expected = {"z-1": [9], "a-1": [1, 2]}
+
+    def sink(self) -> Sink:
+        return a_sink(self.place)
+
+    def rows(self, values: Mapping[str, Sequence[Any]]) -> Any:
+        return Rows({"z-1": [("x", 0), ("w", 9)], "a-1": [("x", 1), ("y", 2)]})
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("story", [Added, Replaced, Merged])
+@pytest.mark.parametrize("kind", sorted(TABLES))
+def test_restore_at_any_call_hides_or_doubles_no_batch(
+    tmp_path: Path, kind: str, story: type[Added], record_property: Callable[[str, object], None]
+) -> None:
+    number = len(calls_of(story(Place(TABLES[kind], tmp_path / "counted"))))
+    points = [(strike, point) for strike in STRIKES for point in range(1, number + 1)]
+    chosen = random.Random(f"{SEED} {kind} {story.__name__}").sample(points, POINTS)
+    for strike, point in (tried := at_depth(short=chosen, deep=points)):
+        delivery = story(Place(TABLES[kind], tmp_path / f"{strike} {point}"))
+        with reports_of(delivery.place) as reports:
+            struck = strike_at(point, strike, delivery)
+            delivery.deliver([under_next_lease(attempt) for attempt in delivery.attempts])
+        assert delivery.place.visible == delivery.expected, struck
+        if delivery.left != delivery.seen:
+            assert reports and reports[0] == delivery.left, f"{struck}: what went back is not reported before"
+    record_property("points", len(tried))

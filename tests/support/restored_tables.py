@@ -1,0 +1,57 @@
+"""Tables that somebody takes back to an earlier version: `RESTORE` of Delta, the rollback of Iceberg."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+from tests.support.sinks import DeltaUnderTest, Place, catalog_in
+
+REPORTS = ("is a RESTORE of an earlier one", "was rolled back")
+"""What the log says of a table that was taken back."""
+
+
+def version_of(place: Place) -> int:
+    """Return the current version of a table."""
+    if isinstance(place.kind, DeltaUnderTest):
+        return int(DeltaTable(place.folder).version())
+    snapshot = _iceberg_table(place).current_snapshot()
+    assert snapshot is not None
+    return int(snapshot.snapshot_id)
+
+
+def restore(place: Place, version: int) -> None:
+    """Take a table back to an earlier version, if it is not at that one."""
+    if version_of(place) == version:
+        return
+    if isinstance(place.kind, DeltaUnderTest):
+        DeltaTable(place.folder).restore(version)
+    else:
+        _iceberg_table(place).manage_snapshots().rollback_to_snapshot(version).commit()
+
+
+def _iceberg_table(place: Place) -> Any:
+    return load_catalog("default", **catalog_in(place.folder)).load_table("lake.clicks")
+
+
+@contextmanager
+def reports_of(place: Place) -> Iterator[list[dict[str, list[int]]]]:
+    """Yield what readers see at each report of a table that was taken back."""
+    seen: list[dict[str, list[int]]] = []
+
+    class Reports(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if any(report in record.getMessage() for report in REPORTS):
+                seen.append(place.visible)
+
+    logger, handler = logging.getLogger("airflow_provider_coordination.spark.sinks"), Reports()
+    logger.addHandler(handler)
+    try:
+        yield seen
+    finally:
+        logger.removeHandler(handler)
