@@ -1,4 +1,4 @@
-"""The search finds known defects: with each fix removed from a copy of the package, some call shows the defect."""
+"""Tests find known defects: with each fix removed from a copy of the package, a search or a test shows the defect."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,15 +24,24 @@ class Mutation:
     :param file: below the package.
     :param fix: the text that is replaced; it must occur once.
     :param without: what stands there instead.
-    :param cases: those that show it.
+    :param cases: those of the search for struck calls that show it.
     :param kind: the kind of the sinks in them.
+    :param tests: tests of pytest of which one fails without the fix, where no case shows it.
     """
 
     file: str
     fix: str
     without: str
-    cases: tuple[str, ...]
+    cases: tuple[str, ...] = ()
     kind: str = "parquet"
+    tests: tuple[str, ...] = ()
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The module that looks for the defect, with its arguments."""
+        if self.tests:
+            return ("pytest", "-q", "-p", "no:cacheprovider", *self.tests)
+        return ("tests.deep.first_found", self.kind, *self.cases)
 
 
 MUTATIONS = {
@@ -79,7 +89,7 @@ MUTATIONS = {
         "spark/deliveries.py",
         "batch=_waiting_batch(self._coordinator.leases.leased(key), batch.batch_id, acknowledgment_set.set_id)",
         "batch=batch",
-        ("sink-added-items", "sink-added-items-copied"),
+        tests=("tests/spark/test_deliveries.py::test_batch_is_replaced_if_the_sinks_changed_since_its_delivery",),
     ),
     "landed files keep their names": Mutation(
         "spark/landed_files.py",
@@ -136,26 +146,77 @@ MUTATIONS = {
         ("transformed-items", "rejected-then-fixed-items"),
         "delta",
     ),
+    "only the latest commits of a Delta table are searched": Mutation(
+        "spark/sinks/delta/log.py",
+        "for limit in LATEST:",
+        "for limit in LATEST[:-1]:",
+        tests=("tests/spark/sinks/test_delta.py::test_a_batch_is_found_behind_any_number_of_commits",),
+    ),
+    "a RESTORE of a Delta table is not noticed": Mutation(
+        "spark/sinks/delta/log.py",
+        'if entry.get("operation") == "RESTORE":',
+        "if False:",
+        tests=(
+            "tests/spark/sinks/test_delta.py::test_a_batch_that_a_restore_undid_is_delivered_again",
+            "tests/spark/sinks/test_delta.py::test_restore_is_reported_before_a_rejected_batch_is_replaced",
+        ),
+    ),
+    "a RESTORE is not looked for before a rejected batch is replaced": Mutation(
+        "spark/sinks/delta/sink.py",
+        "self._log.report_restores(table, [attempt for attempt in owed if attempt.batch.redeliver])",
+        "pass",
+        tests=("tests/spark/sinks/test_delta.py::test_restore_is_reported_before_a_rejected_batch_is_replaced",),
+    ),
+    "a rollback of an Iceberg table is not reported": Mutation(
+        "spark/sinks/iceberg/sink.py",
+        "        self._report_undone(history)\n",
+        "",
+        tests=("tests/spark/sinks/test_iceberg.py::test_rolled_back_batches_are_reported_once_and_delivered_again",),
+    ),
+    "a picked snapshot brings no batches": Mutation(
+        "spark/sinks/iceberg/history.py",
+        "None if snapshot.summary is None else snapshot.summary.get(PICKED_FROM)",
+        "None",
+        tests=("tests/spark/sinks/test_iceberg.py::test_picked_batch_is_not_delivered_again",),
+    ),
+    "nobody waits for the locks of an abandoned session": Mutation(
+        "spark/sql/locks.py",
+        "if now - self._began >= LOCKED_SECONDS:",
+        "if self._began:",
+        tests=("tests/spark/sinks/test_sql_locks.py::test_an_abandoned_session_is_waited_for",),
+    ),
+    "a session that stopped within a COPY keeps its locks": Mutation(
+        "spark/sql/locks.py",
+        "            self._end(holder)\n",
+        "",
+        tests=("tests/spark/sinks/test_sql_locks.py::test_an_abandoned_session_is_waited_for",),
+    ),
 }
+COPIED = ("airflow_provider_coordination", "tests", "demo", "pyproject.toml")
+"""What a run of the tests needs beside the environment."""
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_removed_fix_is_missed_at_some_call(name: str, tmp_path: Path) -> None:
+def test_removed_fix_is_missed(name: str, tmp_path: Path) -> None:
     mutation = MUTATIONS[name]
-    for folder in ("airflow_provider_coordination", "tests"):
-        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "static"))
+    for each in COPIED:
+        copy = partial(shutil.copytree, ignore=shutil.ignore_patterns("__pycache__", "static"))
+        (copy if (REPOSITORY / each).is_dir() else shutil.copy)(REPOSITORY / each, tmp_path / each)
+    (tmp_path / ".venv").symlink_to(REPOSITORY / ".venv")
     file = tmp_path / "airflow_provider_coordination" / mutation.file
     source = file.read_text()
     assert source.count(mutation.fix) == 1, "the fixed code has changed; change the mutation with it"
     file.write_text(source.replace(mutation.fix, mutation.without))
     done = subprocess.run(
-        [sys.executable, "-m", "tests.deep.first_found", mutation.kind, *mutation.cases],
+        [sys.executable, "-m", *mutation.program],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        check=True,
     )
-    log.warning("%s: %s", name, done.stdout.strip()[:300])
-    assert done.stdout.strip(), f"{done.stderr[-2000:]}"
+    log.warning("%s: %s", name, done.stdout.strip()[-300:])
+    if mutation.tests:
+        assert done.returncode == pytest.ExitCode.TESTS_FAILED, f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    else:
+        assert done.returncode == 0 and done.stdout.strip(), f"{done.stderr[-2000:]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from airflow_provider_coordination.spark.outages import translating_outages
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.spark.storage import delete_folder, join
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
-from tests.support.fleet import EPOCH, FakeStream, Fleet
+from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet
 
 SHARDS = 5
 
@@ -189,6 +190,34 @@ def test_a_set_that_ends_before_the_commit_takes_its_batch_out_alone(fleet: Flee
     summary = fleet.run(cancel, delivery=sink)
     assert sink.committed == [SHARDS - 1, 1], "a cancelled batch is delivered again, alone"
     assert (summary.lost, summary.failed) == ([], {})
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+
+
+def test_batch_is_replaced_if_the_sinks_changed_since_its_delivery(fleet: Fleet) -> None:
+    replaced: list[bool] = []
+
+    class Dying(Noting):
+        def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
+            super().commit(sink, attempts)
+            raise Crash
+
+    class TwoSinks(Noting):
+        sinks = ("main", "copy")
+
+        def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
+            replaced.extend(attempt.batch.redeliver for attempt in attempts)
+            return super().prepare(attempts, sinks)
+
+        def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
+            if sink == "main":
+                super().commit(sink, attempts)
+
+    with suppress(Crash):
+        fleet.run(delivery=Dying(fleet, target_file_bytes=1), timeout=36000.0)
+    assert fleet.delivered() == Counter(fleet.stream.sent)
+    fleet.clock.ahead += timedelta(hours=1)
+    fleet.run(delivery=TwoSinks(fleet, target_file_bytes=1))
+    assert replaced == [True] * SHARDS
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 

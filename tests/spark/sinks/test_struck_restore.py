@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -32,9 +32,9 @@ class Added:
     :param place: where there is no table yet.
     """
 
-    before: Mapping[str, Sequence[int]] = {}
-    attempts = [an_attempt(batch_id) for batch_id in VALUES]
-    expected: Mapping[str, Sequence[int]] = {"z-1": [9], "a-1": [1, 2], "b-1": [3]}
+    before: ClassVar[Mapping[str, Sequence[int]]] = {}
+    attempts: ClassVar[Sequence[Attempt]] = [an_attempt(batch_id) for batch_id in VALUES]
+    expected: ClassVar[Mapping[str, Sequence[int]]] = {"z-1": [9], "a-1": [1, 2], "b-1": [3]}
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -69,16 +69,18 @@ class Added:
 class Replaced(Added):
     """The same with batches that were rejected before."""
 
-    before = {"a-1": [-1], "b-1": [-2, -3], "c-1": [-4]}
-    attempts = [under_next_lease(an_attempt(batch_id), rejected=True) for batch_id in VALUES]
+    before: ClassVar[Mapping[str, Sequence[int]]] = {"a-1": [-1], "b-1": [-2, -3], "c-1": [-4]}
+    attempts: ClassVar[Sequence[Attempt]] = [
+        under_next_lease(an_attempt(batch_id), rejected=True) for batch_id in VALUES
+    ]
 
 
 class Merged(Added):
     """The same with rows that replace those with their keys."""
 
-    before = {}
-    attempts = [an_attempt("a-1")]
-    expected = {"z-1": [9], "a-1": [1, 2]}
+    before: ClassVar[Mapping[str, Sequence[int]]] = {}
+    attempts: ClassVar[Sequence[Attempt]] = [an_attempt("a-1")]
+    expected: ClassVar[Mapping[str, Sequence[int]]] = {"z-1": [9], "a-1": [1, 2]}
 
     def sink(self) -> Sink:
         return a_sink(self.place)
