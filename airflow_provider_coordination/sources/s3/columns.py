@@ -20,6 +20,7 @@ from airflow_provider_coordination.sources.exact_casts import (
     leaves,
     value_text,
 )
+from airflow_provider_coordination.sources.whole_floats import WHOLE_NUMBER, exceeds_whole, first_changed
 
 SIMPLE: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(),
@@ -160,6 +161,9 @@ def _typed(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
         made = pc.ascii_trim_whitespace(values).cast(wanted)
         if becomes_infinite(values, made):
             raise pa.ArrowInvalid("it is beyond the range of the type")
+        for text in values.filter(exceeds_whole(made)).to_pylist():
+            if WHOLE_NUMBER.fullmatch(text.strip()) and first_changed([int(text)], wanted) is not None:
+                raise pa.ArrowInvalid(f"it is a whole number that a {wanted} changes")
         return made
     if not pa.types.is_timestamp(wanted):
         return values.cast(wanted)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_coordination.sources.exact_casts import REMEDY, fails, first_where, value_text
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
-from airflow_provider_coordination.sources.s3.columns import Columns, stays_text
+from airflow_provider_coordination.sources.s3.columns import Columns
 from airflow_provider_coordination.sources.s3.csv_rows import CsvRows
 from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.lines import Block, Cut, read_blocks
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from pyarrow.csv import ConvertOptions, ParseOptions
 
 HEADER_BYTES = 2**16
+NUMBERED_COLUMN = re.compile(r"In CSV column #(\d+)")
+"""How Arrow names a column."""
 
 
 @dataclass(frozen=True)
@@ -99,32 +103,44 @@ class CsvFormat:
         try:
             return self._as_text(data, names) if self.columns is None else self._typed(data, names, self.columns)
         except pa.ArrowException as error:
+            reason = NUMBERED_COLUMN.sub(lambda found: f"column {names[int(found[1])]!r}", str(error))
             raise ItemUnreadableError(
-                f"its CSV between bytes {block.start} and {block.end}, rows counted from 1, cannot be read: {error}"
+                f"its CSV between bytes {block.start} and {block.end}, rows counted from 1, cannot be read: {reason}"
             ) from error
 
     def _typed(self, data: bytes, names: Sequence[str], columns: Columns) -> pa.Table:
         try:
             return columns.typed(self._parsed(data, names, columns.as_parsed_from_csv))
         except pa.ArrowInvalid:
-            if not self.settings.quote or self.settings.quote.encode() not in data:
-                raise
+            text = self._as_text(data, names)
         # Arrow reads no quoted value as null, but '""' in a column of numbers can only be null.
-        text = self._as_text(data, names)
-        return columns.typed(
-            pa.table({field.name: self._out_of_text(text.column(field.name), field.type) for field in columns.schema})
-        )
+        return pa.table({field.name: self._out_of_text(text.column(field.name), field) for field in columns.schema})
 
     def _as_text(self, data: bytes, names: Sequence[str]) -> pa.Table:
         return self._parsed(data, names, pa.schema([(name, pa.string()) for name in names]))
 
-    def _out_of_text(self, values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-        if pa.types.is_string(wanted):
-            return values
-        trimmed = pc.ascii_trim_whitespace(values)
-        nulls = pc.is_in(trimmed, pa.array(["", *self.settings.null_values], pa.string()))
-        bare = pc.if_else(nulls, None, trimmed)
-        return bare if pa.types.is_timestamp(wanted) or stays_text(wanted) else bare.cast(wanted)
+    def _out_of_text(self, values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+        """Return a column of texts with its type.
+
+        :raises pyarrow.ArrowInvalid: naming the column, the first value of another type, its row and the remedy.
+        """
+        try:
+            return self._typed_texts(values, field)
+        except pa.ArrowInvalid:
+            refused = first_where(values, partial(fails, partial(self._typed_texts, field=field)))
+            if refused is None:
+                raise
+        row = pc.index(values, refused).as_py() + 1
+        raise pa.ArrowInvalid(
+            f"column {field.name!r}: {value_text(refused)!r} is no {field.type}, in row {row}; {REMEDY}"
+        ) from None
+
+    def _typed_texts(self, values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+        if not pa.types.is_string(field.type):
+            trimmed = pc.ascii_trim_whitespace(values)
+            nulls = pc.is_in(trimmed, pa.array(["", *self.settings.null_values], pa.string()))
+            values = pc.if_else(nulls, None, trimmed)
+        return Columns(pa.schema([field])).typed(pa.table({field.name: values})).column(0)
 
     def _parsed(self, data: bytes, names: Sequence[str], schema: pa.Schema) -> pa.Table:
         from pyarrow.csv import ReadOptions, read_csv

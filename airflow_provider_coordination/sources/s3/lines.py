@@ -6,17 +6,21 @@ again up to the position. So positions in a compressed object are further apart 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from airflow_provider_coordination.sources.exact_casts import REMEDY
+from airflow_provider_coordination.sources.exact_casts import REMEDY, leaves
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.columns import Columns
 from airflow_provider_coordination.sources.s3.compression import ByteStream, codec_of, decompressed
 from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
+from airflow_provider_coordination.sources.whole_floats import exceeds_whole, first_changed
 
 DATA = "data"
 """The column of unparsed records: it has the name and type of a Kinesis record's payload."""
@@ -169,7 +173,30 @@ class JsonFormat:
                 raise self._with_column(error, data) from error
             parsed = _read_json(data, longer)
         parsed.validate(full=True)  # the parser accepts text that is not UTF-8
-        return self.columns.typed(parsed)
+        typed = self.columns.typed(parsed)
+        if self._has_large_floats(typed):
+            self._check_whole_numbers(data)
+        return typed
+
+    def _has_large_floats(self, typed: pa.Table) -> bool:
+        return any(
+            pa.types.is_floating(leaf.type) and pc.any(exceeds_whole(leaf)).as_py()
+            for name in typed.column_names
+            for _, leaf in leaves(name, typed.column(name))
+        )
+
+    def _check_whole_numbers(self, data: bytes) -> None:
+        """Check that floats do not change whole numbers; the parser has read them already.
+
+        :raises pyarrow.ArrowInvalid: naming the column and the number.
+        """
+        for row, record in enumerate(_documents(data)):
+            for field in self.columns.schema:
+                for path, kind, number in _whole_floats(field.name, field.type, record.get(field.name)):
+                    if first_changed([number], kind) is not None:
+                        raise pa.ArrowInvalid(
+                            f"column {path!r}: {number} is a whole number that a {kind} changes, in row {row}; {REMEDY}"
+                        )
 
     def _with_column(self, error: pa.ArrowInvalid, data: bytes) -> pa.ArrowInvalid:
         """Return the parser's error with the column that does not fit, if it is a column's."""
@@ -181,13 +208,36 @@ class JsonFormat:
 
 
 def _read_json(data: bytes, schema: pa.Schema) -> pa.Table:
-    from pyarrow import json
+    from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-    return json.read_json(
+    return read_json(
         pa.BufferReader(data),
-        read_options=json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-        parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        read_options=ReadOptions(use_threads=False, block_size=len(data) + 1),
+        parse_options=ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
+
+
+def _documents(data: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the objects that a parser of Arrow has accepted."""
+    text, at, decoder = data.decode(), 0, json.JSONDecoder()
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        record, at = decoder.raw_decode(text, at)
+        yield record
+
+
+def _whole_floats(path: str, kind: pa.DataType, value: Any) -> Iterator[tuple[str, pa.DataType, int]]:
+    """Yield the whole numbers of a JSON value that become floats, with their path and type."""
+    if pa.types.is_list(kind) and isinstance(value, list):
+        for each in value:
+            yield from _whole_floats(f"{path}.element", kind.value_type, each)
+    elif pa.types.is_struct(kind) and isinstance(value, dict):
+        for field in kind:
+            yield from _whole_floats(f"{path}.{field.name}", field.type, value.get(field.name))
+    elif pa.types.is_floating(kind) and isinstance(value, int):
+        yield path, kind, value
 
 
 def _parses(data: bytes, schema: pa.Schema) -> bool:

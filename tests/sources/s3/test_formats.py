@@ -354,9 +354,61 @@ def test_what_is_no_csv_is_refused(data: bytes, message: str) -> None:
         whole(data, name="csv")
 
 
-def test_a_value_of_another_type_is_refused() -> None:
-    with pytest.raises(ItemUnreadableError, match=r"its CSV between bytes 7 and 8, .*: invalid value 'x'"):
-        whole(b'id\n"1"\nx', name="csv", columns="id INT")
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("INT", "x"), ("TINYINT", "300"), ("BIGINT", "9223372036854775808"), ("BIGINT", "1.5"), ("BOOLEAN", "yes"),
+        ("DOUBLE", "x"), ("DECIMAL(10,2)", "1.005"), ("DATE", "2024-02-30"), ("DATE", "2024-05-06T05:00"),
+        ("TIMESTAMP", "noon"), ("TIMESTAMP_NTZ", "2024-05-06T07:08:09.1234567"), ("DOUBLE", "9007199254740993"),
+        ("DOUBLE", "-18446744073709551615"), ("FLOAT", "16777217"), ("FLOAT", "1e39"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_csv_value_of_another_type_is_refused_with_its_place(kind: str, text: str, quote: str) -> None:
+    data = f'id,x\n1,\n2,"1"\n"3\n",{quote}{text}{quote}\n'.replace('"1"', "")
+    with pytest.raises(ItemUnreadableError) as refused:
+        whole(data.encode(), name="csv", columns=f"id STRING, x {kind}")
+    place, _, reason = str(refused.value).partition(" cannot be read: ")
+    assert re.fullmatch(r"its CSV between bytes 0 and \d+, rows counted from 1,", place)
+    assert re.fullmatch(rf"column 'x': '{re.escape(text)}' is no .+, in row 3; read the column as STRING, .*", reason)
+
+
+def test_csv_that_is_not_utf8_names_its_column() -> None:
+    for columns in (None, "id INT, name STRING"):
+        with pytest.raises(ItemUnreadableError, match=r"cannot be read: column 'name': .*invalid UTF8"):
+            whole(b"id,name\n1,\xff\n", name="csv", columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("9007199254740992", "DOUBLE"), ("1152921504606846976", "DOUBLE"), ("-100000000000000000000", "DOUBLE"),
+        ("18446744073709551616", "DOUBLE"), ("1e23", "DOUBLE"), ("9007199254740993.0", "DOUBLE"),
+        ("16777216", "FLOAT"), ("100000000000000000000", "FLOAT"),
+    ],
+)  # fmt: skip
+def test_a_float_holds_whole_numbers_that_are_read_back_the_same(text: str, kind: str) -> None:
+    held = float(text) if kind == "DOUBLE" else struct.unpack("f", struct.pack("f", float(text)))[0]
+    assert whole(f"x\n{text}\n".encode(), name="csv", columns=f"x {kind}") == [{"x": held}]
+    assert whole(f'{{"x": {text}}}'.encode(), name="json", columns=f"x {kind}") == [{"x": held}]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "path"),
+    [
+        ("9007199254740993", "DOUBLE", "x"),
+        ("-12345678901234567890", "DOUBLE", "x"),
+        ("16777217", "FLOAT", "x"),
+        ("[1.5, 9007199254740993]", "ARRAY<DOUBLE>", "x.element"),
+        ('[{"a": 16777217}]', "ARRAY<STRUCT<a: FLOAT>>", "x.element.a"),
+    ],
+)
+def test_a_whole_number_that_a_float_changes_is_refused(text: str, kind: str, path: str) -> None:
+    number = re.search(r"-?\d{8,}", text)
+    assert number is not None
+    message = f"column '{path}': {number[0]} is a whole number that a .* changes, in row 0; read the column as STRING"
+    with pytest.raises(ItemUnreadableError, match=message):
+        whole(f'{{"x": null}}\n{{"x": {text}, "y": 9007199254740993}}'.encode(), name="json", columns=f"x {kind}")
 
 
 def test_a_csv_of_a_header_alone_or_of_nothing_has_no_records() -> None:
