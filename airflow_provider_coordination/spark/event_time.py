@@ -15,8 +15,8 @@ from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.spark.column_names import quoted
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
-from airflow_provider_coordination.spark.payload import STRICT, JsonPayload, payload_text
-from airflow_provider_coordination.spark.payload_column import PayloadColumn
+from airflow_provider_coordination.spark.payload import JsonPayload, payload_text
+from airflow_provider_coordination.spark.payload_column import STRICT, PayloadColumn, parsed_schema, texts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -114,11 +114,15 @@ class EventTime:
 
     def _parsed(self) -> Column:
         from pyspark.sql import functions
+        from pyspark.sql.types import StructType
 
-        name = self.bounds.column
-        column = PayloadColumn(name=name, type=self.bounds.type, time_format=self.bounds.time_format)
-        schema = f"{quoted(name)} {'string' if column.is_converted else column.type}"
-        return column.value(functions.from_json(payload_text(), schema, STRICT).getField(name))
+        schema = StructType.fromDDL(f"{quoted(self.bounds.column)} {self.bounds.type}")
+        assert isinstance(schema, StructType)
+        [field] = schema.fields
+        column = PayloadColumn(name=field.name, kind=field.dataType, time_format=self.bounds.time_format)
+        payload = payload_text()
+        parsed = functions.from_json(payload, parsed_schema([column]), STRICT)
+        return column.value(parsed.getField(column.name), texts_of([column], payload, parsed))
 
 
 def _micros(instant: datetime) -> int:

@@ -9,8 +9,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.layout import PAYLOAD, RecordLayout
-from airflow_provider_coordination.spark.payload_column import PayloadColumn
-from airflow_provider_coordination.spark.payload_losses import is_kept, loses, wider_schema
+from airflow_provider_coordination.spark.payload_column import STRICT, PayloadColumn, parsed_schema, texts_of
 from airflow_provider_coordination.spark.time_formats import check_time_formats
 
 if TYPE_CHECKING:
@@ -19,15 +18,10 @@ if TYPE_CHECKING:
 
 ERROR = "_error"
 """The column in which a transform marks a row as bad."""
-CORRUPT = "_coordination_corrupt"
+CORRUPT = STRICT["columnNameOfCorruptRecord"]
 END = "_coordination_end"
-STRICT = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": CORRUPT,
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-}
-"""Options that make Spark's parser strict: by default it accepts more than JSON."""
+PARSED = "_coordination_parsed"
+TEXTS = "_coordination_texts"
 
 
 class JsonPayload:
@@ -50,12 +44,12 @@ class JsonPayload:
         self.time_formats = time_formats or {}
         check_time_formats(time_formats, self.types)
         self._columns = [
-            PayloadColumn(name=name, type=kind, time_format=self.time_formats.get(name))
-            for name, kind in self.types.items()
+            PayloadColumn(name=field.name, kind=field.dataType, time_format=self.time_formats.get(field.name))
+            for field in schema.fields
         ]
         self._required = frozenset(field.name for field in schema.fields if not field.nullable)
-        self._schema = _parsed_schema(schema, self._columns)
-        self._wider = wider_schema(self._schema) if loses(self._schema) else None
+        self._schema = parsed_schema(self._columns)
+        self._has_texts = any(column.text_type is not None for column in self._columns)
 
     def check(self, records: DataFrame) -> None:
         """Check that the records of a file can be parsed, if each file has columns of its own.
@@ -82,9 +76,13 @@ class JsonPayload:
         """Return the records with the columns of the schema; all columns are null if the payload does not fit."""
         from pyspark.sql import functions
 
-        payload = functions.from_json(payload_text(), self._schema, STRICT)
-        columns = [column.value(payload.getField(column.name)).alias(column.name) for column in self._columns]
-        return records.select("*", *columns)
+        parsed = functions.from_json(payload_text(), self._schema, STRICT)
+        found = records.select("*", parsed.alias(PARSED))
+        parsed, texts = functions.col(PARSED), texts_of(self._columns, payload_text(), functions.col(PARSED))
+        if texts is not None:
+            found, texts = found.select("*", texts.alias(TEXTS)), functions.col(TEXTS)
+        values = [column.value(parsed.getField(column.name), texts).alias(column.name) for column in self._columns]
+        return found.select("*", *values).drop(PARSED, TEXTS)
 
     def fitting(self, records: DataFrame) -> DataFrame:
         """Return the records whose payload fits the schema."""
@@ -94,13 +92,20 @@ class JsonPayload:
         """Return whether the payload of a record fits the schema."""
         from pyspark.sql import functions
 
-        parsed = self._parsed_once(self._schema)
-        wider = functions.lit(None) if self._wider is None else self._parsed_once(self._wider)
-        both = functions.struct(parsed.alias("parsed"), wider.alias("wider"))
-        # As a function of one value: a filter evaluates an expression again for each mention.
-        return functions.is_valid_utf8(payload_text()) & functions.exists(functions.array(both), self._is_one)
+        # As functions of one value: a filter evaluates an expression again for each mention.
+        with_texts = functions.transform(functions.array(self._parsed_once()), self._with_texts)
+        return functions.is_valid_utf8(payload_text()) & functions.exists(with_texts, self._is_one)
 
-    def _parsed_once(self, schema: StructType) -> Column:
+    def _with_texts(self, parsed: Column) -> Column:
+        from pyspark.sql import functions
+
+        found = functions.get(parsed.getField("records"), functions.lit(0))
+        texts = texts_of(self._columns, payload_text(), found)
+        return functions.struct(
+            parsed.alias("parsed"), found.alias("found"), *([] if texts is None else [texts.alias("texts")])
+        )
+
+    def _parsed_once(self) -> Column:
         """Return the payload parsed as the first of `records`, and what shows that nothing else is there."""
         from pyspark.sql import functions
         from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
@@ -109,7 +114,7 @@ class JsonPayload:
         # that follows is an error, or a second element, or hides the end.
         around = StructType(
             [
-                StructField("records", ArrayType(schema)),
+                StructField("records", ArrayType(self._schema)),
                 StructField(END, IntegerType()),
                 StructField(CORRUPT, StringType()),
             ]
@@ -117,23 +122,21 @@ class JsonPayload:
         whole = functions.concat(functions.lit('{"records":['), payload_text(), functions.lit(f'],"{END}":1}}'))
         return functions.from_json(whole, around, STRICT)
 
-    def _is_one(self, both: Column) -> Column:
+    def _is_one(self, row: Column) -> Column:
         """Return whether the parsed value is one object that has all required fields, and lost nothing."""
         from pyspark.sql import functions
 
-        parsed = both.getField("parsed")
-        records = parsed.getField("records")
-        found = functions.get(records, functions.lit(0))
-        fits = parsed.getField(CORRUPT).isNull() & parsed.getField(END).isNotNull() & (functions.size(records) == 1)
+        parsed, found = row.getField("parsed"), row.getField("found")
+        texts = row.getField("texts") if self._has_texts else None
+        fits = (
+            parsed.getField(CORRUPT).isNull()
+            & parsed.getField(END).isNotNull()
+            & (functions.size(parsed.getField("records")) == 1)
+        )
         for column in (found, *(found.getField(name) for name in self._required)):
             fits = fits & column.isNotNull()
         for each in self._columns:
-            if each.is_converted:
-                field = found.getField(each.name)
-                fits = fits & (field.isNull() | each.value(field).isNotNull())
-        if self._wider is not None:
-            wider = functions.get(both.getField("wider").getField("records"), functions.lit(0))
-            fits = fits & is_kept(self._schema, found, wider)
+            fits = fits & each.fits(found.getField(each.name), texts)
         return functions.coalesce(fits, functions.lit(False))
 
     def reason(self) -> Column:
@@ -141,25 +144,12 @@ class JsonPayload:
         from pyspark.sql import functions
 
         payload = functions.from_json(payload_text(), self._schema, STRICT)
-        wrong = [
-            functions.when(
-                column.value(payload.getField(column.name)).isNull() & _given(column.name).isNotNull(),
-                functions.lit(f"field '{column.name}' is no {column.type.upper()}"),
-            )
-            for column in self._columns
-        ]
-        if self._wider is not None:
-            wider = functions.from_json(payload_text(), self._wider, STRICT)
-            wrong += [
-                functions.when(
-                    ~is_kept(field.dataType, payload.getField(field.name), wider.getField(field.name)),
-                    functions.lit(
-                        f"field '{field.name}' has a value that {field.dataType.simpleString().upper()} cannot hold"
-                    ),
-                )
-                for field in self._schema.fields
-                if loses(field.dataType)
-            ]
+        texts = texts_of(self._columns, payload_text(), payload)
+        wrong = []
+        for column in self._columns:
+            parsed = payload.getField(column.name)
+            is_wrong = _given(column.name).isNotNull() & (parsed.isNull() | ~column.fits(parsed, texts))
+            wrong.append(functions.when(is_wrong, column.misfit(parsed)))
         missing = [
             functions.when(_given(name).isNull(), functions.lit(f"field '{name}' is missing"))
             for name in self.names
@@ -193,18 +183,6 @@ def _given(name: str) -> Column:
 
     quoted = name.replace("'", "\\'")
     return functions.get_json_object(payload_text(), f"$['{quoted}']")
-
-
-def _parsed_schema(schema: StructType, columns: Collection[PayloadColumn]) -> StructType:
-    """Return the schema as which payloads are parsed."""
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    return StructType(
-        [
-            StructField(field.name, StringType(), field.nullable) if column.is_converted else field
-            for field, column in zip(schema.fields, columns, strict=True)
-        ]
-    )
 
 
 def _parse(ddl: str, reserved: Collection[str]) -> StructType:

@@ -5,27 +5,49 @@ A number may be text: `"12.5"` is a DOUBLE as `12.5` is. What has no exact place
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from functools import cached_property, reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
-from airflow_provider_coordination.spark.time_formats import AUTO, ISO, UNITS
+from airflow_provider_coordination.spark.payload_texts import (
+    CHANGEABLE,
+    CHANGED_TEXT,
+    is_kept,
+    loses,
+    marked,
+    text_type,
+    unmarked,
+    with_texts,
+)
+from airflow_provider_coordination.spark.payload_values import (
+    DECIMAL,
+    FLOATING,
+    NUMBER,
+    WHOLE,
+    WHOLE_NUMBER,
+    is_converted,
+    time_of,
+    value_of,
+)
+from airflow_provider_coordination.spark.time_formats import ISO, TIMESTAMP
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
 
-WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
-FLOATING = frozenset({"float", "double"})
-WHOLE_NUMBER = r"^[+-]?\d+$"
-ZERO_FRACTION = r"^([+-]?\d+)\.0+$"
-NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-NUMBER_OF_UNITS = r"^[+-]?\d{1,20}(\.\d{1,12}|\.\d{1,16}[eE]\d{1,2})?$"
-"""A number that DECIMAL(38, 12) holds exactly, if it is in its range; Spark writes large numbers with an exponent."""
-ISO_8601 = r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.]\d{1,6}0*)?)?( ?(Z|UTC|[+-]\d{2}(:?\d{2})?))?)?)?$"
-"""Text of ISO 8601 with at most six digits of a second, which is what a TIMESTAMP holds."""
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-FIRST_MICROSECOND = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
-LAST_MICROSECOND = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+STRICT = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": "_coordination_corrupt",
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+"""Options that make Spark's parser strict: by default it accepts more than JSON."""
+FRACTION = r"[.]"
+"""What the text of a double has; a number that was sent as a double's text has it too."""
+YEAR_OR_SECONDS = r"^-?\d{4,6}$"
+"""A text that is a year, or was a number of seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,56 +55,140 @@ class PayloadColumn:
     """A column of a payload.
 
     :param name: its name.
-    :param type: its type, as Spark writes it.
+    :param kind: its type.
     :param time_format: the format of its times; None for those that Spark accepts.
     """
 
     name: str
-    type: str
+    kind: DataType
     time_format: str | None = None
 
-    @property
-    def is_converted(self) -> bool:
-        """Whether the field is parsed as STRING, which `value` converts."""
-        return self.time_format is not None or self.type in WHOLE or self.type in FLOATING
+    @cached_property
+    def type(self) -> str:
+        """Its type, as Spark writes it."""
+        return self.kind.simpleString()
 
-    def value(self, parsed: Column) -> Column:
+    @property
+    def parsed_type(self) -> DataType:
+        """The type as which Spark parses the field."""
+        from pyspark.sql.types import StringType
+
+        return StringType() if self._is_converted else self.kind
+
+    @property
+    def _is_converted(self) -> bool:
+        return is_converted(self.type)
+
+    @property
+    def _is_text(self) -> bool:
+        from pyspark.sql.types import StringType
+
+        return isinstance(self.kind, StringType)
+
+    @property
+    def text_type(self) -> DataType | None:
+        """The type as which its texts are parsed; None if its values do not depend on them."""
+        return None if self._changed_text is None else text_type(self.kind)
+
+    @property
+    def _changed_text(self) -> str | None:
+        """What a parsed text looks like that may differ from the payload's; None if there is none."""
+        if self._is_text:
+            return CHANGED_TEXT
+        if self.time_format is not None:
+            return None if self.time_format == ISO else FRACTION
+        if self.type in WHOLE or DECIMAL.match(self.type):
+            return FRACTION
+        if self._is_converted:
+            return YEAR_OR_SECONDS if self.type == TIMESTAMP else None
+        return "" if text_type(self.kind) is not None else None
+
+    def needs_texts(self, parsed: Column, payload: Column) -> Column:
+        """Return whether the column's value depends on `texts_of` the payload.
+
+        :param parsed: the field, parsed as `parsed_type`.
+        """
+        if self._is_text or self._is_converted:
+            return parsed.cast("string").rlike(self._changed_text or "")
+        return parsed.isNotNull() if loses(self.kind) else parsed.isNotNull() & payload.rlike(CHANGEABLE)
+
+    def value(self, parsed: Column, texts: Column | None) -> Column:
         """Return the column's value; null if the field is null, or does not fit.
 
-        :param parsed: the field, parsed as STRING if `is_converted`, otherwise as the column's type.
+        :param parsed: the field, parsed as `parsed_type`.
+        :param texts: as `texts_of` returns them.
         """
+        from pyspark.sql import functions
+
+        given = self._given(parsed, texts)
         if self.time_format is not None:
-            return self._time(parsed, self.time_format)
-        if self.type in WHOLE:
-            return self._whole(parsed)
-        return self._floating(parsed) if self.type in FLOATING else parsed
+            return time_of(self.time_format, given)
+        if self._is_converted:
+            return value_of(self.type, given)
+        if texts is None or self.text_type is None:
+            return parsed
+        text = texts.getField(self.name)
+        exact = unmarked(text).cast(self.kind) if self._is_text else with_texts(self.kind, parsed, text)
+        return parsed if exact is parsed else functions.when(texts.isNull(), parsed).otherwise(exact)
 
-    def _whole(self, text: Column) -> Column:
+    def _given(self, parsed: Column, texts: Column | None) -> Column:
         from pyspark.sql import functions
 
-        given = functions.when(text.rlike(WHOLE_NUMBER), text.try_cast(self.type))
-        return functions.coalesce(given, functions.regexp_extract(text, ZERO_FRACTION, 1).try_cast(self.type))
+        if texts is None or self.text_type is None:
+            return parsed
+        return functions.when(texts.isNull(), parsed).otherwise(texts.getField(self.name))
 
-    def _floating(self, text: Column) -> Column:
+    def fits(self, parsed: Column, texts: Column | None) -> Column:
+        """Return whether a field that Spark could parse fits; see `value` for the parameters."""
         from pyspark.sql import functions
 
-        number = functions.when(text.rlike(NUMBER), text.try_cast(self.type))
-        return functions.when(functions.abs(number) < functions.lit(float("inf")), number)
+        if self._is_converted:
+            return parsed.isNull() | self.value(parsed, texts).isNotNull()
+        if texts is None or self.text_type is None:
+            return functions.lit(True)
+        return parsed.isNull() | texts.isNull() | is_kept(self.kind, parsed, texts.getField(self.name))
 
-    def _time(self, text: Column, time_format: str) -> Column:
+    def misfit(self, text: Column) -> Column:
+        """Return why a field does not fit, for errors.
+
+        :param text: the field's text.
+        """
         from pyspark.sql import functions
 
-        iso = functions.when(text.rlike(ISO_8601), text.try_cast("timestamp"))
-        if time_format == ISO:
-            return iso
-        number = self._microseconds(text, UNITS[time_format])
-        return functions.coalesce(number, iso) if time_format == AUTO else number
+        named, kind = f"field '{self.name}'", self.type.upper()
+        is_other = functions.lit(f"{named} is no {kind}")
+        cannot = f"{named} has a value that {kind} cannot hold"
+        if self._is_converted and self.type not in FLOATING and not DECIMAL.match(self.type):
+            return is_other
+        if self._is_converted:
+            number = text.rlike(WHOLE_NUMBER if self.type in FLOATING else NUMBER)
+            return functions.when(number, f"{cannot}; declare it as DECIMAL or STRING").otherwise(is_other)
+        return functions.lit(cannot if loses(self.kind) else f"{named} is no {kind}")
 
-    def _microseconds(self, text: Column, unit: int) -> Column:
-        """Return a number of `unit` microseconds as a TIMESTAMP, if it is one."""
-        from pyspark.sql import functions
 
-        whole = functions.when(text.rlike(NUMBER_OF_UNITS), text.try_cast("decimal(38,12)") * functions.lit(unit))
-        micros = whole.try_cast("bigint")
-        fits = micros.between(FIRST_MICROSECOND, LAST_MICROSECOND) & (micros == whole)
-        return functions.when(fits, functions.timestamp_micros(micros))
+def texts_of(columns: Sequence[PayloadColumn], payload: Column, parsed: Column) -> Column | None:
+    """Return the texts of a payload as they were sent, by column; null where no column needs them.
+
+    :param parsed: the fields, parsed as `parsed_schema` of the columns.
+    :returns: None if no column ever needs them.
+    """
+    from pyspark.sql import functions
+    from pyspark.sql.types import StructField, StructType
+
+    typed = [(column, column.text_type) for column in columns]
+    fields = [StructField(column.name, kind) for column, kind in typed if kind is not None]
+    if not fields:
+        return None
+    needed = [
+        functions.coalesce(column.needs_texts(parsed.getField(column.name), payload), functions.lit(False))
+        for column, kind in typed
+        if kind is not None
+    ]
+    return functions.when(reduce(or_, needed), functions.from_json(marked(payload), StructType(fields), STRICT))
+
+
+def parsed_schema(columns: Sequence[PayloadColumn]) -> StructType:
+    """Return the schema as which payloads are parsed."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(column.name, column.parsed_type) for column in columns])
