@@ -68,7 +68,8 @@ def tables() -> str:
             [[str(kind), *(_text(sink_type(kind, sink)) for sink in SINKS)] for kind in kinds],
         ),
         "Spark cannot read an Iceberg table that has times of day; other readers can. In MariaDB, `JSON` is "
-        "`longtext`. MariaDB and `jsonb` store -0.0 as 0.0, which is equal to it.",
+        "`longtext`. MariaDB and `jsonb` store -0.0 as 0.0, which is equal to it. Files have no bounds for floats, "
+        "since filters of Spark would skip NaN and -0.0 by them.",
         "## Values that a sink refuses",
         "The batch fails and waits. A refused value does not reach the other sinks of the job either.",
         _table(["value", "refused by", "remedy"], _refused()),

@@ -62,10 +62,20 @@ def write_table(table: pa.Table, uri: str, access: Access = DEFAULT_ACCESS) -> i
     """Write a Parquet file durably; return its size in bytes."""
     files, path = open_files(uri, access)
     with files.new_file(path) as stream:
-        pq.write_table(table, stream, compression="zstd")
+        indexed = _indexed(table.schema)
+        pq.write_table(table, stream, compression="zstd", use_dictionary=indexed, write_statistics=indexed)
         size = int(stream.tell())
     files.make_durable(path)
     return size
+
+
+def _indexed(columns: pa.Schema) -> list[str]:
+    """Return the columns whose dictionaries and statistics lead no reader astray.
+
+    Bounds do not include NaN, and -0.0 is not in the dictionary of a reader that looks for 0.0. Spark, to which NaN is
+    the greatest number and -0.0 equals 0.0, then skips rows that its filter selects.
+    """
+    return [field.name for field in columns if not pa.types.is_floating(field.type)]
 
 
 class TableWriter:
@@ -97,7 +107,7 @@ class TableWriter:
         """
         if self._writer is None:
             self._stream = self._files.new_file(self._path)
-            repeating = [name for name in table.column_names if name not in self._unique]
+            repeating = [name for name in _indexed(table.schema) if name not in self._unique]
             self._writer = pq.ParquetWriter(
                 self._stream, table.schema, compression="zstd", use_dictionary=repeating, write_statistics=repeating
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema, write_frame
+from airflow_provider_coordination.spark.storage import TableWriter
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.s3_server import DENIED, OPEN_BUCKET, S3Server
 
@@ -190,3 +192,17 @@ def test_columns_with_the_same_name_are_refused(spark: SparkSession, tmp_path: P
     rows = spark.range(1).selectExpr("id as n", f"id as {other}")
     with pytest.raises(DeliveryError, match=f"the transform returns the columns 'n' and '{other}'; rename one of them"):
         write_frame(rows, str(tmp_path), DEFAULT_ACCESS)
+
+
+@pytest.mark.parametrize(
+    "condition", ["x > 1", "x <> 1", "x = double('NaN')", "x = 0.0", "x IN (0.0, 5.0)", "x <= 0.0"]
+)
+def test_filters_of_spark_find_nan_and_negative_zero(spark: SparkSession, tmp_path: Path, condition: str) -> None:
+    written = []
+    for number, values in enumerate(([1.0, math.nan], [-0.0, -0.0], [0.0, 0.0], [1.0])):
+        written.append(str(tmp_path / f"{number}.parquet"))
+        with TableWriter(written[-1]) as writer:
+            writer.write(pa.table({"x": values}))
+    rows = spark.read.parquet(*written)
+    unfiltered = rows.select(functions.expr(condition).alias("holds")).collect()
+    assert rows.where(condition).count() == sum(row.holds for row in unfiltered) > 0

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
@@ -192,3 +193,15 @@ def test_a_folder_that_another_thread_removes_as_empty_is_created_again(tmp_path
     filesystem.removals = files.FOLDER_TRIES
     with pytest.raises(FileNotFoundError):
         local.write(str(tmp_path / "other" / "file"), b"rows")
+
+
+def test_floats_have_neither_bounds_nor_a_dictionary(tmp_path: Path) -> None:
+    rows = pa.table({"x": [1.0, 1.0], "y": pa.array([0.0, -0.0], pa.float32()), "n": [1, 1]})
+    files = [str(tmp_path / "whole.parquet"), str(tmp_path / "pieces.parquet")]
+    storage.write_table(rows, files[0])
+    with storage.TableWriter(files[1]) as writer:
+        writer.write(rows)
+    for file in files:
+        columns = [pq.read_metadata(file).row_group(0).column(n) for n in range(3)]
+        assert [column.is_stats_set for column in columns] == [False, False, True]
+        assert [column.has_dictionary_page for column in columns] == [False, False, True]
