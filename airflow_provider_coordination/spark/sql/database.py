@@ -59,6 +59,8 @@ class Database(Protocol):
     skip_known_clause: str
     """The end of an INSERT that skips a row whose key exists."""
     accepts_nan: bool
+    ignores_case: bool
+    """Whether names of columns that differ in case only are one column."""
 
     @property
     def location(self) -> str:

@@ -97,6 +97,7 @@ class MySql:
     table_options = " ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4"
     skip_known_clause = "ON DUPLICATE KEY UPDATE target = target"
     accepts_nan = False
+    ignores_case = True
 
     def __init__(self, settings: SqlSettings) -> None:
         self._settings = settings

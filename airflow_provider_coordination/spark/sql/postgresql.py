@@ -92,6 +92,7 @@ class PostgreSql:
     table_options = ""
     skip_known_clause = "ON CONFLICT DO NOTHING"
     accepts_nan = True
+    ignores_case = False
 
     def __init__(self, settings: SqlSettings) -> None:
         self._settings = settings

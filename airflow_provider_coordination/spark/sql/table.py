@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -124,6 +124,7 @@ class Table:
         """
         known = {column.name: column for column in columns}
         missing = [field for field in schema if field.name not in known]
+        self._check_spelling(known, missing)
         for field in schema:
             column = known.get(field.name)
             if column is not None and not self._database.holds(column, field.type):
@@ -145,6 +146,19 @@ class Table:
                 "transform"
             )
         return missing
+
+    def _check_spelling(self, known: Iterable[str], missing: Sequence[pa.Field]) -> None:
+        """Check that no missing column is one of the table's in another case.
+
+        :raises DeliveryError: naming both.
+        """
+        spelled = {name.lower(): name for name in known} if self._database.ignores_case else {}
+        for field in missing:
+            if (other := spelled.get(field.name.lower())) is not None:
+                raise DeliveryError(
+                    f"column {field.name!r} is {other!r} in table {self._name}, and {self._settings.database} ignores "
+                    f"the case of names: rename it to {other!r} in the transform"
+                )
 
     # Rows
 

@@ -187,6 +187,19 @@ def test_columns_that_the_table_lacks_are_an_error_that_names_them_with_their_ty
     assert place.rows() == [("a-1", 1)]
 
 
+@pytest.mark.parametrize("add_columns", [False, True])
+def test_a_column_that_differs_in_case_only_is_named_with_both_names(place: SqlPlace, add_columns: bool) -> None:
+    deliver(place.sink(), n=[1])
+    expected = r"column 'N' is 'n' in table .*: rename it to 'n'" if not place.is_postgresql else "no column 'N'"
+    if place.is_postgresql and add_columns:
+        deliver(place.sink(add_columns=True), an_attempt("b-1"), n=[2], N=[3])
+        assert sorted(place.rows('n, "N"'), key=lambda row: row[0]) == [(1, None), (2, 3)]
+        return
+    with pytest.raises(DeliveryError, match=expected):
+        deliver(place.sink(add_columns=add_columns), an_attempt("b-1"), N=[2])
+    assert place.rows() == [("a-1", 1)]
+
+
 def test_columns_that_the_table_lacks_are_added_if_that_is_allowed(place: SqlPlace) -> None:
     deliver(place.sink(), n=[1])
     deliver(place.sink(add_columns=True), an_attempt("b-1"), n=[2], b=["x"])
