@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j import java_gateway, protocol  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -764,6 +765,16 @@ def test_records_are_late_by_the_format_of_their_time(place: Place) -> None:
 def test_a_schema_that_cannot_be_used_is_named(spark: SparkSession, schema: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         JsonPayload(schema, SHARD_RECORDS)
+
+
+def test_a_wrong_schema_is_named_before_there_is_a_session(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java_gateway, "get_return_value", protocol.get_return_value)  # a session translates errors
+    with pytest.raises(
+        ConfigurationError, match=r"schema 'id DECIMAL\(50,2\)' cannot be parsed: .*exceeds max precision 38"
+    ):
+        JsonPayload("id DECIMAL(50,2)", SHARD_RECORDS)
 
 
 # Transforms that fail on any records
