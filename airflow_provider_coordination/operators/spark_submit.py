@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -94,6 +95,10 @@ if TYPE_CHECKING:
 
 APPLICATION = "ingest.py"
 NOTHING_LEFT = "nothing is left to do"
+KILL_WAIT_SECONDS = 3.0
+"""How long `on_kill` waits for the job's end, while the task's own work is interrupted."""
+KILL_END_SECONDS = 60.0
+"""How long a killed task waits for the rest of that before it ends."""
 OBJECTS = ("reads", "writes", "on_bad_records", "rejection", "acknowledgments", "leases", "rounds")
 """Arguments that are objects with their own templates."""
 
@@ -310,6 +315,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self._job: _Job | None = None
         self._lineage: tuple[IngestSettings, dict[str, Any]] | None = None
         self._follower: JobFollower | None = None
+        self._killing: threading.Thread | None = None
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
@@ -336,6 +342,10 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         :raises AirflowSkipException: if the source is suspended.
         :raises AirflowException: if the job failed or lost its leases; a retry continues where it stopped.
         """
+        with self._finishing_kill():
+            return self._execute(context)
+
+    def _execute(self, context: Context) -> dict[str, Any]:
         with failing_when_misconfigured():
             connection = CoordinationHook(self.coordination_conn_id).settings
             settings = ingest_settings(self, connection, context)
@@ -408,6 +418,10 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         :raises AirflowFailException: for an error that only a user can fix.
         :raises AirflowException: if the job failed, lost its leases or vanished; a retry continues where it stopped.
         """
+        with self._finishing_kill():
+            return self._complete(context, event)
+
+    def _complete(self, context: Context, event: dict[str, Any] | None) -> dict[str, Any]:
         if event is None or "owner" not in event or event.get("status") == ERROR:
             raise AirflowFailException((event or {}).get("message") or f"the trigger sent no event: {event!r}")
         with failing_when_misconfigured():
@@ -445,7 +459,26 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         return None if self._lineage is None else lineage_of(*self._lineage)
 
     def on_kill(self) -> None:
-        """End the job and release its leases. It runs in a signal handler, so it makes no request to Airflow."""
+        """End the job and release its leases. It makes no request to Airflow, which may wait for the response to one.
+
+        It runs in a signal handler, which may have interrupted a transaction of this task. So another thread does it,
+        with a connection to the store of its own. If it waits for a lock of that transaction, the task continues, and
+        waits for the thread at its end.
+        """
+        self._killing = threading.Thread(target=self._end_killed, name="end of a killed task", daemon=True)
+        self._killing.start()
+        self._killing.join(KILL_WAIT_SECONDS)
+
+    @contextmanager
+    def _finishing_kill(self) -> Iterator[None]:
+        """Wait for the rest of `on_kill` before the task ends."""
+        try:
+            yield
+        finally:
+            if self._killing is not None:
+                self._killing.join(KILL_END_SECONDS)
+
+    def _end_killed(self) -> None:
         if self._follower is not None:
             try:
                 self._follower.stop("its task was ended or cleared in Airflow", removes_settings=False)

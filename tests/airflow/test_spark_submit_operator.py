@@ -7,11 +7,13 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import sys
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.operators import spark_submit
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.packaging import (
     job_processes,
@@ -722,6 +725,30 @@ def test_a_job_that_runs_out_of_time_is_stopped_before_its_leases_are_given_back
     assert set(owners(coordination).values()) == {None}
     assert job_processes(spark.calls[0]["settings_file"]) == []
     op.on_kill()  # as Airflow does after a timeout
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_a_kill_within_a_transaction_of_the_task_releases_the_leases(
+    operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, killed_like_a_task: Any,
+    store_url: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(spark_submit, "KILL_WAIT_SECONDS", 0.1)
+    spark.will(acquire=2, sleep=60)
+    op = operator()
+    kill = op.on_kill
+
+    def kill_within_a_transaction() -> None:
+        with closing(sqlite3.connect(store_url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            kill()
+            assert any(owners(coordination).values()), "the release waits for this transaction"
+            connection.execute("COMMIT")
+
+    op.on_kill = kill_within_a_transaction
+    killed_like_a_task(op)
+    with pytest.raises(AirflowException):
+        op.execute(context)
+    assert set(owners(coordination).values()) == {None}
 
 
 def test_on_kill_before_the_job_began_does_nothing(operator: Any) -> None:
