@@ -95,7 +95,7 @@ MUTATIONS = {
         "spark/landed_files.py",
         "        location = under_token(batch.file, token)\n",
         "        return batch.file\n        location = under_token(batch.file, token)\n",
-        ("transform-added-items", "transform-added-shards"),
+        tests=("tests/spark/test_landed_files.py::test_a_former_owner_cannot_bring_a_file_back_under_its_lease",),
     ),
     "a file that batches share becomes visible before anybody knows its name": Mutation(
         "spark/deliveries.py",
