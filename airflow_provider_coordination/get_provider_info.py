@@ -199,7 +199,7 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
     },
     "ttl": {
         "label": "DynamoDB: TTL (seconds)",
-        "description": "How long completed partitions are kept. Default: for ever.",
+        "description": "How long completed partitions are kept. Default: forever.",
         "schema": {"type": ["integer", "null"], "default": None},
     },
     "provisioned_read_capacity_units": {

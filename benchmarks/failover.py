@@ -11,8 +11,8 @@ seconds.
 - `handed over`: the new worker requests its share from the others. No worker died here.
 
 After a kill, the benchmark measures the time until another worker has landed the first record of the dead worker's
-shards, and of the last of these shards. For a handover, it measures the time from the last record landed by the former
-owner to the first one by the new owner. All times are from one monotonic clock.
+shards, and of the last of these shards. For a handover, it measures the time from the last record landed by the
+previous owner to the first one by the new owner. All times are from one monotonic clock.
 
 Usage: python -m benchmarks.failover [--quick]
 """
@@ -339,8 +339,8 @@ def pauses(landed: Sequence[tuple[float, str, str]], since: float) -> list[float
         of_shard = [(at, owner) for at, owner, key in landed if key == shard]
         found += [
             later - earlier
-            for (earlier, former), (later, following) in pairwise(of_shard)
-            if former != following and earlier > since
+            for (earlier, previous), (later, following) in pairwise(of_shard)
+            if previous != following and earlier > since
         ]
     return found
 

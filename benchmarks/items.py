@@ -1,8 +1,8 @@
 """The speed and memory of a slot that reads items concurrently, compared with reading them one after the other.
 
 - `small`: many objects of S3 of 1 KB, four or one to a partition. They are landed by a slot as a job does it; with one
-  partition at a time; with four, the former number of a slot; and by a plain boto3 loop. The loop writes a Parquet file
-  for each partition without making it durable.
+  partition at a time; with four, the previous number of a slot; and by a plain boto3 loop. The loop writes a Parquet
+  file for each partition without making it durable.
 - `large`: a few objects of S3 with lines of text, one to a partition, in the same ways.
 - `memory`: the largest memory of a worker for these, and for objects four times as large, in batches without a limit.
 

@@ -1,7 +1,7 @@
 """A custom endless source: a directory of log files that grow, rotate and appear.
 
 Each file is a partition, identified by its inode, so that it continues after a rename. A position is the number of
-bytes that were read. A file that is shorter than its position was truncated: its former content is lost, and its
+bytes that were read. A file that is shorter than its position was truncated: its previous content is lost, and its
 partition is parked. The module is shipped to Spark by `py_files`. If other processes settle sets or inspect the source,
 their distribution registers `log_files = log_file_source:KIND` as an entry point of the group
 `airflow_provider_coordination.sources`.

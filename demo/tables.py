@@ -32,10 +32,10 @@ class Target:
         name = self.writes.partition("(")[0]
         if self.module == "parquet":
             return text
-        former = "airflow_provider_coordination.operators.writes.parquet import ParquetDataset"
+        previous = "airflow_provider_coordination.operators.writes.parquet import ParquetDataset"
         ours = f"airflow_provider_coordination.operators.writes.{self.module} import {name}"
         writes = self.writes.replace("{dataset}", str(dataset))
-        return text.replace(former, ours).replace(PARQUET, writes)
+        return text.replace(previous, ours).replace(PARQUET, writes)
 
 
 def _parquet_files(dataset: Path) -> Sequence[Path]:

@@ -168,7 +168,7 @@ def _carry_out(session: Session, source: str, resets: Resets, plan: ResetPlan, w
         elif output.as_json:
             output.record(partition_record(result) | {"action": str(step.action)})
         else:
-            output.line(Text(f"{step.action} ") + printable(step.partition.partition_key) + printable(_former(step)))
+            output.line(Text(f"{step.action} ") + printable(step.partition.partition_key) + printable(_previous(step)))
     if failures:
         many = len(partitions) > 1
         raise CommandError(
@@ -202,7 +202,7 @@ def _consequence(plan: ResetPlan, where: str) -> str:
     return text
 
 
-def _former(step: ResetStep) -> str:
+def _previous(step: ResetStep) -> str:
     if step.action is ResetAction.CREATE:
         return ", did not exist"
     seen = step.partition

@@ -68,13 +68,13 @@ def resume(
     """Resume a suspended source."""
     output, suspensions = session.output, suspensions_of(session, source, session.access.prefix)
     seen = None if since is None else _parse_since(suspensions, since)
-    former = suspensions.resume(session.context.user(), reason or "", since=seen)
+    previous = suspensions.resume(session.context.user(), reason or "", since=seen)
     if output.as_json:
-        output.record({"source": source, "suspended": None, "was_suspended": suspension_record(former)})
-    elif former is None:
+        output.record({"source": source, "suspended": None, "was_suspended": suspension_record(previous)})
+    elif previous is None:
         output.info(f"{source} is not suspended.")
     else:
-        output.line(printable(f"resumed {source}, which was {former}"))
+        output.line(printable(f"resumed {source}, which was {previous}"))
 
 
 def _check_known(session: Session, source: str) -> None:

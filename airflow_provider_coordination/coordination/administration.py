@@ -91,7 +91,7 @@ class Administration:
     ) -> Partition:
         """End a lease now, whichever owner holds it; progress and failures are kept.
 
-        The store refuses the former owner's writes from then on.
+        The store refuses the previous owner's writes from then on.
 
         :param expected: as for the other methods; or the source's global state, to release the lease of its supplier.
         :param expired_by: release it only if the lease had ended by this instant (aware) and was not renewed since.
@@ -259,7 +259,7 @@ class Administration:
         except ValueError:  # the name comes from another system
             source = self._source_identifier
         log.info(
-            "partition %s by hand: source=%s partition=%s former_status=%s former_owner=%s by=%s reason=%r",
+            "partition %s by hand: source=%s partition=%s previous_status=%s previous_owner=%s by=%s reason=%r",
             kind, source, before.partition_key, before.status, before.owner, self._by, self._reason,
         )  # fmt: skip
 

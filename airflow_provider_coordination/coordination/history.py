@@ -48,9 +48,9 @@ class Transition:
     :param status: the new status; None if the partition was deleted.
     :param owner: the new owner; None if it has none.
     :param until: when the new lease would end, or when the partition would reopen (aware); None if neither.
-    :param former_status: the status before.
-    :param former_owner: the owner before; None if it had none.
-    :param former_until: when the former lease would have ended, or the partition have reopened (aware); None if
+    :param previous_status: the status before.
+    :param previous_owner: the owner before; None if it had none.
+    :param previous_until: when the previous lease would have ended, or the partition have reopened (aware); None if
         neither.
     :param kind: what happened.
     :param reason: a short text with details.
@@ -61,13 +61,13 @@ class Transition:
     at: datetime
     version: int
     status: PartitionStatus | None
-    former_status: PartitionStatus
+    previous_status: PartitionStatus
     kind: ChangeKind
     reason: str
     owner: str | None = None
     until: datetime | None = None
-    former_owner: str | None = None
-    former_until: datetime | None = None
+    previous_owner: str | None = None
+    previous_until: datetime | None = None
     by: str | None = None
 
 
@@ -79,7 +79,7 @@ def transition_of(after: Partition, version: int, at: datetime) -> Transition | 
     :param at: the current time (aware).
     """
     change = after.change
-    if change is None or (change.former_status, change.former_owner) == (after.status, after.owner):
+    if change is None or (change.previous_status, change.previous_owner) == (after.status, after.owner):
         return None
     return Transition(
         partition_key=after.partition_key,
@@ -88,9 +88,9 @@ def transition_of(after: Partition, version: int, at: datetime) -> Transition | 
         status=after.status,
         owner=after.owner,
         until=_until(after),
-        former_status=change.former_status,
-        former_owner=change.former_owner,
-        former_until=change.former_until,
+        previous_status=change.previous_status,
+        previous_owner=change.previous_owner,
+        previous_until=change.previous_until,
         kind=change.kind,
         reason=change.reason[:MAX_REASON_CHARACTERS],
         by=change.by,
@@ -109,9 +109,9 @@ def deletion_of(before: Partition, at: datetime) -> Transition:
         at=at,
         version=before.version + 1,
         status=None,
-        former_status=before.status,
-        former_owner=before.owner,
-        former_until=_until(before),
+        previous_status=before.status,
+        previous_owner=before.owner,
+        previous_until=_until(before),
         kind=ChangeKind.DELETED,
         reason=ChangeKind.DELETED.value if change is None else change.reason[:MAX_REASON_CHARACTERS],
         by=None if change is None else change.by,
@@ -329,22 +329,22 @@ class _PartitionHoldings:
     def add(self, transition: Transition) -> None:
         """Add a transition."""
         self._version = transition.version
-        former = transition.former_owner
-        if self._is_held_by_other_than(former):
+        previous = transition.previous_owner
+        if self._is_held_by_other_than(previous):
             self._end_unknown(by=transition.at)
-        if former is not None and former != transition.owner:
+        if previous is not None and previous != transition.owner:
             if not self._is_held:
-                self._begin(Holding(owner=former))
-            ran_out = transition.owner is not None and _passed(transition.former_until, transition.at)
+                self._begin(Holding(owner=previous))
+            ran_out = transition.owner is not None and _passed(transition.previous_until, transition.at)
             self._end(
-                transition.former_until if ran_out and transition.former_until is not None else transition.at,
+                transition.previous_until if ran_out and transition.previous_until is not None else transition.at,
                 HoldingEnd.EXPIRED if ran_out else _end_of(transition),
                 transition.reason,
                 transition.by,
             )
-        if transition.owner is not None and (transition.owner != former or not self._is_held):
-            begin = _begin_of(transition) if transition.owner != former else HoldingStart.UNKNOWN
-            at = transition.at if transition.owner != former else None
+        if transition.owner is not None and (transition.owner != previous or not self._is_held):
+            begin = _begin_of(transition) if transition.owner != previous else HoldingStart.UNKNOWN
+            at = transition.at if transition.owner != previous else None
             self._begin(Holding(owner=transition.owner, began_at=at, begin=begin))
         self._until = transition.until
 
@@ -410,7 +410,7 @@ def _end_of(transition: Transition) -> HoldingEnd:
 def _begin_of(transition: Transition) -> HoldingStart:
     if is_waiting(transition.owner):
         return HoldingStart.AWAITING
-    if transition.former_status is not PartitionStatus.ASSIGNED:
+    if transition.previous_status is not PartitionStatus.ASSIGNED:
         return HoldingStart.ACQUIRED
     return HoldingStart.HANDED_OVER if transition.kind is ChangeKind.HANDED_OVER else HoldingStart.TAKEN_OVER
 
@@ -471,9 +471,9 @@ def _written(transition: Transition, texts: dict[str, int]) -> list[Any]:
         transition.status,
         index(transition.owner),
         _milliseconds(transition.until),
-        transition.former_status,
-        index(transition.former_owner),
-        _milliseconds(transition.former_until),
+        transition.previous_status,
+        index(transition.previous_owner),
+        _milliseconds(transition.previous_until),
         index(transition.reason),
         index(transition.by),
         transition.kind,
@@ -481,7 +481,7 @@ def _written(transition: Transition, texts: dict[str, int]) -> list[Any]:
 
 
 def _read(record: Any, texts: Sequence[str]) -> Transition:
-    key, at, version, status, owner, until, former_status, former_owner, former_until, reason, by, *kind = record
+    key, at, version, status, owner, until, previous_status, previous_owner, previous_until, reason, by, *kind = record
 
     def text(index: int | None) -> str | None:
         return None if index is None else str(texts[index])
@@ -493,9 +493,9 @@ def _read(record: Any, texts: Sequence[str]) -> Transition:
         status=None if status is None else PartitionStatus(status),
         owner=text(owner),
         until=_instant(until),
-        former_status=PartitionStatus(former_status),
-        former_owner=text(former_owner),
-        former_until=_instant(former_until),
+        previous_status=PartitionStatus(previous_status),
+        previous_owner=text(previous_owner),
+        previous_until=_instant(previous_until),
         kind=_kind(*kind),
         reason=text(reason) or "",
         by=text(by),

@@ -74,14 +74,14 @@ class LeaseHandover:
         return results
 
     def adopt(self, partition_key: str) -> Partition | None:
-        """Start to hold a partition that its former owner has handed over to this one; see `adopt_each`.
+        """Start to hold a partition that its previous owner has handed over to this one; see `adopt_each`.
 
         :returns: the partition; None if it is not leased to this owner.
         """
         return next(iter(self.adopt_each([partition_key])), None)
 
     def adopt_each(self, partition_keys: Sequence[str]) -> list[Partition]:
-        """Start to hold partitions that their former owners have handed over to this one.
+        """Start to hold partitions that their previous owners have handed over to this one.
 
         :returns: the partitions that are leased to this owner and were not held before.
         """

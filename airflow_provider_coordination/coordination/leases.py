@@ -156,7 +156,7 @@ class Leases:
             return self._held_lease(partition_key).partition
 
     def fencing_token(self, partition_key: str) -> int:
-        """Return the version that this owner's acquisition wrote, or a later one; larger than any former owner's.
+        """Return the version that this owner's acquisition wrote, or a later one; larger than any previous owner's.
 
         :raises PartitionNotOwnedError: if the partition is not held.
         """
@@ -202,9 +202,9 @@ class Leases:
             return written
 
     def adopt(self, partition_key: str) -> Partition | None:
-        """Start to hold a partition that is stored as leased to this owner, because its former owner handed it over.
+        """Start to hold a partition that is stored as leased to this owner, because its previous owner handed it over.
 
-        The stored version becomes the fencing token. It is larger than any token of the former owner.
+        The stored version becomes the fencing token. It is larger than any token of the previous owner.
 
         :returns: the partition; None if it is not leased to this owner.
         """

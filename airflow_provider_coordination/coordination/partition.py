@@ -79,17 +79,17 @@ class Change:
 
     :param kind: what happened.
     :param reason: a short text with details.
-    :param former_status: the status before the change.
-    :param former_owner: the owner before the change; None if it had no owner.
-    :param former_until: when that lease would have ended, or when it would have reopened (aware); None if neither.
+    :param previous_status: the status before the change.
+    :param previous_owner: the owner before the change; None if it had no owner.
+    :param previous_until: when that lease would have ended, or when it would have reopened (aware); None if neither.
     :param by: the user who requested the change; None if no user did.
     """
 
     kind: ChangeKind
     reason: str
-    former_status: PartitionStatus
-    former_owner: str | None = None
-    former_until: datetime | None = None
+    previous_status: PartitionStatus
+    previous_owner: str | None = None
+    previous_until: datetime | None = None
     by: str | None = None
 
 
@@ -196,7 +196,7 @@ class Partition:
         )
 
     def taken(self, owner: str, ownership_timeout: datetime, held_since: datetime) -> Partition:
-        """Return a copy as a store's acquisition writes and returns it. Its `change` keeps the former state."""
+        """Return a copy as a store's acquisition writes and returns it. Its `change` keeps the previous state."""
         acquired = self.acquired(owner, ownership_timeout, held_since)
         return acquired.written()._with(change=acquired.change)
 
@@ -297,15 +297,15 @@ class Partition:
         )
 
     def _change(self, kind: ChangeKind, reason: str | None = None) -> Change:
-        """Return the change that is about to be written. The first cause and the former state are kept."""
+        """Return the change that is about to be written. The first cause and the previous state are kept."""
         if self.change is not None:
             return self.change
         return Change(
             kind=kind,
             reason=kind.value if reason is None else reason,
-            former_status=self.status,
-            former_owner=self.owner,
-            former_until=self.reopen_at if self.status is PartitionStatus.CLOSED else self.ownership_timeout,
+            previous_status=self.status,
+            previous_owner=self.owner,
+            previous_until=self.reopen_at if self.status is PartitionStatus.CLOSED else self.ownership_timeout,
         )
 
 

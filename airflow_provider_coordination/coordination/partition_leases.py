@@ -72,7 +72,7 @@ class PartitionLeases:
         return self._leases.leased(partition_key)
 
     def fencing_token(self, partition_key: str) -> int:
-        """Return the version that this owner's acquisition wrote, or a later one; larger than any former owner's.
+        """Return the version that this owner's acquisition wrote, or a later one; larger than any previous owner's.
 
         :raises PartitionNotOwnedError: if the partition is not held.
         """

@@ -42,7 +42,7 @@ class RetryPolicy:
             )
 
     def delay_after(self, attempts: int) -> timedelta | None:
-        """Return how long a partition waits after this number of failures in a row; zero for no wait, None for ever.
+        """Return how long a partition waits after this number of failures in a row; zero for no wait, None forever.
 
         :param attempts: at least 1.
         """

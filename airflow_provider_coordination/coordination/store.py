@@ -96,7 +96,7 @@ class CoordinationStore(Protocol):
         In order: ASSIGNED with an expired lease, then CLOSED that are due, then UNASSIGNED; the oldest first in each
         status. A worker that meets other workers in the queue may skip the partitions that they are acquiring. If a
         status had no due partitions a few seconds ago, a store may query it after the others. The `change` of each
-        returned partition describes its former state.
+        returned partition describes its previous state.
         """
         ...
 

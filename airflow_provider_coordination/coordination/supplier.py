@@ -108,7 +108,7 @@ class GlobalState:
         if self._leases.take_over(GLOBAL_STATE_KEY, holder) is None:
             return found
         log.warning(
-            "supplier's lease taken over: source=%s former_owner=%s owner=%s",
+            "supplier's lease taken over: source=%s previous_owner=%s owner=%s",
             self._source_identifier.rpartition("|")[0], holder, self._owner,
         )  # fmt: skip
         return None

@@ -108,10 +108,10 @@ class Suspensions:
         :param by: the user who requests it.
         :param reason: why.
         :param since: the `since` of the suspension that the user saw; None to end any suspension.
-        :returns: the former suspension; None if it was not suspended.
+        :returns: the previous suspension; None if it was not suspended.
         :raises PartitionUpdateError: if it was suspended again since the user saw it; it stays suspended.
         """
-        former = None
+        previous = None
         while (item := self._store.get(self._source_identifier, KEY)) is not None:
             suspension = _suspension_of(item)
             if since is not None and suspension.since != since:
@@ -119,15 +119,15 @@ class Suspensions:
                     f"source {self._name!r} was suspended again since it was read: it is now "
                     f"{suspension}; check it again"
                 )
-            former, since = suspension, suspension.since
+            previous, since = suspension, suspension.since
             with suppress(PartitionUpdateError):  # another process was faster, or the response was lost
                 self._store.delete(item)
                 break
-        if former is not None:
+        if previous is not None:
             log.warning("source resumed: source=%s by=%s reason=%r", self._name, by, reason)
         self._known = None
         self.invalidate()
-        return former
+        return previous
 
 
 def _suspension_of(item: Partition) -> Suspension:

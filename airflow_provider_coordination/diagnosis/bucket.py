@@ -98,7 +98,7 @@ class _BucketPath:
             yield warning(
                 TOPIC,
                 f"{self._path}: the bucket ignores conditional writes (If-None-Match)",
-                "use an object store that honours them, or a late request of a former owner may replace a batch",
+                "use an object store that honours them, or a late request of a previous owner may replace a batch",
             )
         yield from self._lifecycle()
 

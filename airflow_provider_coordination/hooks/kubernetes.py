@@ -97,7 +97,7 @@ class DriverSecrets:
             self._api.delete_namespaced_secret(secret_name(owner), self.namespace)
 
     def delete_waiting_pod(self, pod: str) -> None:
-        """Delete a driver's pod that has not begun: without its Secret it would wait for ever."""
+        """Delete a driver's pod that has not begun: without its Secret it would wait forever."""
         with self._explained("get and delete pods", may_be_gone=True):
             if self._api.read_namespaced_pod(pod, self.namespace).status.phase == PENDING:
                 self._api.delete_namespaced_pod(pod, self.namespace)

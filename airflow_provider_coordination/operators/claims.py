@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.operators.reads.reads import Located, Reads
-from airflow_provider_coordination.sources.forgetting import ABOUT_FORMER_DATA, how_to_forget, left_of
+from airflow_provider_coordination.sources.forgetting import ABOUT_PREVIOUS_DATA, how_to_forget, left_of
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 
@@ -62,8 +62,8 @@ def claim_reads(
         if left and not view.is_empty():
             raise ConfigurationError(
                 f"source {view.source!r} has read {', '.join(left)}, and this task reads something else: "
-                f"{', '.join(mine.differences(before))}. {ABOUT_FORMER_DATA}; give the task its former settings, or "
-                f"another 'source', or {how_to_forget(view.source)}"
+                f"{', '.join(mine.differences(before))}. {ABOUT_PREVIOUS_DATA}; give the task its previous settings, "
+                f"or another 'source', or {how_to_forget(view.source)}"
             )
 
     claim(view, mine, None if is_supervised else check_change)

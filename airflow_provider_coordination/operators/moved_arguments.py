@@ -50,7 +50,7 @@ MOVED: Mapping[str, str] = {
     "max_pending_batches": "'max_pending_batches' of AcknowledgmentSettings, which is given as 'acknowledgments'",
     "start_within": "'start_timeout'",
 }
-"""The current argument, by the former name."""
+"""The current argument, by the previous name."""
 
 
 def check_arguments(callee: str, unknown: Mapping[str, Any], **required: object) -> None:

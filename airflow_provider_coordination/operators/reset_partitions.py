@@ -39,7 +39,7 @@ class ResetPartitionsOperator(BaseOperator):
     acquires it again at the new position. A whole stream is read parents before children.
 
     Returns the `source`, `to`, the stored `position`, the number of partitions that were `reset`, `created` and
-    `removed`, the first of those as `partitions` with their former position and owner, the number that were `left` as
+    `removed`, the first of those as `partitions` with their previous position and owner, the number that were `left` as
     they are, and the first of these with the reason as `left_because`. A retry resets again.
 
     :param source: the source's name; by default `reads` provides it. (templated)
@@ -142,7 +142,7 @@ class ResetPartitionsOperator(BaseOperator):
 
     def _summary(self, source: str, plan: ResetPlan, done: Sequence[tuple[ResetStep, Partition]]) -> dict[str, Any]:
         counts = {str(action): sum(step.action is action for step, _ in done) for action in ResetAction}
-        former = [step.partition for step, _ in done if step.action is not ResetAction.CREATE]
+        previous = [step.partition for step, _ in done if step.action is not ResetAction.CREATE]
         return {
             "source": source,
             "to": plan.target.name,
@@ -155,7 +155,7 @@ class ResetPartitionsOperator(BaseOperator):
                     "owner": partition.owner,
                     "before": partition.progress.get("checkpoint"),
                 }
-                for partition in former[:SHOWN_AT_MOST]
+                for partition in previous[:SHOWN_AT_MOST]
             ],
             "left": len(plan.left),
             "left_because": dict(list(plan.left.items())[:SHOWN_AT_MOST]),

@@ -27,7 +27,7 @@ from airflow_provider_coordination.sources.kinds import kind_named
 
 log = logging.getLogger(__name__)
 
-ABOUT_FORMER_DATA = "Its partitions and the state of its supplier are about what it has read"
+ABOUT_PREVIOUS_DATA = "Its partitions and the state of its supplier are about what it has read"
 MAX_KEYS_IN_ERROR = 5
 
 

@@ -183,7 +183,7 @@ class ItemKind(SourceKind):
 
 
 def changed_values(before: Settings, now: Settings, names: Iterable[str]) -> Iterator[str]:
-    """Yield the former values of a location that were given and differ now, such as `table 'orders'`.
+    """Yield the previous values of a location that were given and differ now, such as `table 'orders'`.
 
     :param names: the names of the values to compare.
     """

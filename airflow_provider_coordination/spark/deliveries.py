@@ -1,7 +1,7 @@
 """The batches that one job delivers, and their acknowledgment sets: from recording to the last sink's release.
 
 A batch is recorded together with its set. The job releases one reference for each of its sinks. The end of the set
-moves the checkpoint, whoever releases the last reference. A set that a former owner left pending is taken over: only
+moves the checkpoint, whoever releases the last reference. A set that a previous owner left pending is taken over: only
 the sinks that have not taken the batch get it again.
 """
 
@@ -463,7 +463,7 @@ class Deliveries:
         return not batch.acknowledged and batch.acknowledgment_set not in self._other_sets
 
     def _set_of(self, key: str, batch: LandedBatch) -> Steps[AcknowledgmentSet]:
-        """Return the set that a batch waits for, which a former owner may have made, or begin a new one."""
+        """Return the set that a batch waits for, which a previous owner may have made, or begin a new one."""
         set_id = batch.acknowledgment_set
         known = None
         if set_id is not None:

@@ -2,8 +2,8 @@
 
 What may become visible carries the fencing token of a lease, and is removed with the lease. An attempt prepares the
 rows of a sink, checks in the store that it still may commit them, and commits. The next owner first writes its lease to
-the store, then removes what the former owner prepared, then prepares its own. However the two interleave, the former
-owner reads in the store that it lost the lease, or finds that its prepared rows are gone.
+the store, then removes what the previous owner prepared, then prepares its own. However the two interleave, the
+previous owner reads in the store that it lost the lease, or finds that its prepared rows are gone.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class Attempt:
         return self.batch.batch_id
 
     @property
-    def has_former_owners(self) -> bool:
-        """Whether former owners may have started to deliver the batch: it was landed under an earlier lease."""
+    def has_previous_owners(self) -> bool:
+        """Whether previous owners may have started to deliver the batch: it was landed under an earlier lease."""
         return self.fencing_token != self.batch.fencing_token
 
     @property
@@ -140,7 +140,7 @@ class Delivery(Protocol):
 
     `commit` is called after `prepare`, and after the store has confirmed that the leases and the acknowledgment sets
     are still those of the attempts. `commit` publishes from a location that a later owner of the partition empties with
-    `sweep` before it delivers. So a former owner that continues commits before the later owner, or commits nothing.
+    `sweep` before it delivers. So a previous owner that continues commits before the later owner, or commits nothing.
 
     A commit that raises for several batches at once may have worked for some of them. Calling it again for some of
     them, or for each one alone, does no harm.
@@ -172,7 +172,7 @@ class Delivery(Protocol):
         ...
 
     def sweep(self, tokens: Mapping[str, int]) -> None:
-        """Remove what former owners of partitions prepared, so that they cannot commit it any more.
+        """Remove what previous owners of partitions prepared, so that they cannot commit it any more.
 
         :param tokens: the fencing token of the present lease, by the partition's folder below any root; only what was
             prepared under older tokens is removed.

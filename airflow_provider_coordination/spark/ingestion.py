@@ -365,7 +365,7 @@ class Ingestion:
             self._partitions.hand_over()
 
     def _take_over(self, partitions: Mapping[str, Partition]) -> list[str]:
-        """Remove what former owners of partitions left unfinished; return the keys of the partitions taken over."""
+        """Remove what previous owners of partitions left unfinished; return the keys of the partitions taken over."""
         landed = {key: progress_of(partition).landed for key, partition in partitions.items()}
         swept: dict[str, int] = {}
         for key, result in self._files.take_over(landed).items():
@@ -374,7 +374,7 @@ class Ingestion:
                     raise result
                 swept[key] = result
         taken: list[str] = []
-        for keys, error in by_halves(list(swept), self._sweep, "sweep of what former owners prepared"):
+        for keys, error in by_halves(list(swept), self._sweep, "sweep of what previous owners prepared"):
             for key in keys:
                 with self._starting(key):
                     if error is not None:
@@ -419,7 +419,7 @@ class Ingestion:
     # Deliver and acknowledge
 
     def _deliver(self, seconds: dict[str, float], beside: Callable[[bool], None] | None = None) -> None:
-        """Deliver the batches that this job or a former owner recorded.
+        """Deliver the batches that this job or a previous owner recorded.
 
         :param seconds: receives the duration, added to `deliver`.
         :param beside: called once, during the delivery, with whether it should leave a slot to the delivery.

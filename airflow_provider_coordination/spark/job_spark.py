@@ -32,7 +32,7 @@ SPARK_CONF = {
     "spark.python.unix.domain.socket.enabled": "true",  # saves about 40 ms a Python task
     # The default is INT96, which most readers read as nanoseconds: these cover only the years from 1677 to 2262.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Spark 4.2.0 hangs for ever on a Python UDF over Parquet otherwise (SPARK-58241, fixed in 4.2.1).
+    # Spark 4.2.0 hangs forever on a Python UDF over Parquet otherwise (SPARK-58241, fixed in 4.2.1).
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
 }
 DAEMON = "spark.python.daemon.module"

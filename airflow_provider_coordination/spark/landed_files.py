@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 class LandedFiles:
     """The landed files that one job works with.
 
-    When a partition is taken over, the files of former owners are moved to names with the present fencing token. A
-    former owner that is still alive no longer finds its names. Files are deleted by name, each name is used once, and
+    When a partition is taken over, the files of previous owners are moved to names with the present fencing token. A
+    previous owner that is still alive no longer finds its names. Files are deleted by name, each name is used once, and
     folders are never deleted with their content. So a job that was paused for long deletes nothing that other jobs have
     landed since.
 
@@ -61,7 +61,7 @@ class LandedFiles:
     def take_over(self, landed: Mapping[str, Collection[LandedBatch]]) -> dict[str, int | Exception]:
         """Move the files of partitions to names of the present leases, and delete files that no batch records.
 
-        :param landed: the batches that former owners recorded, by partition; the partitions are leased to this job.
+        :param landed: the batches that previous owners recorded, by partition; the partitions are leased to this job.
         :returns: by partition, the number of deleted files, or the error: `PartitionNotOwnedError` if the store or the
             files show that the lease is lost; `OSError` if the landing root, or the folder where a batch was landed, is
             unavailable.
@@ -104,7 +104,7 @@ class LandedFiles:
         ]
 
     def _move_to_lease(self, batch: LandedBatch, existing: Collection[str], token: int) -> str:
-        """Move a batch's file from the name that a former owner gave it to its name under a lease; return that name."""
+        """Move a batch's file from a previous owner's name for it to its name under a lease; return that name."""
         location = under_token(batch.file, token)
         copies = [uri for uri in existing if identity_of(uri) == identity_of(batch.file)]
         newest = max((token_of(uri) or 0 for uri in copies), default=0)

@@ -1,7 +1,7 @@
 """The identity of a landed file: its name, which contains the fencing token of its lease, and its metadata.
 
 A landed file belongs to one lease at a time. A new owner renames the files of a partition to names with its own token.
-So a former owner, which knows only the old names, can no longer publish them. The metadata of a file names its batch.
+So a previous owner, which knows only the old names, can no longer publish them. The metadata of a file names its batch.
 So a landed file, even once it is published, is distinguished from the result of a transform.
 """
 

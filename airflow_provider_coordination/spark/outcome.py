@@ -93,7 +93,7 @@ class FollowedJob:
     def note_reading(self, reporting: Callable[[], JobReport]) -> None:
         """Record that the job acquires leases from now on; the thread that keeps the record then writes its report.
 
-        A supervisor that hands over to this job waits for this before it ends the former job.
+        A supervisor that hands over to this job waits for this before it ends the previous job.
 
         :param reporting: returns the report as of now.
         """

@@ -2,7 +2,7 @@
 
 A published object carries the fencing token of its lease and its acknowledgment set. S3 decides: a new name is given
 once (`If-None-Match: *`), and an object is replaced only if it is unchanged since it was read (`If-Match`). So a late
-request of a former owner changes nothing that a later owner published.
+request of a previous owner changes nothing that a later owner published.
 """
 
 from __future__ import annotations

@@ -123,9 +123,9 @@ class SharedFiles:
     def takes(self, attempt: Attempt) -> bool:
         """Return whether a batch may be in a shared file.
 
-        It may not if a former owner's late request could still give the batch a file of its own.
+        It may not if a previous owner's late request could still give the batch a file of its own.
         """
-        is_alone = not attempt.has_former_owners or renames(self._root, self._access)
+        is_alone = not attempt.has_previous_owners or renames(self._root, self._access)
         return is_alone and has_exclusive_names(self._root, self._access)
 
     def file(self, name: str) -> str:

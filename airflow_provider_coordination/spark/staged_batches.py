@@ -90,7 +90,7 @@ class StagedBatches(Staging):
         """Return the rows of a staged file.
 
         :param columns: only these columns; by default all.
-        :raises MissingFileError: if the file is gone, as it is for a former owner of the partition.
+        :raises MissingFileError: if the file is gone, as it is for a previous owner of the partition.
         """
         try:
             return read_table(file, columns, self._access)

@@ -1,7 +1,7 @@
 """What is prepared for a table: a manifest for each batch, which lists what its commit adds, and is written last.
 
 Manifests are in a folder below the table that readers skip: `_staging/<partition>/<fencing token>/<set>`. Deleting a
-former owner's manifest takes away its right to commit. Data files are kept: a commit in progress may name them. The
+previous owner's manifest takes away its right to commit. Data files are kept: a commit in progress may name them. The
 table's maintenance removes the files that no version names.
 """
 
@@ -108,32 +108,32 @@ class Staging:
                 remove_if_empty(folder, self._access)
 
     def sweep(self, tokens: Mapping[str, int]) -> list[Mapping[str, Any]]:
-        """Remove the manifests of former owners of partitions; see `Delivery.sweep`.
+        """Remove the manifests of previous owners of partitions; see `Delivery.sweep`.
 
         :returns: the content of the manifests that were complete.
         """
-        former, found = staged_by_former_owners(self._root, tokens, self._access), []
-        for file in (file for files in former.values() for file in files):
+        previous, found = staged_by_previous_owners(self._root, tokens, self._access), []
+        for file in (file for files in previous.values() for file in files):
             if file.endswith(f"/{MANIFEST}"):
                 with suppress(OSError, ValueError):
                     found.append(json.loads(read_text(file, self._access)))
-        delete_staged(former, self._access)
+        delete_staged(previous, self._access)
         return found
 
 
-def staged_by_former_owners(root: str, tokens: Mapping[str, int], access: Access) -> dict[str, list[str]]:
-    """Return what former owners of partitions have staged below a sink's folder: their leases' folders, with the files.
+def staged_by_previous_owners(root: str, tokens: Mapping[str, int], access: Access) -> dict[str, list[str]]:
+    """Return what previous owners of partitions staged below a sink's folder: their leases' folders, with the files.
 
     :param tokens: see `Delivery.sweep`.
     :raises OSError: if the folders cannot be listed.
     """
-    former: dict[str, list[str]] = {}
+    previous: dict[str, list[str]] = {}
     if renames(root, access):  # there are folders, which may be empty
         for folder, token in tokens.items():
             parent = join(root, STAGING, folder)
             names = [name for name in folders_in(parent, access) if name.isdigit() and int(name) < token]
-            former |= {join(parent, name): files_below(join(parent, name), access) for name in names}
-        return former
+            previous |= {join(parent, name): files_below(join(parent, name), access) for name in names}
+        return previous
     for folder, found in files_in_folders(join(root, STAGING), tokens, access):
         if isinstance(found, Exception):
             raise found
@@ -141,8 +141,8 @@ def staged_by_former_owners(root: str, tokens: Mapping[str, int], access: Access
         for file in found:
             name = file[len(parent) + 1 :].partition("/")[0]
             if name.isdigit() and int(name) < tokens[folder]:
-                former.setdefault(join(parent, name), []).append(file)
-    return former
+                previous.setdefault(join(parent, name), []).append(file)
+    return previous
 
 
 def delete_staged(folders: Mapping[str, Collection[str]], access: Access) -> None:

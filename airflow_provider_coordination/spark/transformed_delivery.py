@@ -135,7 +135,7 @@ class TransformedDelivery:
         A file that this job's workers have just written to a bucket is not checked: Spark reads it next and reports
         what is wrong.
         """
-        if attempt.has_former_owners or attempt.batch.redeliver or renames(attempt.file, self._access):
+        if attempt.has_previous_owners or attempt.batch.redeliver or renames(attempt.file, self._access):
             ensure_landed(attempt, self._routed, self._access)
 
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:

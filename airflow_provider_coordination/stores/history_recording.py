@@ -1,9 +1,9 @@
 """A store that records the history of the writes that go through it.
 
-The written values themselves describe the former state and the cause of a change (`Partition.change`). Transitions are
+The written values describe the previous state and the cause of a change (`Partition.change`). Transitions are
 collected and written many at a time. Each write of the process adds a twelfth of a write to the budget of the history.
 A page of history costs at least two writes, one to create and one to delete it, and more if it is large. A process that
-dies loses its collected transitions. The process that takes over its partitions records their former owner, so no
+dies loses its collected transitions. The process that takes over its partitions records their previous owner, so no
 change of owner is lost.
 """
 

@@ -40,7 +40,7 @@ _POSTGRESQL_ARGUMENTS = {
     "tcp_user_timeout": 25_000,
     "prepare_threshold": None,
 }
-# No worker waits for ever for the locks of a worker that was stopped during a transaction, and which loses them.
+# No worker waits forever for the locks of a worker that was stopped during a transaction, and which loses them.
 _POSTGRESQL_SESSION = "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s'"
 _MYSQL_ARGUMENTS = {
     "connect_timeout": CONNECT_TIMEOUT_SECONDS,

@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.source_claim import (
     location_differences,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.sources.forgetting import ABOUT_FORMER_DATA, how_to_forget, left_of
+from airflow_provider_coordination.sources.forgetting import ABOUT_PREVIOUS_DATA, how_to_forget, left_of
 from airflow_provider_coordination.sources.reset import kind_of_stored
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 
@@ -64,7 +64,7 @@ def check_reads(
     if left := _left(view, before, now):
         raise ConfigurationError(
             f"spec: field 'reads' no longer names {', '.join(left)}, which source {view.source!r} has read. "
-            f"{ABOUT_FORMER_DATA}; keep what it reads, or give the spec another 'source', or "
+            f"{ABOUT_PREVIOUS_DATA}; keep what it reads, or give the spec another 'source', or "
             + (how_to_forget(view.source) if last is None else _how_to_forget(view, is_terminated=is_terminated))
         )
     if before is None or now.parts or before.location == now.location or view.is_empty():

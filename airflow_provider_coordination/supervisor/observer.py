@@ -171,10 +171,10 @@ class Observer:
 
     def _is_outdated(self, version: int, spec: IngestionSpec) -> bool:
         try:
-            former = self.spec(version)
+            previous = self.spec(version)
         except ConfigurationError:  # it was read by another version of this package
             return True
-        return former is None or change_between(former, spec) is Change.JOBS
+        return previous is None or change_between(previous, spec) is Change.JOBS
 
     def _jobs_of(self, memory: Supervision) -> dict[str, Job]:
         known = {job.owner: self._jobs.get(job.owner) for job in memory.jobs}

@@ -208,17 +208,17 @@ class SupervisorVerbs:
         :raises SupervisionError: if another version than `replacing` is current; nothing was stored.
         """
         IngestionSpec.read(spec)
-        former = self._supervision_store.current()
-        spec = restore_hidden(spec, self._last_spec(former))
+        previous = self._supervision_store.current()
+        spec = restore_hidden(spec, self._last_spec(previous))
         checked = IngestionSpec.read(spec)
         if checked.source != self._view.source:
             raise ConfigurationError(
                 f"spec: field 'source' is {checked.source!r}, but the spec was submitted for {self._view.source!r}; "
                 "submit it for its own source, or change 'source'"
             )
-        is_terminated = former is not None and former.is_termination
-        warnings = check_reads(self._view, self._last_spec(former), checked, is_terminated=is_terminated)
-        current = readable_spec(former)
+        is_terminated = previous is not None and previous.is_termination
+        warnings = check_reads(self._view, self._last_spec(previous), checked, is_terminated=is_terminated)
+        current = readable_spec(previous)
         if change_between(current, checked) is Change.JOBS:
             warnings += self._warnings(checked)
         check_failure = "" if check is None else self._check_source(check, checked, current, warnings)
@@ -230,7 +230,7 @@ class SupervisorVerbs:
             replacing=replacing,
             claimant=claimant,
         )
-        if former is not None and version.version == former.version:
+        if previous is not None and version.version == previous.version:
             return Submission(version=version, change=Change.NONE)
         before = self._supervision_store.spec(version.version - 1) if version.version > 1 else None
         return Submission(
@@ -260,10 +260,10 @@ class SupervisorVerbs:
         :raises PartitionUpdateError: if the source was suspended again after the user saw it.
         """
         self._require_running("resumed")
-        former = self._view.suspensions.resume(self._by, self._reason, since=since)
-        if former is None:
+        previous = self._view.suspensions.resume(self._by, self._reason, since=since)
+        if previous is None:
             raise SupervisionError(f"the supervisor of source {self._view.source!r} is not suspended")
-        return former
+        return previous
 
     def reset(
         self,

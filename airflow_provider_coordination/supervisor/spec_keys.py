@@ -58,7 +58,7 @@ RENAMED: Mapping[str, str] = {
     "description": "context.description",
     "owner": "context.owner",
 }
-"""The location in a spec of keys with another name: current and former arguments of operators."""
+"""The location in a spec of keys with another name: current and previous arguments of operators."""
 DRUID_KEYS = ("dataSchema", "ioConfig", "tuningConfig", "spec", "type")
 """The top-level keys of a Druid supervisor spec."""
 

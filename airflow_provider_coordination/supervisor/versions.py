@@ -58,29 +58,29 @@ def readable_spec(version: SpecVersion | None) -> IngestionSpec | None:
         return None
 
 
-def restore_hidden(value: Any, former: Any, path: str = "") -> Any:
+def restore_hidden(value: Any, previous: Any, path: str = "") -> Any:
     """Return a submitted spec with its hidden secrets restored from the stored spec.
 
     :param value: the submitted value at this path.
-    :param former: the stored value at this path.
+    :param previous: the stored value at this path.
     :raises ConfigurationError: if a hidden value is not stored.
     """
     if isinstance(value, dict):
-        known = former if isinstance(former, dict) else {}
+        known = previous if isinstance(previous, dict) else {}
         return {
             name: restore_hidden(each, known.get(name), f"{path}.{name}" if path else str(name))
             for name, each in value.items()
         }
     if isinstance(value, list):
-        known_items = former if isinstance(former, list) and len(former) == len(value) else [None] * len(value)
+        known_items = previous if isinstance(previous, list) and len(previous) == len(value) else [None] * len(value)
         return [
             restore_hidden(each, known, f"{path}.{number}")
             for number, (each, known) in enumerate(zip(value, known_items, strict=True))
         ]
     if not isinstance(value, str) or HIDDEN not in value:
         return value
-    if isinstance(former, str) and value in (without_secrets(former), without_secrets(former, is_secret=True)):
-        return former
+    if isinstance(previous, str) and value in (without_secrets(previous), without_secrets(previous, is_secret=True)):
+        return previous
     raise ConfigurationError(
         f"spec: field {path!r} is hidden as {value!r}, but no value is stored; write the value, or use a connection"
     )

@@ -26,7 +26,7 @@ from airflow_provider_coordination.ui.store_queries import Queries, QuerySchedul
 
 MAX_PARTITIONS = 500
 """The most held partitions of one source."""
-MAX_FORMER = 100
+MAX_PREVIOUS = 100
 """The most partitions of one source that were held before. They are read one by one, the latest ones first."""
 COOLDOWN = 5.0
 """A long history takes a while to read, and every open tab of a task requests it."""
@@ -140,17 +140,17 @@ def _partitions_of_run(view: SourceView, connection_id: str, tasks: Tasks, histo
     browsed = view.store.browse(view.source_identifier, wanted, limit=MAX_PARTITIONS)
     held = {p.partition_key: p for p in browsed.partitions if tasks.own(p.owner)}
     is_complete = browsed.next is None
-    former: list[Partition] = []
+    previous: list[Partition] = []
     if history_days:
         history = view.history.between(now - timedelta(days=history_days))
         keys = [
             each.partition_key
             for each in reversed(history.transitions)
-            if tasks.own(each.owner) or tasks.own(each.former_owner)
+            if tasks.own(each.owner) or tasks.own(each.previous_owner)
         ]
         once = [key for key in dict.fromkeys(keys) if key not in held]
-        former = [found for key in once[:MAX_FORMER] if (found := view.get(key)) is not None]
-        is_complete = is_complete and history.complete and len(once) <= MAX_FORMER
+        previous = [found for key in once[:MAX_PREVIOUS] if (found := view.get(key)) is not None]
+        is_complete = is_complete and history.complete and len(once) <= MAX_PREVIOUS
     return _RunResult(
         [
             RunPartition(
@@ -159,7 +159,7 @@ def _partitions_of_run(view: SourceView, connection_id: str, tasks: Tasks, histo
                 source=view.source,
                 is_held_now=partition.partition_key in held,
             )
-            for partition in [*held.values(), *former]
+            for partition in [*held.values(), *previous]
         ],
         is_complete,
     )

@@ -100,9 +100,9 @@ class Stores:
             self._forget(connection_id)
             raise
         with self._lock:
-            former = self._connections.get(connection_id)
+            previous = self._connections.get(connection_id)
             self._connections[connection_id] = (time.monotonic(), settings)
-            if former is not None and former[1].store != settings.store:
+            if previous is not None and previous[1].store != settings.store:
                 self._close_unused()
         return settings
 

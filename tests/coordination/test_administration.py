@@ -367,8 +367,9 @@ def test_one_line_reports_what_was_done_to_whose_partition(office: Office, caplo
     office.person.release("p")
     office.person.delete("p")
     assert caplog.messages == [
-        "partition released by hand: source=clicks partition=p former_status=ASSIGNED former_owner=a by=None reason=''",
-        "partition deleted by hand: source=clicks partition=p former_status=UNASSIGNED former_owner=None "
+        "partition released by hand: source=clicks partition=p previous_status=ASSIGNED previous_owner=a "
+        "by=None reason=''",
+        "partition deleted by hand: source=clicks partition=p previous_status=UNASSIGNED previous_owner=None "
         "by=None reason=''",
     ]
 

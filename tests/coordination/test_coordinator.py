@@ -139,7 +139,7 @@ def test_a_wall_clock_that_jumps_back_does_not_prolong_trust(fleet: Fleet) -> No
 
 
 def test_an_owner_that_lost_its_lease_can_write_nothing(fleet: Fleet) -> None:
-    frozen = ManualClock()  # its own clock stands still: it believes in its lease for ever
+    frozen = ManualClock()  # its own clock stands still: it believes in its lease forever
     a, b = fleet.owner("a", frozen), fleet.owner("b")
     a.create_partitions({"x": {}})
     a.leases.acquire(1)

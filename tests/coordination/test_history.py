@@ -97,7 +97,7 @@ def test_a_transition_reports_what_was_before_and_what_is_after() -> None:
             status=PartitionStatus.ASSIGNED,
             owner=A,
             until=at(61),
-            former_status=PartitionStatus.UNASSIGNED,
+            previous_status=PartitionStatus.UNASSIGNED,
             kind=ChangeKind.ACQUIRED,
             reason="acquired",
         ),
@@ -107,9 +107,9 @@ def test_a_transition_reports_what_was_before_and_what_is_after() -> None:
             version=3,
             status=PartitionStatus.CLOSED,
             until=at(100),
-            former_status=PartitionStatus.ASSIGNED,
-            former_owner=A,
-            former_until=at(61),
+            previous_status=PartitionStatus.ASSIGNED,
+            previous_owner=A,
+            previous_until=at(61),
             kind=ChangeKind.FAILED,
             reason="failed: OSError: no",
         ),
@@ -134,7 +134,7 @@ def test_what_changes_neither_status_nor_owner_is_no_transition() -> None:
 def test_a_deletion_says_who_ordered_it_and_a_long_reason_is_cut() -> None:
     held = new_partition(PARTITIONS, "p", NOW).acquired(A, at(60)).written()
     deleted = deletion_of(held.because(ChangeKind.DELETED, "deleted by hand: " + "x" * 1000, "ann"), at(9))
-    assert (deleted.status, deleted.former_owner, deleted.former_until, deleted.by) == (None, A, at(60), "ann")
+    assert (deleted.status, deleted.previous_owner, deleted.previous_until, deleted.by) == (None, A, at(60), "ann")
     assert len(deleted.reason) == MAX_REASON_CHARACTERS
     assert deletion_of(held, at(9)).reason == "deleted"
     assert deleted.kind is deletion_of(held, at(9)).kind is ChangeKind.DELETED
@@ -150,13 +150,13 @@ transitions = st.builds(
     at=instants,
     version=st.integers(0, 2**60),
     status=st.none() | st.sampled_from(PartitionStatus),
-    former_status=st.sampled_from(PartitionStatus),
+    previous_status=st.sampled_from(PartitionStatus),
     kind=st.sampled_from(ChangeKind),
     reason=texts,
     owner=st.none() | texts,
     until=st.none() | instants | st.just(PARKED_UNTIL),
-    former_owner=st.none() | texts,
-    former_until=st.none() | instants,
+    previous_owner=st.none() | texts,
+    previous_until=st.none() | instants,
     by=st.none() | texts,
 )
 
@@ -207,7 +207,7 @@ def a_transition(n: int, *, key: str = "p", seconds: float | None = None) -> Tra
         version=n,
         status=PartitionStatus.ASSIGNED,
         owner=A,
-        former_status=PartitionStatus.UNASSIGNED,
+        previous_status=PartitionStatus.UNASSIGNED,
         kind=ChangeKind.ACQUIRED,
         reason="acquired",
     )
@@ -458,7 +458,7 @@ def test_a_transition_of_another_version_is_read_although_its_kind_is_not_known(
     [page] = pages_of(FAMILY, [a_transition(1)], NOW, "me")
     page = replace(page, progress={"packed": base64.b64encode(zlib.compress(content.encode())).decode()})
     [read] = transitions_in(page)
-    assert (read.kind, read.former_owner, read.reason) == (ChangeKind.OTHER, A, "failed: OSError: no")
+    assert (read.kind, read.previous_owner, read.reason) == (ChangeKind.OTHER, A, "failed: OSError: no")
     assert [held.end for held in holdings([read], now=NOW)["p"]] == [HoldingEnd.RELEASED]
 
 

@@ -271,7 +271,7 @@ def test_an_owner_that_lost_a_partition_and_takes_it_again_has_the_larger_fencin
 
 @pytest.mark.parametrize("writes", range(5))
 def test_an_owner_of_a_deleted_partition_cannot_write_the_one_created_again(fleet: Fleet, writes: int) -> None:
-    a = fleet.working("a", "x", clock=ManualClock())  # its own clock stands still: it believes for ever
+    a = fleet.working("a", "x", clock=ManualClock())  # its own clock stands still: it believes forever
     a.leases.save_progress("x", {"by": "a"})
     fleet.store.store.delete(fleet.stored())
     fleet.clock.advance(1)

@@ -1,4 +1,4 @@
-"""Suppliers: one worker of the fleet at a time, page by page, and no worker waits for ever, whatever happens."""
+"""Suppliers: one worker of the fleet at a time, page by page, and no worker waits forever, whatever happens."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def worker() -> Worker:
 def test_27_a_shard_whose_end_is_read_and_not_delivered_is_not_finished_and_the_next_worker_delivers_it(
     worker: Worker,
 ) -> None:
-    """Upstream reports to the application that it did not checkpoint at the end, and retries for ever.
+    """Upstream reports to the application that it did not checkpoint at the end, and retries forever.
 
     Here nobody has to say so: the end is part of a batch, and whoever holds the shard delivers that.
     """

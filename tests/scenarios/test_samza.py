@@ -91,7 +91,7 @@ def test_59_a_shard_with_data_is_finished_only_when_its_last_batch_is_acknowledg
 
 
 def test_59_the_wait_for_the_last_acknowledgment_ends_by_itself(tmp_path: Path) -> None:
-    """Samza waits for ever; here the set expires, and the batch is delivered again."""
+    """Samza waits forever; here the set expires, and the batch is delivered again."""
     history = History(tmp_path, 1, by=("check",), timeout=120.0)
     history.sync()
     history.send(2)

@@ -309,7 +309,7 @@ def test_a_position_inside_an_aggregate_goes_on_with_its_next_user_record(servic
     assert service.land(f"{one}:2").records == 4
     assert service.land(f"{one}:7").records == 4
     assert payloads(service.land(f"{three}:1")) == [b"3"]
-    # The last user record of all: the position still moves, so that it is not read for ever.
+    # The last user record of all: the position still moves, so that it is not read forever.
     last = service.land(f"{three}:2")
     assert (last.is_batch, last.end, last.file) == (True, three, "")
 

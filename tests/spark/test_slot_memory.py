@@ -1,4 +1,4 @@
-"""The memory of a slot: never more than its limit, first come first served, and no thread waits for ever."""
+"""The memory of a slot: never more than its limit, first come first served, and no thread waits forever."""
 
 from __future__ import annotations
 

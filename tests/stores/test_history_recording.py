@@ -179,10 +179,10 @@ def test_each_change_is_a_transition_from_what_was_to_what_is(
     recorded.clock.advance(1)
     written = recorded.write(change(held, recorded.clock.now()))
     acquired, changed = recorded.all_transitions()
-    assert (acquired.former_status, acquired.former_owner, acquired.status, acquired.owner, acquired.reason) == (
+    assert (acquired.previous_status, acquired.previous_owner, acquired.status, acquired.owner, acquired.reason) == (
         PartitionStatus.UNASSIGNED, None, PartitionStatus.ASSIGNED, "a", "acquired"
     )  # fmt: skip
-    assert (changed.former_status, changed.former_owner, changed.former_until) == (
+    assert (changed.previous_status, changed.previous_owner, changed.previous_until) == (
         PartitionStatus.ASSIGNED, "a", held.ownership_timeout
     )  # fmt: skip
     assert (changed.status, changed.owner, changed.kind, changed.reason) == (status, written.owner, kind, reason)
@@ -206,7 +206,7 @@ def test_who_takes_over_what_ran_out_says_whose_it_was(recorded: Recorded) -> No
     recorded.clock.advance(63)
     recorded.acquire("b")
     first, second = recorded.all_transitions()
-    assert (second.reason, second.owner, second.former_owner, second.former_until) == (
+    assert (second.reason, second.owner, second.previous_owner, second.previous_until) == (
         "taken over", "b", "a", first.until
     )  # fmt: skip
 
@@ -215,7 +215,7 @@ def test_a_deletion_is_a_transition(recorded: Recorded) -> None:
     [held] = recorded.acquire()
     recorded.store.delete(held)
     deleted = recorded.all_transitions()[-1]
-    assert (deleted.status, deleted.owner, deleted.former_owner, deleted.reason) == (None, None, "a", "deleted")
+    assert (deleted.status, deleted.owner, deleted.previous_owner, deleted.reason) == (None, None, "a", "deleted")
 
 
 def test_a_write_that_is_refused_is_no_transition(recorded: Recorded) -> None:
@@ -261,7 +261,7 @@ def test_a_person_is_named_with_the_reason(recorded: Recorded) -> None:
     recorded.acquire()
     Administration(recorded.store, SOURCE, recorded.clock, by="ann", reason="stuck since noon").release("p")
     released = recorded.transitions()[-1]
-    assert (released.by, released.reason, released.former_owner) == ("ann", "released by hand: stuck since noon", "a")
+    assert (released.by, released.reason, released.previous_owner) == ("ann", "released by hand: stuck since noon", "a")
 
 
 # When it is written
@@ -488,7 +488,7 @@ def test_where_nothing_can_be_written_the_oldest_are_dropped() -> None:
     recorded.store.get(SOURCE, "p")
     all_transitions = recorded.transitions()
     assert len(all_transitions) == 50
-    assert all_transitions[-1].former_owner == "2"
+    assert all_transitions[-1].previous_owner == "2"
     assert {transition.owner for transition in all_transitions if transition.owner} == {"1", "2"}
 
 

@@ -235,7 +235,7 @@ COME_TO_REST = """() => Promise.all(
     document.getAnimations()
         .filter(animation => animation.effect?.getComputedTiming().endTime !== Infinity)
         .map(animation => animation.finished.catch(() => null)))"""
-"""Waits for what fades in, whose colours are others until it is there; not for what turns for ever."""
+"""Waits for what fades in, whose colours are others until it is there; not for what turns forever."""
 
 
 def findings(page: Page, axe: Path, *, within: str, rules: list[str] | None = None) -> list[str]:

@@ -12,7 +12,7 @@ declare global {
   /** A page of a source. */
   type Place = { connection: string; source: string; page: string };
 
-  /** Changes parameters of the page's URL. With `keep` the former URL stays in the browser's history. */
+  /** Changes parameters of the page's URL. With `keep` the previous URL stays in the browser's history. */
   type Change = (changes: Record<string, Parameter>, options?: { keep?: boolean }) => void;
   type Parameter = string | string[] | boolean | null | undefined;
 

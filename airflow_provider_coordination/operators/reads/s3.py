@@ -61,7 +61,7 @@ class S3Objects:
         folder only. (templated)
     :param delete_on_success: delete objects once every sink has acknowledged them. (templated)
     :param forget_after: how long an S3 object is remembered after it was found; objects that were modified longer ago
-        are never read. At least a day, a timedelta or seconds; None remembers every object for ever. (templated)
+        are never read. At least a day, a timedelta or seconds; None remembers every object forever. (templated)
     :param wait_for: an object, such as `_SUCCESS`, that must be in the same folder before objects are read.
         (templated)
     :param wait_delay: how long to wait before the next check for that object; a timedelta or seconds. (templated)

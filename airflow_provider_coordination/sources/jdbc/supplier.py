@@ -137,7 +137,7 @@ class RangeSupplier:
                 + ", ".join(f"{name!r} {state.reads.get(name)!r}" for name in other)
                 + ", and is now given "
                 + ", ".join(f"{name!r} {reads[name]!r}" for name in other)
-                + "; give the task another 'source', or the former settings"
+                + "; give the task another 'source', or the previous settings"
             )
         return replace(state, reads=reads)
 

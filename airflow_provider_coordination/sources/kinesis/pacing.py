@@ -19,7 +19,7 @@ READ_INTERVAL_SECONDS = 0.25
 arrive closer together than they were sent."""
 READ_BYTES_PER_SECOND = 2 * 1024 * 1024
 OWN_READS_FADE_SECONDS = 5.0
-"""For this time, pages that a former owner of the shard or the last round read may still count against the limit."""
+"""For this time, pages that a previous owner of the shard or the last round read may still count against the limit."""
 LONGEST_PAUSE_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.25
 

@@ -350,13 +350,13 @@ class _Run:
                 raise
             result.error = str(error)
             log.error("shard sync: %s", error)
-            self._lose_former(name, None, changes, "was deleted", until=self._coordinator.clock.now())
+            self._lose_previous(name, None, changes, "was deleted", until=self._coordinator.clock.now())
             return
         key = StreamKey(name, described.creation_epoch)
         result.creation_epoch = key.creation_epoch
         self._check_bounds(key, described)
         result.existing = len(self._leases.get(key, {}))
-        was_recreated = self._lose_former(
+        was_recreated = self._lose_previous(
             name, key, changes, "was deleted and created again", until=datetime.fromtimestamp(key.creation_epoch, UTC)
         )
         if self._sync.bounds is not None and self._sync.bounds.shards:
@@ -555,19 +555,19 @@ class _Run:
 
     # Lost shards and streams
 
-    def _lose_former(
+    def _lose_previous(
         self, name: str, present: StreamKey | None, changes: LeaseChanges, what: str, *, until: datetime
     ) -> bool:
         """Handle the leases of earlier streams of this name; return whether there are any, or were."""
-        former = [key for key in self._leases if key.stream == name and key != present]
-        for key in former:
+        previous = [key for key in self._leases if key.stream == name and key != present]
+        for key in previous:
             leases = self._leases[key]
             for shard_id, lease in leases.items():
                 unread = lease.progress is None or not lease.progress.is_ended
                 if not lease.is_finished and unread:  # if everything is landed, it can still be delivered
                     reason = f"shard sync: its stream is gone: stream '{name}' {what}"
                     leases[shard_id] = changes.record_loss(lease, reason, until=until, stream_gone=True)
-        return bool(former) or any(state.stream == name and state.key != present for state in self._state.streams)
+        return bool(previous) or any(state.stream == name and state.key != present for state in self._state.streams)
 
     def _lose_vanished(
         self,

@@ -142,7 +142,7 @@ class S3Scan:
     def _can_continue(self, unfinished: Unfinished) -> bool:
         """Return whether an interrupted scan is continued.
 
-        It is not continued for ever: new objects before the position where it continues are only found by the next
+        It is not continued forever: new objects before the position where it continues are only found by the next
         scan.
         """
         return unfinished.path in self._settings.paths and self._clock.now() - unfinished.began < CONTINUE_WITHIN

@@ -73,7 +73,7 @@ class S3Settings:
         packs across folders.
     :param delete_on_success: delete objects once they are delivered.
     :param forget_after_seconds: how long a found object is remembered. Older objects are never selected again, by
-        their modification time. None remembers every object for ever.
+        their modification time. None remembers every object forever.
     :param condition: an object that must exist before the objects of a folder are read; None reads them at once.
     :param max_objects: the most objects in one partition.
     :param max_bytes: the most bytes in one partition, as stored; a larger object is alone in its partition.

@@ -75,8 +75,8 @@ class ShardReadPlan:
     :param consumer_arn: read by enhanced fan-out as this consumer; None polls.
     :param end: the position at which the partition ends; None if it ends with the shard.
     :param iterator: a Kinesis iterator that continues at the start; None if none is known.
-    :param throughput: bytes per second of the shard in the former rounds; None if it was not read yet.
-    :param recent_reads: the reads of the former rounds; times count from now.
+    :param throughput: bytes per second of the shard in the previous rounds; None if it was not read yet.
+    :param recent_reads: the reads of the previous rounds; times count from now.
     """
 
     source_identifier: str

@@ -84,14 +84,14 @@ class Streams:
         return True
 
     def describe_again(self, name: str) -> None:
-        """Describe one stream again; on an error, the former description stays."""
+        """Describe one stream again; on an error, the previous description stays."""
         try:
             self._known[name] = self._describe(name)
         except StreamNotFoundError as error:
             self._known[name] = None
             log.error("%s", error)
         except (SourceError, ConfigurationError) as error:
-            log.warning("stream %r could not be described, its former description stays: %s", name, error)
+            log.warning("stream %r could not be described, its previous description stays: %s", name, error)
 
     def refresh_soon(self) -> None:
         """Refresh the streams in the next round, because a description is out of date."""

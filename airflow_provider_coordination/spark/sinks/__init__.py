@@ -56,7 +56,7 @@ class Sink(Protocol):
 
     The calls come in this order: `committed`, `prepare`, a check in the store that the job still owns the batches,
     `commit`, `discard`. After a crash between two calls, or within one, `sweep` follows under the next lease, and then
-    all the calls for the same batches. A former owner may make any of these calls at any time.
+    all the calls for the same batches. A previous owner may make any of these calls at any time.
     """
 
     @property
@@ -119,10 +119,10 @@ class Sink(Protocol):
         """Publish the prepared data, each batch as a whole, in one commit if the sink supports that.
 
         Batches that the sink already has are skipped. A batch that is delivered again because it was rejected replaces
-        the former rows. If the call raises, other batches of the call may be committed.
+        the previous rows. If the call raises, other batches of the call may be committed.
 
         :raises DeliveryError: if the prepared data is incomplete, or another delivery wrote it.
-        :raises MissingFileError: if the prepared data is gone, as it is for a former owner of the partition.
+        :raises MissingFileError: if the prepared data is gone, as it is for a previous owner of the partition.
         """
         ...
 
@@ -131,7 +131,7 @@ class Sink(Protocol):
         ...
 
     def sweep(self, tokens: Mapping[str, int]) -> None:
-        """Remove the files that former owners of partitions prepared; see `Delivery.sweep`."""
+        """Remove the files that previous owners of partitions prepared; see `Delivery.sweep`."""
         ...
 
 

@@ -48,7 +48,7 @@ from airflow_provider_coordination.spark.staging import (
     MANIFEST,
     STAGING,
     delete_staged,
-    staged_by_former_owners,
+    staged_by_previous_owners,
 )
 from airflow_provider_coordination.spark.storage import (
     calls_at_once,
@@ -233,9 +233,9 @@ class ParquetSink:
 
         If an earlier delivery left a file, a file without rows replaces it. A rename replaces the file only while this
         attempt may commit; a deletion has no such guard. The same applies if the filesystem does not rename and a
-        former owner's request may still create the name.
+        previous owner's request may still create the name.
         """
-        is_alone = not attempt.has_former_owners or renames(self.path, self.access)
+        is_alone = not attempt.has_previous_owners or renames(self.path, self.access)
         if is_alone and not exists(self.file(attempt.batch_id), self.access):
             self._seal(attempt)
             return
@@ -337,7 +337,7 @@ class ParquetSink:
 
     def sweep(self, tokens: Mapping[str, int]) -> None:
         """See `Sink.sweep`."""
-        delete_staged(staged_by_former_owners(self.path, tokens, self.access), self.access)
+        delete_staged(staged_by_previous_owners(self.path, tokens, self.access), self.access)
 
     def _seal(self, attempt: Attempt, *files: StagedFile) -> None:
         manifest = {**_signature(attempt), "files": [asdict(file) for file in files]}
@@ -509,7 +509,7 @@ class ParquetLandedDelivery:
 
         Then only an earlier delivery of this job can have committed it, in that very file.
         """
-        is_first = not attempt.has_former_owners and may_share(attempt)
+        is_first = not attempt.has_previous_owners and may_share(attempt)
         path, access = self._sink.path, self._sink.access
         return is_first and not renames(path, access) and has_exclusive_names(path, access)
 

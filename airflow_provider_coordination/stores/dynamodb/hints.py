@@ -95,7 +95,7 @@ class KnownVersions:
         """Return whether a newer version than the one in the index is known, for as long as the index may lag.
 
         The versions of a partition that another program deleted and created again restart at 0; such a partition must
-        not be skipped for ever.
+        not be skipped forever.
         """
         with self._lock:
             version, seen_at = self._versions.get((partition.source_identifier, partition.partition_key), (0, 0.0))

@@ -44,7 +44,7 @@ def combination_key(source_identifier: str, status: PartitionStatus) -> str:
 def lease_attributes(partition: Partition, ttl_seconds: int | None) -> dict[str, Value | None]:
     """Return the attributes that an acquisition changes; None for attributes that the item must not have.
 
-    :param ttl_seconds: how long a COMPLETED partition is kept; None for ever. Data Prepper lets items of every status
+    :param ttl_seconds: how long a COMPLETED partition is kept; None forever. Data Prepper lets items of every status
         expire, and so loses partitions that wait long. A claim never expires, because its name would be read again.
     """
     is_claim = partition.source_identifier.endswith(f"|{CLAIM_FAMILY}")

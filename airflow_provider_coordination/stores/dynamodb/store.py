@@ -89,7 +89,7 @@ class DynamoDbStore:
     :param aws: the location of DynamoDB and the credentials.
     :param table: the name of the table.
     :param options: how to create or check the table.
-    :param ttl_seconds: how long completed partitions are kept; None for ever.
+    :param ttl_seconds: how long completed partitions are kept; None forever.
     :param retry_deadline_seconds: how long a call is retried after throttling, a broken connection or an error of the
         service, before the store counts as unavailable.
     :param randomness: the source of randomness.

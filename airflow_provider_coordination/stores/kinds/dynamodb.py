@@ -23,7 +23,7 @@ class DynamoDbSettings:
     :param table: the name of the table, which is created if it does not exist.
     :param aws: the location of DynamoDB and the credentials; `max_attempts` is ignored.
     :param skip_table_creation: only check the table, and create and change nothing.
-    :param ttl_seconds: how long completed partitions are kept; None for ever.
+    :param ttl_seconds: how long completed partitions are kept; None forever.
     :param read_capacity_units: with `write_capacity_units`, the provisioned capacity of a new table, and of its index;
         without, the table is on-demand.
     :param write_capacity_units: see `read_capacity_units`.

@@ -75,9 +75,9 @@ class TransitionFacts(BaseModel):
     status: str | None
     owner: Owner | None
     until: datetime | None
-    former_status: str
-    former_owner: Owner | None
-    former_until: datetime | None
+    previous_status: str
+    previous_owner: Owner | None
+    previous_until: datetime | None
     kind: ChangeKind
     reason: str
     by: str | None

@@ -455,15 +455,15 @@ export function StatusBar({ card, height = "10px" }) {
 export function useTitle(name) {
   useEffect(() => {
     /** @type {string|null} */
-    let former = null;
+    let previous = null;
     // Airflow's own pages restore their titles a moment after they are left.
     const timer = setTimeout(() => {
-      former = document.title;
-      document.title = [name, "Leases", former].filter(Boolean).join(" - ");
+      previous = document.title;
+      document.title = [name, "Leases", previous].filter(Boolean).join(" - ");
     });
     return () => {
       clearTimeout(timer);
-      if (former !== null) document.title = former;
+      if (previous !== null) document.title = previous;
     };
   }, [name]);
 }

@@ -108,7 +108,7 @@ function heldStill(pages, index, fresh) {
 }
 
 /**
- * Return the former object of a row that has not changed, so that it is not drawn again.
+ * Return the previous object of a row that has not changed, so that it is not drawn again.
  *
  * @param {Row|undefined} known
  * @param {Row} row

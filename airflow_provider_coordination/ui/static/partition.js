@@ -233,15 +233,15 @@ function History({ transitions, isKept }) {
           h(
             C.Text,
             { fontSize: "xs", color: "fg.muted" },
-            `${each.former_status} → ${each.status ?? "deleted"}`,
+            `${each.previous_status} → ${each.status ?? "deleted"}`,
             each.by ? ` by ${each.by}` : "",
           ),
-          (each.owner ?? each.former_owner) &&
+          (each.owner ?? each.previous_owner) &&
             h(
               C.Flex,
               { fontSize: "xs", gap: 1, minW: 0 },
               each.owner ? "to" : "from",
-              h(Owner, { owner: each.owner ?? each.former_owner, fontSize: "xs" }),
+              h(Owner, { owner: each.owner ?? each.previous_owner, fontSize: "xs" }),
             ),
         ),
       );

@@ -26,13 +26,13 @@ const lists = new Map();
  */
 export function usePartitions(place, filters) {
   const name = sourceApi(place.connection, place.source, `partitions?${filters}`);
-  const list = useRef({ name: "", pages: noPages(), former: noPages(), sight: { first: 0, end: 0 }, still: false });
+  const list = useRef({ name: "", pages: noPages(), previous: noPages(), sight: { first: 0, end: 0 }, still: false });
   if (list.current.name !== name) {
-    const { pages, former, still } = list.current;
+    const { pages, previous, still } = list.current;
     list.current = {
       name,
       pages: lists.get(name) ?? noPages(),
-      former: pages.length > 0 ? pages : former,
+      previous: pages.length > 0 ? pages : previous,
       sight: { first: 0, end: 0 },
       still,
     };
@@ -52,7 +52,7 @@ export function usePartitions(place, filters) {
         if (after !== null) query.set("after", after);
         const answer = await request(sourceApi(place.connection, place.source, `partitions?${query}`), { signal });
         if (list.current !== mine) return;
-        mine.former = noPages();
+        mine.previous = noPages();
         mine.pages = withPage(mine.pages, index, answer, { after, still: mine.still });
         lists.delete(name);
         lists.set(name, mine.pages);
@@ -94,8 +94,8 @@ export function usePartitions(place, filters) {
     list.current.still = false;
     loop.refresh();
   }, [loop.refresh]);
-  const { pages, former } = list.current;
-  const shown = pages.length > 0 ? pages : former;
+  const { pages, previous } = list.current;
+  const shown = pages.length > 0 ? pages : previous;
   return {
     ...loop,
     name,

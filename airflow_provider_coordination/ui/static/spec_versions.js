@@ -48,7 +48,7 @@ function Versions({ place, versions, parameters, change }) {
   const chosen = named("version") ?? versions[0];
   const others = versions.filter((each) => each !== chosen && each.spec !== null);
   const against = named("against");
-  const former = others.find((each) => each === against) ?? others.find((each) => each.version < chosen.version);
+  const previous = others.find((each) => each === against) ?? others.find((each) => each.version < chosen.version);
   return h(
     C.Grid,
     { templateColumns: { base: "minmax(0, 1fr)", lg: "minmax(240px, 1fr) minmax(0, 4fr)" }, gap: 4 },
@@ -73,9 +73,9 @@ function Versions({ place, versions, parameters, change }) {
       : h(
           C.Stack,
           { minW: 0, gap: 4 },
-          former !== undefined &&
+          previous !== undefined &&
             h(Changes, {
-              former,
+              previous,
               chosen,
               others,
               onCompare: (version) => change({ version: String(chosen.version), against: version }),
@@ -134,11 +134,11 @@ function VersionButton({ version, isChosen, isLatest, onChoose }) {
  * The differences of two versions, one row for each field.
  *
  * @param {{
- *   former: Api.SpecFacts, chosen: Api.SpecFacts, others: Api.SpecFacts[], onCompare: (version: string) => void,
+ *   previous: Api.SpecFacts, chosen: Api.SpecFacts, others: Api.SpecFacts[], onCompare: (version: string) => void,
  * }} props
  */
-function Changes({ former, chosen, others, onCompare }) {
-  const changes = useMemo(() => changesBetween(former.spec, chosen.spec), [former, chosen]);
+function Changes({ previous, chosen, others, onCompare }) {
+  const changes = useMemo(() => changesBetween(previous.spec, chosen.spec), [previous, chosen]);
   return h(
     C.Box,
     { "data-changes": changes.length },
@@ -154,7 +154,7 @@ function Changes({ former, chosen, others, onCompare }) {
         h(
           C.NativeSelect.Field,
           {
-            value: String(former.version),
+            value: String(previous.version),
             "aria-label": "Compare with version",
             onChange: (event) => onCompare(event.target.value),
           },
@@ -173,7 +173,7 @@ function Changes({ former, chosen, others, onCompare }) {
           { name: "field", title: "Field", maxW: "none", cell: ({ path }) => h(Value, { text: path, isStrong: true }) },
           {
             name: "before",
-            title: `Version ${former.version}`,
+            title: `Version ${previous.version}`,
             maxW: "none",
             cell: ({ before }) => h(Value, { text: before }),
           },

@@ -351,14 +351,14 @@ def _check_types(schema: Schema, columns: pa.Schema | Schema) -> None:
 
 
 def _check_renamed(metadata: TableMetadata, columns: pa.Schema | Schema) -> None:
-    """Check that no column has the former name of another one: readers would see its values in both.
+    """Check that no column has the previous name of another one: readers would see its values in both.
 
     :raises ValueError: naming both.
     """
     mapping, schema = metadata.name_mapping(), metadata.schema()
-    former = dict(_mapped(mapping or ()))
+    previous = dict(_mapped(mapping or ()))
     for path, _ in _paths(columns):
-        number = None if path in schema.column_names else former.get(path)
+        number = None if path in schema.column_names else previous.get(path)
         if number is not None and (name := schema.find_column_name(number)) is not None:
             raise ValueError(f"column {path!r} was renamed to {name!r}")
 

@@ -4,9 +4,9 @@ A delivery prepares data files below the table's location, which no snapshot ref
 a manifest, last, with the number of the batch's rows in each file. A commit reads the table and the manifests. It adds
 the files on condition that the table's branch is still at the snapshot that was read.
 
-A new owner first removes the manifests of the former one, then reads the table, then commits. There are two cases for
-a former owner that continues. It commits before that read, and its batches are in. Or it meets a newer snapshot, reads
-the table again, and finds its batches in or its manifests gone.
+A new owner first removes the manifests of the previous one, then reads the table, then commits. There are two cases for
+a previous owner that continues. It commits before that read, and its batches are in. Or it meets a newer snapshot,
+reads the table again, and finds its batches in or its manifests gone.
 """
 
 from __future__ import annotations
@@ -485,14 +485,14 @@ class IcebergSink:
                 self._abandon(manifest)
 
     def _abandon(self, manifest: Mapping[str, Any]) -> None:
-        """Record the files that a manifest of a former owner names."""
+        """Record the files that a manifest of a previous owner names."""
         attempt = Entry.of(manifest)
         for written in manifest["content"]["files"]:
             _, parts = self._abandoned.setdefault(written["path"], (written["rows"], {}))
             parts[manifest["batch"]] = _Part(attempt=attempt, rows=written["batches"])
 
     def _remove_abandoned(self, state: TableState) -> None:
-        """Remove files of former owners whose batches are all in by other attempts: no commit can add them any more."""
+        """Remove files of previous owners whose batches are all in by other attempts: no commit can add them now."""
         entries = state.history.entries
         for path, (rows, parts) in list(self._abandoned.items()):
             is_complete = sum(part.rows for part in parts.values()) == rows
