@@ -27,7 +27,6 @@ lint: venv ## run ruff, mypy, the layer contracts, the dependency check and the 
 	@$(WITH) ruff check .
 	@$(WITH) ruff format --check .
 	@$(WITH) mypy
-	@$(WITH) mypy --disable-error-code arg-type --disable-error-code index dags # templates are text
 	@$(WITH) lint-imports --no-cache
 	@$(WITH) deptry --no-ansi .
 	@$(WITH) python tools/prose.py
@@ -52,8 +51,10 @@ test-integration: try-servers ## run the tests that use real services
 test-system: try-servers ## run the tests with a whole Airflow and Spark
 	@$(WITH) $(BY_FILE) -m system
 
-test-deep: try-servers ## run the long searches, about three hours; `make test` has a short form of each
-	@$(WITH) python -m pytest -n 2 --dist worksteal --timeout 3600 --deep -m deep
+PART ?= jobs airflow strikes tables benchmarks
+
+test-deep: try-servers ## run the long searches, an hour for each part (PART=jobs, airflow, strikes, tables or benchmarks); resumes at the same commit
+	@tools/test_deep.sh $(PART)
 
 durations: try-servers ## record the duration of each test file, which sets the order of `make test`
 	@$(WITH) $(BY_FILE) --record-durations -m "integration or system"

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 START_TIMEOUT_SECONDS = 60.0
 STOP_TIMEOUT_SECONDS = 30.0
@@ -63,6 +63,10 @@ class ServerProcess(Server):
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
         self._folder: Path | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy in another process knows the address of the server, and cannot stop it."""
+        return self.__dict__ | {"_process": None, "_folder": None}
 
     @property
     def endpoint_url(self) -> str:

@@ -80,8 +80,10 @@ os.environ.setdefault("TZ", "UTC")
 gc.set_threshold(100_000, 50, 100)
 
 pytest_plugins = [
+    "tests.support.seed",
     "tests.support.depth",
     "tests.support.scheduling",
+    "tests.support.shared_servers",
     "tests.support.servers",
     "tests.support.kinesis_server.fixtures",
 ]

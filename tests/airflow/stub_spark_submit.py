@@ -18,12 +18,10 @@ import time
 import urllib.request
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.settings import read_settings
-from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
-from airflow_provider_coordination.stores import StoreSettings, open_store
+if TYPE_CHECKING:
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 
 
 def main() -> int:
@@ -37,7 +35,7 @@ def main() -> int:
         "arguments": arguments,
         "environment": dict(os.environ),
         "settings_file": str(settings_file),
-        "archive": archive.read_bytes().hex(),
+        "archive": str(keep(archive, folder)),
     }
     if "kubernetes" in plan:
         settings = run_pod(arguments, plan)
@@ -47,9 +45,7 @@ def main() -> int:
         call["folder_mode"] = oct(settings_file.parent.stat().st_mode & 0o777)
     call["settings"] = settings
     if plan.get("acquire") or plan.get("deliver"):
-        store = open_store(read_settings(StoreSettings, "store settings", settings["store"]))
-        coordinator = SourceCoordinator(store, settings["source"], settings["owner"])
-        coordinator.initialize()
+        coordinator = coordinator_of(settings)
         if plan.get("deliver"):
             deliver(coordinator, settings, plan["deliver"])
         for partition in coordinator.leases.acquire(plan.get("acquire", 0)):
@@ -69,6 +65,25 @@ def main() -> int:
     else:
         time.sleep(plan.get("sleep", 0))
     return int(plan.get("exit", 0))
+
+
+def coordinator_of(settings: dict[str, Any]) -> SourceCoordinator:
+    """Return the coordinator of a job; most calls need none, and no imports for it."""
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+    from airflow_provider_coordination.settings import read_settings
+    from airflow_provider_coordination.stores import StoreSettings, open_store
+
+    store = open_store(read_settings(StoreSettings, "store settings", settings["store"]))
+    coordinator = SourceCoordinator(store, settings["source"], settings["owner"])
+    coordinator.initialize()
+    return coordinator
+
+
+def keep(archive: Path, folder: Path) -> Path:
+    """Keep the package archive, which the operator deletes with the job; a hard link costs nothing."""
+    kept = folder / f"archive-{time.time_ns()}.zip"
+    os.link(archive, kept)
+    return kept
 
 
 def run_pod(arguments: list[str], plan: dict[str, Any]) -> dict[str, Any]:
@@ -92,9 +107,7 @@ def follow(settings: dict[str, Any], plan: dict[str, Any]) -> None:
     """Live as a followed job does, until its time is over or it is requested to stop."""
     from airflow_provider_coordination.coordination.jobs import JobRecord
 
-    store = open_store(read_settings(StoreSettings, "store settings", settings["store"]))
-    coordinator = SourceCoordinator(store, settings["source"], settings["owner"])
-    coordinator.initialize()
+    coordinator = coordinator_of(settings)
     stopped = threading.Event()
     record = JobRecord(coordinator, lambda why: stopped.set())
     record.begin()
@@ -112,9 +125,11 @@ def deliver(coordinator: SourceCoordinator, settings: dict[str, Any], payloads: 
     import pyarrow.parquet as pq
 
     from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+    from airflow_provider_coordination.settings import read_settings
     from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
     from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, new_batch_id
     from airflow_provider_coordination.sources.landed import LandedBatch
+    from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
 
     sets, timeout = AcknowledgmentSets(coordinator, ShardBatches()), timedelta(seconds=3600)
     for partition in coordinator.leases.acquire(100):

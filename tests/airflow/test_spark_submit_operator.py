@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -250,7 +249,7 @@ def test_the_package_travels_beside_the_users_own_files(operator: Any, spark: St
     (call,) = spark.calls
     given = call["arguments"][call["arguments"].index("--py-files") + 1]
     assert given.startswith("mine.py,")
-    with zipfile.ZipFile(io.BytesIO(bytes.fromhex(call["archive"]))) as archive:
+    with zipfile.ZipFile(call["archive"]) as archive:
         names = archive.namelist()
     assert "airflow_provider_coordination/spark/application.py" in names
     assert {Path(name).suffix for name in names} <= {".py", ".pyc"}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from tests.support.dag_versions import CASES, Case
 from tests.support.depth import SEED
 from tests.support.freezing import Strike
+from tests.support.seed import seeded
 from tests.support.struck_jobs import live
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def test_at_no_call_anything_is_lost_doubled_or_changed(
 def test_at_no_call_of_the_next_owner_the_former_one_does_any_harm(
     case: Case, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    chosen = random.Random(f"{SEED} {case}")
+    chosen = seeded(case)
     case = replace(case, lands_first=chosen.random() < 0.5)
     changing = live(case, tmp_path / "none", None).changing
 
@@ -63,7 +63,7 @@ def test_at_no_call_of_the_next_owner_the_former_one_does_any_harm(
         point, successor = chosen.choice(changing), chosen.choice(changing)
         live(case, tmp_path / str(number), point, gives_up=chosen.random() < 0.5, successor=successor)
 
-    hold(f"{case}, both frozen, STRIKE_SEED={SEED}", PAIRS, try_at, record_property)
+    hold(f"{case}, both frozen", PAIRS, try_at, record_property)
 
 
 def hold(what: str, count: int, try_at: Callable[[int], None], record_property: Callable[[str, object], None]) -> None:

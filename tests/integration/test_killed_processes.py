@@ -1,7 +1,4 @@
-"""Worker processes that are killed and stopped at random, over a database that crashes time and again.
-
-`KILLED_FLEET_SEED` repeats a run.
-"""
+"""Worker processes that are killed and stopped at random, over a database that crashes time and again."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.depth import at_depth
-from tests.support.killed_fleet import Harm, check, conduct, seed_of_today
+from tests.support.killed_fleet import Harm, check, conduct
+from tests.support.seed import SEED
 
 SIGNALS = at_depth(short=20, deep=500)
 CRASHES = at_depth(short=1, deep=10)
@@ -27,7 +25,7 @@ def test_killed_and_stopped_processes_lose_and_double_nothing(own_postgres: Any,
         signals=SIGNALS,
         crashes=CRASHES,
         every_seconds=at_depth(short=0.3, deep=0.8),
-        seed=seed_of_today(),
+        seed=SEED,
     )
 
     check(harm, conduct(harm, timeout=180 + 5 * SIGNALS))

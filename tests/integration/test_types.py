@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.depth import at_depth
-from tests.support.killed_fleet import seed_of_today
 from tests.support.mariadb import MariaDb
+from tests.support.seed import share_of
 from tests.support.servers import postgres_database
 from tests.support.type_jobs import Found, TypeJobs, expected
 from tests.support.type_table import CASES, OF_ARROW, OF_PARQUET, SINKS, Case, Refused
@@ -36,7 +35,7 @@ SHARE = at_depth(short=3, deep=1000)
 
 def chosen(all_of_them: Sequence[Any], most: int = SHARE) -> list[Any]:
     """Return some of many things, others each day."""
-    return random.Random(seed_of_today()).sample(list(all_of_them), min(most, len(all_of_them)))
+    return share_of(all_of_them, most)
 
 
 def takes(sink: str, case: Case) -> bool:

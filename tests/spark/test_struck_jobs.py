@@ -1,12 +1,11 @@
 """A job is struck at a call to the store, to files or to its source, and nothing is lost, doubled or changed.
 
-Each run takes other calls, by the day's date; `STRIKE_SEED` repeats a day. `tests/deep/test_struck_jobs.py` takes all.
+Each run takes other calls, by its seed. `tests/deep/test_struck_jobs.py` takes all.
 """
 
 from __future__ import annotations
 
 import logging
-import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,9 @@ import pytest
 
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
 from tests.support.dag_versions import CASES, CHECKED_OLD, FIXED, OLD, PLAIN, TWO, Case, Dag
-from tests.support.depth import SEED
 from tests.support.freezing import Calls, Strike
 from tests.support.history import History
+from tests.support.seed import seeded
 from tests.support.struck_jobs import ItemLife, Life, ShardLife, live
 
 log = logging.getLogger(__name__)
@@ -30,7 +29,7 @@ POINTS = 3
 @pytest.mark.integration
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_whatever_happens_at_a_call_nothing_is_lost_doubled_or_changed(case: Case, tmp_path: Path) -> None:
-    chosen = random.Random(f"{SEED} {case}")
+    chosen = seeded(case)
     case = replace(case, lands_first=chosen.random() < 0.5)
     none = live(case, tmp_path / "none", None)
     calls = len(none.made)

@@ -32,8 +32,9 @@ from airflow_provider_coordination.coordination.partition import (
 from airflow_provider_coordination.stores.sql import SqlStore
 from airflow_provider_coordination.stores.sql_database import Database, too_old
 from airflow_provider_coordination.stores.sql_schema import STEPS, partition_table
-from tests.support.mariadb import MariaDb
+from tests.support.mariadb import MariaDb, MariaDbError
 from tests.support.partitions import NOW, SOURCE, a_partition, acquisition, keys
+from tests.support.servers import available, postgres_database
 
 TABLE = "leases"
 SERVERS = [
@@ -286,6 +287,13 @@ def test_a_role_that_may_not_create_tables_needs_them_made_ready(server_url: str
 # Outages
 
 
+@pytest.fixture(scope="module")
+def own_mariadb() -> Iterator[MariaDb]:
+    """A MariaDB server that no other file uses: a test may restart it."""
+    with available(MariaDb, MariaDbError, "MariaDB", shared=False) as server:
+        yield server
+
+
 def kill_connections(url: str) -> None:
     """End every connection to the database but the one that says so."""
     database = Database(url, retry_deadline_seconds=1)
@@ -355,28 +363,31 @@ def test_workers_go_on_when_their_connections_are_killed(server_url: str) -> Non
 
 
 @pytest.mark.integration
-def test_workers_go_on_when_postgresql_is_restarted(postgres: Any, postgres_url: str) -> None:
+def test_workers_go_on_when_postgresql_is_restarted(own_postgres: Any) -> None:
     def restart() -> None:
-        postgres.stop()
+        own_postgres.stop()
         time.sleep(0.5)
-        postgres.ensure_postgres_running()
+        own_postgres.ensure_postgres_running()
 
-    outlast(postgres_url, restart, times=2, every_seconds=0.5)
+    with postgres_database(own_postgres.get_uri()) as url:
+        outlast(url, restart, times=2, every_seconds=0.5)
 
 
 @pytest.mark.integration
-def test_workers_go_on_when_mariadb_is_restarted(mariadb_server: MariaDb, mariadb_url: str) -> None:
+def test_workers_go_on_when_mariadb_is_restarted(own_mariadb: MariaDb) -> None:
     def restart() -> None:
-        mariadb_server.stop()
+        own_mariadb.stop()
         time.sleep(0.5)
-        mariadb_server.start()
+        own_mariadb.start()
 
-    outlast(mariadb_url, restart, times=2, every_seconds=0.5)
+    with own_mariadb.database() as name:
+        outlast(own_mariadb.url(name), restart, times=2, every_seconds=0.5)
 
 
 @pytest.mark.integration
-def test_a_server_that_stays_away_is_reported_after_the_deadline(mariadb_server: MariaDb) -> None:
-    with MariaDb() as server, server.database() as name, opened(server.url(name), retry_deadline_seconds=1) as store:
+def test_a_server_that_stays_away_is_reported_after_the_deadline(own_mariadb: MariaDb) -> None:
+    server = own_mariadb
+    with server.database() as name, opened(server.url(name), retry_deadline_seconds=1) as store:
         server.stop()
         started = time.monotonic()
         with pytest.raises(StoreUnavailableError, match=r"store mariadb\+pymysql://.* cannot be used: Can't connect"):

@@ -1,31 +1,50 @@
-"""How far the searches go: a short form in every run, and with `--deep` the one that takes long by nature.
+"""How far a run searches: the short form of each test, or with `--deep` the long one.
 
-A test that has both forms is marked `deep`, as is each property of hypothesis, so that `make test-deep` finds them.
+- A test that has both forms is marked `deep`, as is each property of hypothesis: `make test-deep` runs the long form.
+- A test without a short form is marked `only_deep`. Without `--deep` a run leaves these out but for one, which the seed
+  of the run chooses among those that took `DAILY_SECONDS` at most when `make test-deep` ran last.
+
+`--part` takes one of the parts of `make test-deep`. A part can be resumed: what passed at this commit is not run again.
 """
 
 from __future__ import annotations
 
-import os
-from datetime import UTC, datetime
+import json
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
+from tests.support.seed import seeded
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 FACTOR = 20
 """How many times as many examples of a property are tried with `--deep`."""
-SEED = int(os.environ.get("STRIKE_SEED", datetime.now(UTC).toordinal()))
-"""Decides what short forms take of their searches: the day's date; `STRIKE_SEED` repeats a day."""
-DEEP_ALONE = Path(__file__).resolve().parents[1] / "deep"
-"""The folder of the searches that have no short form."""
+DEEP_FOLDER = REPOSITORY / "tests" / "deep"
+"""The folder of searches that have no short form and take minutes each."""
+RECORD = REPOSITORY / "tests" / "deep_durations.json"
+"""How many seconds each test took that is `only_deep`."""
+PROGRESS = REPOSITORY / ".deep"
+"""The folder that says what passed, by part."""
+DAILY_SECONDS = 30.0
+PARTS: dict[str, tuple[str, ...]] = {
+    "benchmarks": ("tests/benchmarks",),
+    "airflow": ("tests/system/airflow", "tests/system/supervisor", "tests/airflow", "tests/cli", "tests/ui"),
+    "jobs": ("tests/system",),
+    "tables": ("tests/spark/sinks", "tests/integration"),
+    "strikes": ("tests",),
+}
+"""The folders of each part; a test belongs to the first part that fits."""
 
 _deep = False
 Form = TypeVar("Form")
 
 
 def at_depth(*, short: Form, deep: Form) -> Form:
-    """Return what a run goes by: the short form, or the deep one with `--deep`."""
+    """Return the short form, or the deep one with `--deep`."""
     return deep if _deep else short
 
 
@@ -37,14 +56,29 @@ def examples(number: int) -> int:
     return at_depth(short=number, deep=FACTOR * number)
 
 
+def part_of(nodeid: str) -> str:
+    """Return the part of `make test-deep` that a test belongs to."""
+    return next(part for part, folders in PARTS.items() if nodeid.startswith(folders))
+
+
+def chosen_today(nodeids: Sequence[str], seconds: dict[str, float]) -> str | None:
+    """Return the `only_deep` test that a run without `--deep` takes, if there is one.
+
+    :param nodeids: the collected ones.
+    :param seconds: how long each of them took, as far as that is recorded.
+    """
+    short = sorted(nodeid for nodeid in nodeids if seconds.get(nodeid, DAILY_SECONDS + 1) <= DAILY_SECONDS)
+    return seeded("only_deep").choice(short) if short else None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--deep`."""
-    text = "search as far as takes long by nature, instead of the short form of each search"
-    parser.addoption("--deep", action="store_true", help=text)
+    """Add `--deep` and `--part`."""
+    parser.addoption("--deep", action="store_true", help="run the long form of each search")
+    parser.addoption("--part", choices=list(PARTS), help="with --deep: run one part, and resume it at the same commit")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take over what was asked for, before the first test is imported."""
+    """Set the depth before the first test is imported."""
     global _deep
     _deep = bool(config.getoption("deep"))
     # No time limits: how long an example takes depends on what else the machine has to do.
@@ -52,19 +86,92 @@ def pytest_configure(config: pytest.Config) -> None:
         "coordination", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("coordination")
-
-
-def pytest_report_header() -> str:
-    """Show the seed, which repeats a run."""
-    return f"searches: STRIKE_SEED={SEED}"
+    if (part := config.getoption("part")) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Progress(part, PROGRESS, _commit()), "deep-progress")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out what has no short form, unless `--deep` asks for it."""
-    return True if collection_path == DEEP_ALONE and not _deep else None
+    """Leave out the folder of deep searches, unless `--deep` is set."""
+    return True if collection_path == DEEP_FOLDER and not _deep else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the properties, whose examples are more with `--deep`."""
     if _deep and is_hypothesis_test(getattr(item, "obj", None)):
         item.add_marker("deep")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what this run does not take."""
+    if not _deep:
+        alone = [item.nodeid for item in items if item.get_closest_marker("only_deep")]
+        today = chosen_today(alone, _recorded(RECORD))
+        left_out = set(alone) - {today}
+    elif part := config.getoption("part"):
+        passed = Progress(part, PROGRESS, _commit()).passed
+        deep = ("deep", "only_deep")
+        left_out = {
+            item.nodeid
+            for item in items
+            if part_of(item.nodeid) != part or item.nodeid in passed or not any(map(item.get_closest_marker, deep))
+        }
+    else:
+        return
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+    items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+class Progress:
+    """What passed of a part at the commit that is checked out; nothing is remembered of changed files.
+
+    :param part: see `PARTS`.
+    :param folder: where the progress is kept.
+    :param commit: the commit; None if files differ from it.
+    """
+
+    def __init__(self, part: str, folder: Path, commit: str | None) -> None:
+        self._part = part
+        self._file = folder / f"{part}.json"
+        self._commit = commit
+        kept = json.loads(self._file.read_text()) if self._file.exists() else {}
+        self.passed: dict[str, float] = kept.get("passed", {}) if self._commit == kept.get("commit") else {}
+        self._failed: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add a phase of a test, and keep the test once it has passed."""
+        seconds = self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
+        if report.failed:
+            self.passed.pop(report.nodeid, None)
+            self._failed[report.nodeid] = seconds
+        elif report.when == "teardown" and report.nodeid not in self._failed:
+            self.passed[report.nodeid] = round(seconds, 1)
+            self._keep()
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print one line: how many tests were tried, how many held, and how long they took."""
+        tried = len(self.passed) + len(self._failed)
+        seconds = sum(self.passed.values()) + sum(self._failed.values())
+        terminalreporter.write_line(
+            f"deep {self._part}: {tried} tried, {len(self.passed)} held, {seconds:.0f} s of tests"
+        )
+
+    def _keep(self) -> None:
+        if self._commit is None:
+            return
+        self._file.parent.mkdir(exist_ok=True)
+        partial = self._file.with_suffix(".partial")
+        partial.write_text(json.dumps({"commit": self._commit, "passed": self.passed}, indent=1))
+        partial.replace(self._file)
+
+
+def _commit() -> str | None:
+    """Return the commit that is checked out, unless files differ from it."""
+    command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    described = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False).stdout.strip()
+    return None if not described or described.endswith("-dirty") else described
+
+
+def _recorded(path: Path) -> dict[str, float]:
+    seconds: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+    return seconds

@@ -50,7 +50,6 @@ from tests.support.job_settings import ingest
 log = logging.getLogger("conductor")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SEED_VARIABLE = "KILLED_FLEET_SEED"
 SOURCE, KIND = "objects", "memory"
 ITEMS, PAGES, PAGE_RECORDS = 2, 4, 5
 PAGE_SECONDS = 0.01
@@ -102,17 +101,12 @@ class Outcome:
     ended: dict[str, str]
 
 
-def seed_of_today() -> int:
-    """Return the seed: of the environment, to repeat a run, or one of the day."""
-    return int(os.environ.get(SEED_VARIABLE, datetime.now(UTC).strftime("%Y%m%d")))
-
-
 def conduct(harm: Harm, *, timeout: float) -> Outcome:
     """Let a conductor do all of it, in a process of its own that leaves no worker behind."""
     program = [sys.executable, "-m", "tests.support.killed_fleet", json.dumps(asdict(harm))]
     with subprocess.Popen(program, cwd=REPOSITORY, start_new_session=True) as conductor:
         try:
-            assert conductor.wait(timeout) == 0, f"repeat with {SEED_VARIABLE}={harm.seed}"
+            assert conductor.wait(timeout) == 0
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(conductor.pid, signal.SIGKILL)
@@ -373,7 +367,7 @@ class Conductor:
 def main(harm: Harm) -> None:
     """Be the conductor."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    log.info("%s=%d repeats this run", SEED_VARIABLE, harm.seed)
+    log.info("seed %d", harm.seed)
     outcome = Conductor(harm).run()
     outcome_file(harm).write_text(json.dumps(asdict(outcome)))
     log.info("%d partitions, %s; ended by themselves: %s", len(outcome.created), outcome.sent, outcome.ended)

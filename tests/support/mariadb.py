@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from demo.server_process import ending_with_its_input, free_ports, start_server, stop_server
+from demo.server_process import Server, ending_with_its_input, free_ports, start_server, stop_server
 
 USER = "coordination"
 
@@ -29,7 +29,7 @@ class MariaDbError(Exception):
     """MariaDB is not installed or does not start; the message says what to do."""
 
 
-class MariaDb:
+class MariaDb(Server):
     """A running MariaDB server, as a context manager; it may be stopped and started again with its data.
 
     :param options: further options of the server, such as ``--innodb-buffer-pool-size=1G``.
@@ -41,8 +41,9 @@ class MariaDb:
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
 
-    def __enter__(self) -> Self:
-        return self.start()
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy in another process knows the address of the server, and cannot stop it."""
+        return self.__dict__ | {"_process": None, "_directory": None}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

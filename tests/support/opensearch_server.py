@@ -23,6 +23,7 @@ from demo.server_process import ServerProcess, answers_http, ending_with_its_inp
 PORTS = range(9201, 9300)
 """Where the runner may listen; others it refuses."""
 
+_HTTP = urllib3.PoolManager(retries=False)
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _CONFIGURATION = """
 network.host: 127.0.0.1
@@ -46,7 +47,6 @@ class OpenSearchServer(ServerProcess):
     def __init__(self, servers: Path | None = None) -> None:
         super().__init__("coordination-opensearch")
         self._servers = servers or Path(os.environ.get(SERVERS_VARIABLE) or _REPOSITORY / ".venv" / "servers")
-        self._http = urllib3.PoolManager(retries=False)
 
     @property
     def url(self) -> str:
@@ -87,7 +87,7 @@ class OpenSearchServer(ServerProcess):
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Send a request that has to succeed; return its answer."""
-        answer = self._http.request(method, self.url + path, json=body)
+        answer = _HTTP.request(method, self.url + path, json=body)
         assert answer.status < 300, answer.data.decode()
         return json.loads(answer.data)
 
@@ -105,7 +105,7 @@ class OpenSearchServer(ServerProcess):
             json.dumps({"index": {"_id": key}}) + "\n" + (source if isinstance(source, str) else json.dumps(source))
             for key, source in documents.items()
         )
-        answer = self._http.request(
+        answer = _HTTP.request(
             "POST",
             f"{self.url}/{name}/_bulk?refresh=true",
             body=("\n".join(lines) + "\n").encode(),

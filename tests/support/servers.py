@@ -1,8 +1,8 @@
 """The real servers that integration and system tests talk to.
 
-Each is started at its first use and stopped with the test run. Where one cannot be had the test is skipped by
-the server's name; where the variable ``CI`` is ``true`` it fails instead, so that a green run there has left
-nothing out.
+Each is started at its first use, once for all processes of a test run, and stopped at its end. If one cannot be had,
+the test is skipped by the server's name; where the variable ``CI`` is ``true`` it fails instead, so that a green run
+there has left nothing out.
 """
 
 from __future__ import annotations
@@ -15,23 +15,26 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 from unittest.mock import patch
 
 import pytest
 
 from demo.local_kinesis import SERVERS_VARIABLE, LocalKinesis, LocalKinesisError
 from demo.local_postgres import LocalPostgresError, local_postgres
+from demo.server_process import Server
 from tests.support.cable import Cable
 from tests.support.dynamodb_server import DynamoDbServer, DynamoDbServerError
 from tests.support.mariadb import MariaDb, MariaDbError
 from tests.support.opensearch_server import OpenSearchServer, OpenSearchServerError
 from tests.support.s3_server import S3Server, S3ServerError
+from tests.support.shared_servers import running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+Kind = TypeVar("Kind", bound=Server)
 
 
 def unavailable(server: str, reason: object) -> NoReturn:
@@ -42,18 +45,27 @@ def unavailable(server: str, reason: object) -> NoReturn:
     pytest.skip(message)
 
 
+@contextlib.contextmanager
+def available(kind: type[Kind], error: type[Exception], name: str, *, shared: bool = True) -> Iterator[Kind]:
+    """Give a running server, or end the test if it cannot be had.
+
+    :param error: what the server raises if it is not installed or does not start.
+    :param name: names the server in the reason.
+    :param shared: gives the server of the whole test run instead of one that nobody else uses.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(running(kind) if shared else kind())
+        except error as reason:
+            unavailable(name, reason)
+        yield server
+
+
 @pytest.fixture(scope="session")
 def kinesis() -> Iterator[LocalKinesis]:
     """A Kinesis server, shared by the whole test run: use `kinesis_stream` to have a stream for yourself."""
-    server = LocalKinesis()
-    try:
-        server.start()
-    except LocalKinesisError as error:
-        unavailable("kinesis-local", error)
-    try:
+    with available(LocalKinesis, LocalKinesisError, "kinesis-local") as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture
@@ -78,15 +90,8 @@ def kinesis_stream(kinesis: LocalKinesis) -> Iterator[Callable[[int], str]]:
 @pytest.fixture(scope="session")
 def dynamodb() -> Iterator[DynamoDbServer]:
     """A DynamoDB server, shared by the whole test run: use `dynamodb_table` to have a table for yourself."""
-    server = DynamoDbServer()
-    try:
-        server.start()
-    except DynamoDbServerError as error:
-        unavailable("the DynamoDB server", error)
-    try:
+    with available(DynamoDbServer, DynamoDbServerError, "the DynamoDB server") as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture
@@ -102,15 +107,8 @@ def dynamodb_table(dynamodb: DynamoDbServer) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def opensearch() -> Iterator[OpenSearchServer]:
     """An OpenSearch node, shared by the whole test run: use `opensearch_index` to have indices for yourself."""
-    server = OpenSearchServer()
-    try:
-        server.start()
-    except OpenSearchServerError as error:
-        unavailable("OpenSearch", error)
-    try:
+    with available(OpenSearchServer, OpenSearchServerError, "OpenSearch") as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture
@@ -124,15 +122,8 @@ def opensearch_index(opensearch: OpenSearchServer) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3Server]:
     """An S3 server, shared by the whole test run: use `s3_bucket` to have a bucket for yourself."""
-    server = S3Server()
-    try:
-        server.start()
-    except S3ServerError as error:
-        unavailable("SeaweedFS", error)
-    try:
+    with available(S3Server, S3ServerError, "SeaweedFS") as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture
@@ -164,11 +155,28 @@ def running_postgres() -> Iterator[Any]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Any]:
-    """A PostgreSQL server, shared by the whole test run."""
-    with running_postgres() as server:
-        yield server
+class SharedPostgres(Server):
+    """A PostgreSQL server of which the tests know the address alone."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self.url = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy in another process knows the address, and cannot stop the server."""
+        return {"url": self.url}
+
+    def start(self) -> Self:
+        """Start it.
+
+        :raises LocalPostgresError: if it does not start.
+        """
+        self.url = str(self._stack.enter_context(local_postgres()).get_uri())
+        return self
+
+    def stop(self) -> None:
+        """Stop it."""
+        self._stack.close()
 
 
 @pytest.fixture
@@ -180,9 +188,10 @@ def own_postgres() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(postgres: Any) -> str:
-    """The libpq URL of the maintenance database of the PostgreSQL server."""
-    return str(postgres.get_uri())
+def postgres_server() -> Iterator[str]:
+    """The libpq URL of the maintenance database of the PostgreSQL server of the test run."""
+    with available(SharedPostgres, LocalPostgresError, "PostgreSQL") as server:
+        yield server.url
 
 
 @pytest.fixture
@@ -275,15 +284,8 @@ def spark(start_spark: Callable[[], SparkSession]) -> SparkSession:
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MariaDb]:
     """A MariaDB server, shared by the whole test run: use `mariadb_url` to have a database for yourself."""
-    server = MariaDb()
-    try:
-        server.start()
-    except MariaDbError as error:
-        unavailable("MariaDB", error)
-    try:
+    with available(MariaDb, MariaDbError, "MariaDB") as server:
         yield server
-    finally:
-        server.close()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import re
 import threading
@@ -30,6 +29,7 @@ from tests.support.depth import at_depth
 from tests.support.endless_kinesis import EndlessKinesis
 from tests.support.known_dataset import KnownDataset
 from tests.support.known_records import RECORD_BYTES, number_of
+from tests.support.seed import seeded
 from tests.support.spark_job import Job, Pipeline
 
 log = logging.getLogger(__name__)
@@ -204,11 +204,9 @@ class FullSpeed:
 
 @pytest.fixture
 def full_speed(java: str, tmp_path: Path, postgres_url: str) -> Iterator[FullSpeed]:
-    seed = int(os.environ.get("SOAK_SEED", random.randrange(2**32)))
-    log.warning("the soak's seed is %d", seed)
     with EndlessKinesis(SHARDS) as kinesis:
         pipeline = Pipeline(kinesis, "soak", tmp_path, postgres_url)
-        made = FullSpeed(kinesis, pipeline, random.Random(seed))
+        made = FullSpeed(kinesis, pipeline, seeded("full speed"))
         try:
             yield made
         finally:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import signal
 import socket
@@ -33,6 +32,7 @@ from airflow_provider_coordination.stores import StoreSettings
 from tests.support.cable import Cable
 from tests.support.depth import at_depth
 from tests.support.kinesis_server.process import KinesisServerProcess
+from tests.support.seed import seeded
 from tests.support.spark_job import Job, Pipeline
 
 log = logging.getLogger(__name__)
@@ -236,9 +236,7 @@ def wait_until(condition: Callable[[], bool], what: str, soak: Soak) -> None:
 
 
 @pytest.fixture
-def soak(java: str, tmp_path: Path, postgres: Any, postgres_url: str) -> Iterator[Soak]:
-    seed = int(os.environ.get("SOAK_SEED", random.randrange(2**32)))
-    log.warning("the soak's seed is %d", seed)
+def soak(java: str, tmp_path: Path, postgres_url: str) -> Iterator[Soak]:
     address = make_url(postgres_url)
     (path,) = Path(str(address.query["host"])).glob(".s.PGSQL.*[0-9]")
 
@@ -254,7 +252,7 @@ def soak(java: str, tmp_path: Path, postgres: Any, postgres_url: str) -> Iterato
     with KinesisServerProcess() as kinesis, ExitStack() as cables:
         pipeline = Pipeline(kinesis, "soak", tmp_path, postgres_url)  # type: ignore[arg-type]
         kinesis.client().create_stream(StreamName="soak", ShardCount=SHARDS)
-        made = Soak(pipeline, connect, url, random.Random(seed), cables)
+        made = Soak(pipeline, connect, url, seeded("soak"), cables)
         try:
             yield made
         finally:

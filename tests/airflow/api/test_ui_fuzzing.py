@@ -1,6 +1,6 @@
 """No request makes a route of the HTTP API fail: it responds, or says what is wrong with the request.
 
-The requests are generated from the application's schema, with a new seed each day: `FUZZ_SEED` repeats a day's. Fixed
+The requests are generated from the application's schema, by the seed of the run. Fixed
 requests use values at which programs often fail, in each place that accepts a value.
 """
 
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from itertools import cycle
 from typing import Any
@@ -31,13 +29,13 @@ from tests.airflow.api.test_ui_security import CONNECTION, NAME, PREFIX, TABLE
 from tests.airflow.api.test_ui_security import World as Everything
 from tests.support.depth import examples
 from tests.support.scenery import Scenery
+from tests.support.seed import SEED
 from tests.support.servers import postgres_database
 
 log = logging.getLogger(__name__)
 
 pytestmark = pytest.mark.integration
 
-SEED = int(os.environ.get("FUZZ_SEED") or f"{datetime.now(UTC):%Y%m%d}")
 EXAMPLES = examples(4)
 """How many requests are generated for each route, in each mode and place."""
 ROUTES = sorted(TABLE)
@@ -143,7 +141,7 @@ class Asking:
     def check(self) -> None:
         """Check that it failed at nothing."""
         first = "\n".join(self.failed[:20])
-        assert not self.failed, f"FUZZ_SEED={SEED}: the application failed at {len(self.failed)} questions:\n{first}"
+        assert not self.failed, f"the application failed at {len(self.failed)} questions:\n{first}"
 
 
 @pytest.fixture
@@ -196,7 +194,6 @@ def test_no_action_fails_at_a_body_at_which_programs_do(world: World, asking: As
 @pytest.mark.deep
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
 def test_no_route_fails_whatever_is_made_up_of_its_schema(world: World, as_role: Any, mode: GenerationMode) -> None:
-    log.info("FUZZ_SEED=%d", SEED)  # an error of the client is no failed check
     roles = cycle([Asking(as_role(role)) for role in ("op", "viewer", "op", None, "op")])
     for number, made in enumerate(schemathesis.openapi.from_dict(schema()).get_all_operations()):
         operation = made.ok()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 
@@ -11,7 +10,7 @@ import pytest
 from tests.support.bucket_readers import Watch
 from tests.support.cluster_job import KINDS, LEASE, EverySink, assert_died, assert_taken_over
 from tests.support.depth import at_depth
-from tests.support.killed_fleet import seed_of_today
+from tests.support.seed import seeded
 from tests.support.spark_cluster import ClusterWorker, SparkCluster
 from tests.support.spark_job import CRASHING
 
@@ -81,7 +80,7 @@ HARMS = (kill_executor, kill_worker, take_worker_away, stop_python)
 def harms() -> list[Callable[[SparkCluster], None]]:
     """Return what is done to the cluster, in its order."""
     chosen = [*HARMS] * at_depth(short=1, deep=6)
-    random.Random(seed_of_today()).shuffle(chosen)
+    seeded("harms").shuffle(chosen)
     return chosen
 
 

@@ -1,0 +1,61 @@
+"""Which tests a run takes: short forms, deep ones, parts, and what passed before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.depth import DAILY_SECONDS, PARTS, Progress, chosen_today, part_of
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "part"),
+    [
+        ("tests/benchmarks/test_delivery.py::test_it", "benchmarks"),
+        ("tests/system/airflow/test_backfills.py::test_it", "airflow"),
+        ("tests/system/test_soak.py::test_it", "jobs"),
+        ("tests/spark/sinks/test_histories.py::test_it", "tables"),
+        ("tests/deep/test_struck_jobs.py::test_it", "strikes"),
+    ],
+)
+def test_test_belongs_to_the_first_part_that_fits(nodeid: str, part: str) -> None:
+    assert part_of(nodeid) == part
+    assert part in PARTS
+
+
+def test_daily_test_is_a_short_one() -> None:
+    seconds = {"long": DAILY_SECONDS + 1, "short": DAILY_SECONDS - 1}
+    assert chosen_today(["long", "short", "unknown"], seconds) == "short"
+    assert chosen_today(["long", "unknown"], seconds) is None
+
+
+def a_report(nodeid: str, when: str, outcome: str = "passed") -> pytest.TestReport:
+    return pytest.TestReport(nodeid, (nodeid, 1, "it"), {}, outcome, None, when, duration=1.0)  # type: ignore[arg-type]
+
+
+def report_all(progress: Progress, nodeid: str, call: str = "passed") -> None:
+    for when, outcome in (("setup", "passed"), ("call", call), ("teardown", "passed")):
+        progress.pytest_runtest_logreport(a_report(nodeid, when, outcome))
+
+
+def test_part_resumes_what_did_not_pass_at_this_commit(tmp_path: Path) -> None:
+    first = Progress("jobs", tmp_path, commit="abc")
+    report_all(first, "passes")
+    report_all(first, "fails", call="failed")
+    assert Progress("jobs", tmp_path, commit="abc").passed == {"passes": 3.0}
+    assert Progress("jobs", tmp_path, commit="def").passed == {}
+    assert Progress("tables", tmp_path, commit="abc").passed == {}
+
+
+def test_changed_checkout_keeps_no_progress(tmp_path: Path) -> None:
+    report_all(Progress("jobs", tmp_path, commit=None), "passes")
+    assert not list(tmp_path.iterdir())
+
+
+def test_resumed_test_that_fails_has_not_passed(tmp_path: Path) -> None:
+    (tmp_path / "jobs.json").write_text(json.dumps({"commit": "abc", "passed": {"flaky": 1.0}}))
+    progress = Progress("jobs", tmp_path, commit="abc")
+    report_all(progress, "flaky", call="failed")
+    assert progress.passed == {}
