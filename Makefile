@@ -73,7 +73,7 @@ test: venv ## run all checks and tests
 	@$(WITH) $(BY_FILE) -m "integration or system"
 
 screenshots: try-servers ## take the manual's screenshots again, in docs/images
-	@$(WITH) SCREENSHOTS=1 python -m pytest tests/system/airflow/browser/test_screenshots.py
+	@$(WITH) SCREENSHOTS=1 python -m pytest --deep tests/system/airflow/browser/test_screenshots.py
 
 demo: venv ## ingest a stream across a shard split and a crash (FAST=1: a tenth of the data; SINK=delta, iceberg or parquet; CLUSTER=1: on a Spark cluster)
 	@tools/servers.sh

@@ -24,6 +24,7 @@ def test_the_last_line_is_json_with_the_results(capsys: pytest.CaptureFixture[st
     assert figures["bulk_times_faster"].keys() == {"sqlite"}
 
 
+@pytest.mark.only_deep
 @pytest.mark.integration
 def test_it_measures_every_server(
     postgres_server: str, mariadb_server: MariaDb, dynamodb: DynamoDbServer, capsys: pytest.CaptureFixture[str]

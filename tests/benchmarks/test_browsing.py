@@ -32,8 +32,8 @@ def test_the_last_line_is_json_with_the_results(capsys: pytest.CaptureFixture[st
     assert figures["slowest_p95_to_aim"].keys() == {"sqlite"}
 
 
+@pytest.mark.only_deep
 @pytest.mark.integration
-@pytest.mark.deep
 def test_it_measures_every_server(
     postgres_server: str, mariadb_server: MariaDb, dynamodb: DynamoDbServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

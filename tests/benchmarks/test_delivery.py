@@ -21,6 +21,7 @@ def results_of(module: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.only_deep
 @pytest.mark.integration
 def test_the_last_line_is_json_with_the_results() -> None:
     figures = results_of("benchmarks.delivery")
@@ -32,6 +33,7 @@ def test_the_last_line_is_json_with_the_results() -> None:
     assert figures["postgresql"]["to psql"] > 0
 
 
+@pytest.mark.only_deep
 @pytest.mark.integration
 def test_rounds_run_side_by_side_and_one_after_the_other() -> None:
     assert results_of("benchmarks.side_by_side")["ratio"] > 0

@@ -17,8 +17,8 @@ def test_a_pause_is_from_the_last_record_of_one_owner_to_the_first_of_the_next()
     assert sorted(pauses(landed, 0.0)) == [1.0, 5.0]
 
 
+@pytest.mark.only_deep
 @pytest.mark.integration
-@pytest.mark.deep
 def test_the_last_line_is_json_with_the_results(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.benchmarks.test_delivery import results_of
 
 
+@pytest.mark.only_deep
 @pytest.mark.integration
 def test_the_last_line_is_json_with_the_results() -> None:
     figures = results_of("benchmarks.reading_cost")

@@ -113,6 +113,7 @@ def test_the_enhanced_model_alone_writes_without_reading(dynamodb: DynamoDbServe
     }
 
 
+@pytest.mark.only_deep
 @pytest.mark.parametrize("way", [LEASE_BASED, ENHANCED, OURS])
 def test_the_same_order_of_workers_costs_the_same(way: str, dynamodb: DynamoDbServer) -> None:
     first, second = (life_of(way, dynamodb, workers=4, partitions=40) for _ in range(2))
@@ -131,6 +132,7 @@ def test_history_adds_a_tenth_of_writes_at_most(dynamodb: DynamoDbServer) -> Non
     assert off.write_units < on.write_units <= 1.1 * off.write_units
 
 
+@pytest.mark.only_deep
 def test_the_last_line_is_json_with_the_results(dynamodb: DynamoDbServer, capsys: pytest.CaptureFixture[str]) -> None:
     # It starts its own server; the fixture skips this test if there is none.
     store_cost.main(["--partitions", "8", "--orders", "1"])

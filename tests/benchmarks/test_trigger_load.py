@@ -23,8 +23,8 @@ def test_every_kind_of_trigger_waits_and_half_of_them_for_sets() -> None:
     assert kinds.count("AcknowledgmentTrigger") == 6
 
 
+@pytest.mark.only_deep
 @pytest.mark.integration
-@pytest.mark.deep
 def test_the_last_line_is_json_with_the_results(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

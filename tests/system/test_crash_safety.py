@@ -19,6 +19,7 @@ def a_pipeline_with_a_split(make_pipeline: MakePipeline) -> Pipeline:
     return pipeline
 
 
+@pytest.mark.only_deep
 @pytest.mark.parametrize(
     ("transform", "deaths"),
     [

@@ -49,6 +49,7 @@ def pipeline(dynamodb: DynamoDbServer, orders: str, java: str, tmp_path: Path) -
         job.kill()
 
 
+@pytest.mark.only_deep
 def test_each_item_is_delivered_once_although_the_driver_died(pipeline: ItemPipeline) -> None:
     created = pipeline.find()
     crashed = pipeline.crash("delivered:1", max_batch_bytes=2**20)

@@ -94,6 +94,7 @@ def test_a_table_is_read_back_row_by_row_as_it_was_sent_by_who_did_not_write_it(
     assert survivor.read_back(sink, port=postgres_port) == sorted(survivor.rows)
 
 
+@pytest.mark.only_deep
 def test_a_catalog_and_a_database_that_go_away_hold_up_a_delivery_and_lose_nothing(
     make_sinks: Callable[..., ManySinks], postgres_server: str
 ) -> None:

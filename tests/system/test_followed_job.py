@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import pyarrow.dataset as ds
+import pytest
 
 from airflow_provider_coordination.coordination.job_reports import RecordCounts
 from airflow_provider_coordination.coordination.jobs import HEARTBEAT, Jobs, JobState
@@ -77,6 +78,7 @@ def _size(event: str) -> int:
     return len(json.dumps({"id": event}))
 
 
+@pytest.mark.only_deep
 def test_late_and_early_records_are_left_out_counted_and_put_aside(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(1)
     second = timedelta(seconds=1)
@@ -103,6 +105,7 @@ def test_late_and_early_records_are_left_out_counted_and_put_aside(make_pipeline
     assert summary["metrics"]["coordination.records_thrown_away"] == 2
 
 
+@pytest.mark.only_deep
 def test_a_job_whose_schema_has_no_event_time_ends_before_it_reads(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(1)
     put(pipeline, "first", NOW)

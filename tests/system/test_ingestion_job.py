@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pyarrow.dataset as ds
+import pytest
 
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
@@ -20,6 +21,7 @@ from tests.support.spark_job import MakePipeline
 FRAGILE = "tests.support.transforms:fragile"
 
 
+@pytest.mark.only_deep
 def test_a_stopped_job_gives_its_leases_back(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(2)
     pipeline.send(10)
@@ -68,6 +70,7 @@ def test_a_job_whose_jvm_is_killed_gives_its_leases_back_and_still_exports_what_
     pipeline.assert_exactly_once()
 
 
+@pytest.mark.only_deep
 def test_two_jobs_share_a_source_through_splits_and_merges(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(4)
     pipeline.send(20)
@@ -92,6 +95,7 @@ def test_two_jobs_share_a_source_through_splits_and_merges(make_pipeline: MakePi
     assert all(job.summary["records_delivered"] for job in jobs), "both had a share of the work"
 
 
+@pytest.mark.only_deep
 def test_bad_records_hold_up_their_own_shard_alone_until_there_is_a_place_for_them(
     make_pipeline: MakePipeline, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def pipeline(opensearch: OpenSearchServer, logs: str, java: str, tmp_path: Path)
         job.kill()
 
 
+@pytest.mark.only_deep
 def test_each_document_is_delivered_once_although_the_driver_died(
     opensearch: OpenSearchServer, pipeline: ItemPipeline
 ) -> None:

@@ -139,7 +139,7 @@ def lake(make_pipeline: MakePipeline, s3: S3Server, s3_bucket: str) -> Iterator[
             job.kill()
 
 
-@pytest.mark.deep
+@pytest.mark.only_deep
 def test_every_reader_sees_whole_batches_at_any_time_while_jobs_write_and_are_killed(
     spark_reader: SparkReader, lake: Lake, s3: S3Server, s3_bucket: str
 ) -> None:

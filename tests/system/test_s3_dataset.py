@@ -132,6 +132,7 @@ def test_a_bucket_is_reached_by_the_connection_of_its_dataset_alone_and_nothing_
     assert ALLOWED[1] not in job.output
 
 
+@pytest.mark.only_deep
 @pytest.mark.parametrize("at", ["recorded:1", "delivering:2", "delivered:2"])
 def test_a_driver_that_dies_loses_and_doubles_nothing_in_a_bucket(lake: Lake, at: str) -> None:
     lake.pipeline.find()

@@ -35,6 +35,7 @@ def put_objects(pipeline: ObjectPipeline) -> dict[str, range]:
     return records
 
 
+@pytest.mark.only_deep
 def test_each_record_is_delivered_once_although_objects_are_damaged_deleted_and_replaced(
     pipeline: ObjectPipeline,
 ) -> None:
@@ -63,6 +64,7 @@ def test_each_record_is_delivered_once_although_objects_are_damaged_deleted_and_
     assert pipeline.ids() == dict.fromkeys([*expected, *range(-10, 0)], 1)
 
 
+@pytest.mark.only_deep
 def test_each_record_is_delivered_once_although_the_driver_died(pipeline: ObjectPipeline) -> None:
     records = put_objects(pipeline)
     created = pipeline.find()

@@ -39,6 +39,7 @@ def shipped(tmp_path: Path) -> dict[str, str]:
     return {"spark.submit.pyFiles": str(write_package_archive(tmp_path))}
 
 
+@pytest.mark.only_deep
 def test_workers_of_a_job_that_lands_alone_come_from_a_process_with_their_imports(
     make_pipeline: MakePipeline, shipped: dict[str, str]
 ) -> None:
@@ -59,6 +60,7 @@ def test_workers_of_a_job_that_lands_alone_come_from_a_process_with_their_import
         time.sleep(0.1)
 
 
+@pytest.mark.only_deep
 @pytest.mark.parametrize(
     ("conf", "transform"), [({CONF: SPARKS_OWN}, None), ({}, FRAGILE)], ids=["of the user's choice", "transforms"]
 )

@@ -261,7 +261,7 @@ def soak(java: str, tmp_path: Path, postgres_url: str) -> Iterator[Soak]:
                 job.kill()
 
 
-@pytest.mark.deep
+@pytest.mark.only_deep
 def test_nothing_is_lost_or_doubled_whatever_happens(soak: Soak) -> None:
     soak.pipeline.sync()
     for _ in range(WORKERS):

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState, item_of
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
@@ -75,6 +76,7 @@ def test_a_set_that_expires_while_its_task_is_deferred_is_ended_although_the_tri
     assert pipeline.delivered() == Counter(pipeline.sent)
 
 
+@pytest.mark.only_deep
 def test_a_batch_that_a_check_rejects_is_delivered_again_and_replaced(
     airflow: Standalone, pipeline: Pipeline, look: Callable[[str], SourceCoordinator]
 ) -> None:
@@ -96,6 +98,7 @@ def test_a_batch_that_a_check_rejects_is_delivered_again_and_replaced(
     assert (accepted.status, accepted.attempts, accepted.progress["landed"]) == (PartitionStatus.UNASSIGNED, 0, [])
 
 
+@pytest.mark.only_deep
 def test_a_run_starts_when_work_appears_and_again_when_it_reopens(
     airflow: Standalone, look: Callable[[str], SourceCoordinator]
 ) -> None:

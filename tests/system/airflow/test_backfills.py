@@ -111,6 +111,7 @@ def write(folder: Path, modified: datetime, number: int) -> int:
     return number
 
 
+@pytest.mark.only_deep
 def test_days_are_backfilled_beside_each_other_each_exactly_and_again_without_a_trace(
     watch: Callable[..., Watched], tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_days_are_backfilled_beside_each_other_each_exactly_and_again_without_a_
     watched.repeat(*run_ids, how=lambda: airflow.backfill(watched.dag_id, days[0], days[-1], conf, *completed))
 
 
+@pytest.mark.only_deep
 def test_a_partitioned_run_ingests_its_partition_and_an_interval_the_wrong_way_round_fails_at_once(
     watch: Callable[..., Watched], tmp_path: Path
 ) -> None:
@@ -181,6 +183,7 @@ def test_a_partitioned_run_ingests_its_partition_and_an_interval_the_wrong_way_r
 # Objects of a real bucket
 
 
+@pytest.mark.only_deep
 def test_a_run_by_hand_and_live_ingestion_deliver_each_object_of_a_bucket_once(
     watch: Callable[..., Watched], other_aws: Callable[..., None], s3: S3Server, s3_bucket: str
 ) -> None:
@@ -285,6 +288,7 @@ def test_hours_of_a_stream_are_backfilled_each_exactly_beside_what_reads_it_on(
 # A table, by a column of times
 
 
+@pytest.mark.only_deep
 def test_days_of_a_table_are_backfilled_each_exactly(
     watch: Callable[..., Watched], postgres_url: str, postgres_port: int, jdbc_drivers: list[Path]
 ) -> None:

@@ -40,7 +40,7 @@ def test_a_cluster_without_room_is_waited_for(on_cluster: Callable[..., ClusterP
     assert job.process.poll() is None
 
 
-@pytest.mark.deep
+@pytest.mark.only_deep
 def test_a_worker_that_joins_and_lacks_what_a_job_needs_is_named(
     cluster: SparkCluster, on_cluster: Callable[..., ClusterPipeline], tmp_path: Path
 ) -> None:

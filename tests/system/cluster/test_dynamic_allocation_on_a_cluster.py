@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.support.cluster_job import WAIT_SECONDS, ClusterPipeline
 
 CONF = {
@@ -17,6 +19,7 @@ CONF = {
 }
 
 
+@pytest.mark.only_deep
 def test_a_job_gets_another_executor_for_its_shards_and_delivers_each_record_once(
     on_cluster: Callable[..., ClusterPipeline],
 ) -> None:

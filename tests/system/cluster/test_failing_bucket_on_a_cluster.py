@@ -24,6 +24,7 @@ DEATHS = at_depth(
 """Where drivers are killed: among others between what publishes a landed file and what deletes it."""
 
 
+@pytest.mark.only_deep
 def test_each_record_is_published_once_by_a_bucket_that_fails_and_drivers_that_die_and_stand_still(
     on_cluster: Callable[..., ClusterPipeline], network: FaultyS3
 ) -> None:

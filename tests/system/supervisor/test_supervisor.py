@@ -388,6 +388,7 @@ def test_a_spec_of_druid_runs_a_stream_through_everything_that_happens_to_it(
         clicks.report()
 
 
+@pytest.mark.only_deep
 def test_a_run_ends_after_its_time_and_the_next_one_goes_on_with_the_job(
     airflow: Standalone, pipeline: Pipeline, look: Callable[[str], SourceCoordinator], folder: Path
 ) -> None:

@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pytest
 from playwright.sync_api import expect
 
 from tests.support.browser import Visits, go
@@ -36,6 +37,7 @@ def test_thousands_of_partitions_scroll_to_the_last_one_and_few_are_drawn(site: 
     assert page.get_by_role("table").get_attribute("aria-rowcount") == str(PARTITIONS + 1)
 
 
+@pytest.mark.only_deep
 def test_fifty_tabs_are_answered_and_airflow_stays_responsive(site: Site, see: See) -> None:
     asked: list[str] = []
     page = see("/")
