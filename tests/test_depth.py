@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.depth import DAILY_SECONDS, PARTS, Progress, chosen_today, part_of
+from tests.support.depth import DAILY_SECONDS, PARTS, REPOSITORY, Progress, chosen_today, part_of
 
 
 @pytest.mark.parametrize(
@@ -59,3 +61,33 @@ def test_resumed_test_that_fails_has_not_passed(tmp_path: Path) -> None:
     progress = Progress("jobs", tmp_path, commit="abc")
     report_all(progress, "flaky", call="failed")
     assert progress.passed == {}
+
+
+CASES = """
+import pytest
+
+pytestmark = pytest.mark.share(0.3)
+
+@pytest.mark.parametrize("case", range(10))
+def test_many(case): pass
+
+@pytest.mark.parametrize("case", range(2))
+def test_few(case): pass
+
+def test_single(): pass
+
+@pytest.mark.only_deep
+def test_deep(): pass
+"""
+
+
+@pytest.mark.parametrize(("options", "passed"), [([], 3 + 1 + 1), (["--deep"], 10 + 2 + 1 + 1)])
+def test_run_takes_its_share_of_each_function(tmp_path: Path, options: list[str], passed: int) -> None:
+    (tmp_path / "conftest.py").write_text(
+        f"import sys; sys.path.append({str(REPOSITORY)!r})\n"
+        'pytest_plugins = ["tests.support.seed", "tests.support.depth"]\n'
+    )
+    (tmp_path / "test_cases.py").write_text(CASES)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), *options]
+    output = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=True).stdout
+    assert f"{passed} passed" in output

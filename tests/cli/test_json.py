@@ -61,6 +61,7 @@ def test_every_command_is_listed_here() -> None:
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_standard_output_is_json(command: str, shell: Shell, clicks: Clicks, store_url: str, tmp_path: Path) -> None:
     clicks.waiting("p")

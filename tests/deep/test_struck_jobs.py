@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.dag_versions import CASES, Case
-from tests.support.depth import SEED
 from tests.support.freezing import Strike
 from tests.support.seed import seeded
 from tests.support.struck_jobs import live

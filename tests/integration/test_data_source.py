@@ -21,6 +21,9 @@ from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
 from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ShardReadPlan, land
 
+pytestmark = pytest.mark.share(0.5)
+
+
 SECRET, TOKEN = "hush-hush-hush", "token-token-token"
 MIDDLE = str(2**127)
 FIRST = "shardId-000000000000"

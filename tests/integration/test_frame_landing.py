@@ -23,6 +23,9 @@ from airflow_provider_coordination.spark.item_landing import ItemLandingOptions,
 from airflow_provider_coordination.spark.landed_identity import partition_folder
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 
+pytestmark = pytest.mark.share(0.5)
+
+
 SCHEMA = "id long, text string"
 
 

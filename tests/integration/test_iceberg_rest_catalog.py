@@ -38,7 +38,7 @@ from tests.support.landed_tables import deliver as deliver_landed
 from tests.support.s3_server import ALLOWED, DENIED, REGION, S3Server
 from tests.support.sinks import BatchRows, Place, an_attempt, files_named_by, under_next_lease
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.share(0.3)]
 COMMIT = "POST .*/tables/clicks$"
 LOOK = "GET .*/tables/clicks"
 FOR_EVER = 10**6

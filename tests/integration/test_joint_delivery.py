@@ -29,6 +29,9 @@ from airflow_provider_coordination.spark.transformed_delivery import Transformed
 from tests.support.executor_python import executors_running, python_without
 from tests.support.sinks import an_attempt
 
+pytestmark = pytest.mark.share(0.5)
+
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PAYLOAD = "n BIGINT NOT NULL, at TIMESTAMP"
 

@@ -29,6 +29,9 @@ from tests.support.faulty_s3 import Fault, FaultyS3, Refusal
 from tests.support.s3_server import S3Server
 from tests.support.sinks import Place, an_attempt
 
+pytestmark = pytest.mark.share(0.3)
+
+
 KEY = "arn:aws:kms:eu-west-1:111122223333:key/0a1b"
 KEY_DENIED = Refusal(
     "AccessDenied",

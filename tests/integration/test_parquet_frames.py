@@ -22,6 +22,9 @@ from airflow_provider_coordination.spark.storage import TableWriter
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.s3_server import DENIED, OPEN_BUCKET, S3Server
 
+pytestmark = pytest.mark.share(0.4)
+
+
 VALUES = {
     "flag": "true",
     "tiny": "tinyint(-1)",

@@ -21,6 +21,8 @@ from tests.support.s3_server import S3Server
 from tests.support.sinks import Batches, IcebergUnderTest, Place, SqlUnderTest, by_batch
 from tests.support.sql_tables import SERVERS
 
+pytestmark = pytest.mark.share(0.25)
+
 
 class FolderInBucket:
     """A kind whose place is a folder.

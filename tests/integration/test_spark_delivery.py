@@ -47,6 +47,9 @@ from airflow_provider_coordination.spark.transformation import SparkTransformati
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
 from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet
 
+pytestmark = pytest.mark.share(0.4)
+
+
 FOLDER = "clicks/shard"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PAYLOAD = "id STRING NOT NULL, amount DOUBLE"

@@ -22,11 +22,12 @@ from tests.support.struck_jobs import ItemLife, Life, ShardLife, live
 
 log = logging.getLogger(__name__)
 
-POINTS = 3
-"""How many calls of each case are tried: with all cases that takes a minute."""
+POINTS = 1
+"""How many calls of each case are tried."""
 
 
 @pytest.mark.integration
+@pytest.mark.share(0.4)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_whatever_happens_at_a_call_nothing_is_lost_doubled_or_changed(case: Case, tmp_path: Path) -> None:
     chosen = seeded(case)

@@ -10,12 +10,13 @@ from airflow_provider_coordination.spark import landed_rows
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
+from tests.support.depth import each_or_every
 from tests.support.freezing import Strike
 from tests.support.landed_tables import TABLES, Landing, deliver, prepare, taken_over
 from tests.support.sinks import Place
 from tests.support.striking import STRIKES, calls_of, strike_at
 
-pytestmark = pytest.mark.integration  # needs no server, but minutes: each call is struck once
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 
 VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4]}
 
@@ -69,7 +70,8 @@ class Delivery:
 def test_at_no_call_anything_is_lost_or_doubled(tmp_path: Path, kind: str, strike: Strike) -> None:
     made = calls_of(Delivery(landing_in(tmp_path / "counted", kind)))
     assert any(call.startswith("files.link") for call in made)
-    for point, call in enumerate(made, 1):
+    for point in each_or_every(10, len(made), kind, strike):
+        call = made[point - 1]
         if strike is Strike.TWICE and call == "table.write_deltalake":
             continue  # it reads rows that can be had once
         delivery = Delivery(landing_in(tmp_path / str(point), kind))

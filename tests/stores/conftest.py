@@ -10,12 +10,14 @@ from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from tests.support.dynamodb_server import DynamoDbServer
 
+ON_SERVERS = [pytest.mark.integration, pytest.mark.share(0.5)]
+"""All run on SQLite; a run takes half of them on each server."""
 STORES = [
     "in_memory",
     "sqlite",
-    pytest.param("postgresql", marks=pytest.mark.integration),
-    pytest.param("mariadb", marks=pytest.mark.integration),
-    pytest.param("dynamodb", marks=pytest.mark.integration),
+    pytest.param("postgresql", marks=ON_SERVERS),
+    pytest.param("mariadb", marks=ON_SERVERS),
+    pytest.param("dynamodb", marks=ON_SERVERS),
 ]
 
 

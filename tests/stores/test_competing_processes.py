@@ -18,10 +18,12 @@ from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.batches import a_batch, a_shard, begin_delivery, shard_key
+from tests.support.depth import at_depth
 
 SOURCE = "clicks|PARTITION"
-PROCESSES = 16
-PARTITIONS = 1000
+PROCESSES = at_depth(short=6, deep=16)
+PARTITIONS = at_depth(short=300, deep=1000)
+CREATED = at_depth(short=500, deep=3000)
 
 FORKING = """
 import contextlib, io, json, os, sys, traceback
@@ -103,7 +105,8 @@ def compete(program: str, url: str, arguments: Iterable[list[str]], *, logs: boo
 
 
 @pytest.mark.integration
-def test_sixteen_processes_own_each_of_a_thousand_partitions_once(any_url: str) -> None:
+@pytest.mark.deep
+def test_competing_processes_own_each_partition_once(any_url: str) -> None:
     store = open_store(StoreSettings.from_url(any_url))
     store.initialize()
     now = datetime.now(UTC)
@@ -126,7 +129,7 @@ def test_processes_may_all_initialize_an_empty_store_at_once(any_url: str) -> No
         "import sys; from airflow_provider_coordination.stores import *; "
         "open_store(StoreSettings.from_url(sys.argv[1])).initialize()"
     )
-    assert compete(code, any_url, [[]] * 8) == []
+    assert compete(code, any_url, [[]] * PROCESSES) == []
 
 
 CREATOR = """
@@ -135,9 +138,9 @@ from datetime import UTC, datetime
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
-url, turn = sys.argv[1:]
+url, turn, size = sys.argv[1:]
 store = open_store(StoreSettings.from_url(url))
-keys = [f"p{n:04}" for n in range(3000)]
+keys = [f"p{n:04}" for n in range(int(size))]
 for key in store.create([
     Partition(source_identifier="clicks|PARTITION", partition_key=key, status=PartitionStatus.UNASSIGNED,
         priority=datetime.now(UTC))
@@ -151,9 +154,9 @@ for key in store.create([
 def test_processes_that_create_the_same_partitions_create_each_once(url: str) -> None:
     store = open_store(StoreSettings.from_url(url))
     store.initialize()
-    created = compete(CREATOR, url, ([str(n)] for n in range(6)))
-    assert sorted(created) == [f"p{n:04}" for n in range(3000)]
-    assert store.count_by_status(SOURCE)[PartitionStatus.UNASSIGNED] == 3000
+    created = compete(CREATOR, url, ([str(n), str(CREATED)] for n in range(4)))
+    assert sorted(created) == [f"p{n:04}" for n in range(CREATED)]
+    assert store.count_by_status(SOURCE)[PartitionStatus.UNASSIGNED] == CREATED
     store.close()
 
 

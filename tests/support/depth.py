@@ -1,6 +1,7 @@
 """How far a run searches: the short form of each test, or with `--deep` the long one.
 
 - A test that has both forms is marked `deep`, as is each property of hypothesis: `make test-deep` runs the long form.
+- Of the cases of a function that is marked `share(0.3)`, a run without `--deep` takes three of ten, at least one.
 - A test without a short form is marked `only_deep`. Without `--deep` a run leaves these out but for one, which the seed
   of the run chooses among those that took `DAILY_SECONDS` at most when `make test-deep` ran last.
 
@@ -10,7 +11,9 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +21,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-from tests.support.seed import seeded
+from tests.support.seed import seeded, share_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FACTOR = 20
@@ -54,6 +57,16 @@ def examples(number: int) -> int:
     :param number: without `--deep`.
     """
     return at_depth(short=number, deep=FACTOR * number)
+
+
+def each_or_every(step: int, number: int, *names: object) -> range:
+    """Return the numbers from 1 to `number`: each with `--deep`, otherwise every `step`th, from one that the seed sets.
+
+    :param names: see `seeded`.
+    """
+    if _deep:
+        return range(1, number + 1)
+    return range(1 + seeded("every", *names).randrange(min(step, number)), number + 1, step)
 
 
 def part_of(nodeid: str) -> str:
@@ -107,9 +120,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         alone = [item.nodeid for item in items if item.get_closest_marker("only_deep")]
         today = chosen_today(alone, _recorded(RECORD))
         left_out = set(alone) - {today}
+        left_out |= _beyond_shares(items)
     elif part := config.getoption("part"):
         passed = Progress(part, PROGRESS, _commit()).passed
-        deep = ("deep", "only_deep")
+        deep = ("deep", "only_deep", "share")
         left_out = {
             item.nodeid
             for item in items
@@ -119,6 +133,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
     items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+def _beyond_shares(items: Sequence[pytest.Item]) -> set[str]:
+    """Return the tests that a run leaves out by their marker `share`; it takes at least one of each function."""
+    cases: defaultdict[tuple[str, float], list[str]] = defaultdict(list)
+    for item in items:
+        if share := item.get_closest_marker("share"):
+            cases[item.nodeid.partition("[")[0], share.args[0]].append(item.nodeid)
+    return {
+        nodeid
+        for (function, share), nodeids in cases.items()
+        for nodeid in set(nodeids).difference(share_of(nodeids, math.ceil(share * len(nodeids)), function))
+    }
 
 
 class Progress:

@@ -33,7 +33,7 @@ from airflow_provider_coordination.ui.models.actions import ActionBody, Partitio
 from tests.coordination.unreliable_store import Fault, UnreliableStore
 from tests.support.scenery import DOWN, EPOCH, HOUR, MINUTE, ODD_KEYS, ODD_SOURCE, RUN, STREAM, Scenery, owner, soon
 
-pytestmark = pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
+pytestmark = [pytest.mark.integration, pytest.mark.share(0.5)]  # needs no server, but Airflow's API, and so seconds
 
 CONNECTION = "/coordination/connections/coordination_default"
 PASSWORD = "not-for-anyones-eyes"

@@ -34,7 +34,7 @@ from tests.support.servers import postgres_database
 
 log = logging.getLogger(__name__)
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.share(0.3)]
 
 EXAMPLES = examples(4)
 """How many requests are generated for each route, in each mode and place."""

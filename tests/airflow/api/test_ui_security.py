@@ -30,7 +30,7 @@ from airflow_provider_coordination.ui.models import (
 from airflow_provider_coordination.ui.responses import SOURCE
 from tests.support.scenery import SPEC, Scenery
 
-pytestmark = pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
+pytestmark = [pytest.mark.integration, pytest.mark.share(0.3)]  # needs no server, but Airflow's API, and so seconds
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONNECTION, NAME = "coordination_default", "shop/orders"

@@ -79,7 +79,7 @@ def undisturbed(places: Callable[[str], SinkUnderTest]) -> Callable[[Case, str],
     return calls_of
 
 
-@settings(max_examples=examples(16), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     kind=st.sampled_from(TABLES),
     story=st.sampled_from(sorted(STORIES)),

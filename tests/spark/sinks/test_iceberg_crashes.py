@@ -21,11 +21,12 @@ from airflow_provider_coordination.spark.sinks import Sink, owed
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
 from tests.support.counted_tables import counted_catalogs
+from tests.support.depth import each_or_every
 from tests.support.fleet import Crash
 from tests.support.freezing import CHANGING, VICTIM, Calls, Strike, acting, counted_files
 from tests.support.sinks import BatchRows, IcebergUnderTest, Place, an_attempt, under_next_lease
 
-pytestmark = pytest.mark.integration  # needs no server, but a minute: each call is struck once
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 
 REJECTED = {"a-1": [90, 91], "b-1": [], "c-1": []}
 OF_VICTIM = {"a-1": [1, 2], "b-1": [3], "c-1": []}
@@ -138,7 +139,8 @@ def test_wherever_a_job_is_struck_each_batch_is_in_the_table_once(
 ) -> None:
     looks = strike in (Strike.FREEZE, Strike.RAISED_BEFORE)  # a look after which the job dies leaves what was there
     points = [n for n, call in enumerate(calls_of_a_delivery, 1) if looks or call.startswith(CHANGES)]
-    for point in points:
+    for index in each_or_every(10, len(points), strike):
+        point = points[index - 1]
         calls = Calls(point, strike)
         lived = Delivered(Place(IcebergUnderTest(), tmp_path / str(point)), calls)
         lived.live()

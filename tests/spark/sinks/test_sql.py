@@ -23,7 +23,7 @@ from tests.support.cable import Cable
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 from tests.support.sql_tables import SERVERS, SqlPlace
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.share(0.4)]
 FIRST = an_attempt("a-1")
 
 

@@ -12,11 +12,12 @@ from deltalake import write_deltalake
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.sinks import owed
 from tests.support.delta_tables import batches_in
+from tests.support.depth import each_or_every
 from tests.support.freezing import Strike
 from tests.support.sinks import SINKS, BatchRows, Place, an_attempt, under_next_lease
 from tests.support.striking import STRIKES, calls_of, strike_at
 
-pytestmark = pytest.mark.integration  # needs no server, but a minute: each call is struck once
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 
 VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": []}
 FORMER = {"a-1": [-1], "b-1": [-2, -3], "c-1": [-4]}
@@ -83,7 +84,7 @@ def test_at_no_call_anything_is_lost_or_doubled(
     counted = Place(SINKS["delta"], tmp_path / "counted")
     made = calls_of(Delivery(counted, begin(counted)))
     assert any(call in made for call in ("table.create_write_transaction", "table.write_deltalake"))
-    for point in range(1, len(made) + 1):
+    for point in each_or_every(10, len(made), begin.__name__, strike):
         place = Place(SINKS["delta"], tmp_path / str(point))
         delivery = Delivery(place, begin(place))
         before = batches_in(place.folder).get("z-1")

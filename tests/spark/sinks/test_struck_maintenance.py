@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
+from tests.support.depth import each_or_every
 from tests.support.freezing import Strike
 from tests.support.landed_tables import TABLES
 from tests.support.sinks import BatchRows, Place, an_attempt, under_next_lease
 from tests.support.striking import STRIKES, calls_of, strike_at
 
-pytestmark = pytest.mark.integration  # needs no server, but minutes: each call is struck once
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 
 DAY = timedelta(days=1)
 BEFORE = {"x-1": [1, 2], "y-1": [3]}
@@ -66,7 +67,7 @@ def test_at_no_call_a_row_or_a_file_that_the_table_needs_is_lost(tmp_path: Path,
     made = calls_of(Scenario(Place(TABLES[kind], tmp_path / "counted")))
     assert any(call in made for call in ("table.compact", "catalog.commit_table"))
     assert any(call.startswith("files.delete") for call in made)
-    for point in range(1, len(made) + 1):
+    for point in each_or_every(12, len(made), "maintenance", kind, strike):
         story = Scenario(Place(TABLES[kind], tmp_path / str(point)))
         struck = strike_at(point, strike, story)
         assert story.place.visible == EXPECTED, struck

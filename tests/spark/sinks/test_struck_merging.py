@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.depth import each_or_every
 from tests.support.freezing import Strike
 from tests.support.landed_tables import TABLES
 from tests.support.merged_tables import Rows, a_sink, deliver
 from tests.support.sinks import Place, an_attempt, under_next_lease
 from tests.support.striking import STRIKES, calls_of, strike_at
 
-pytestmark = pytest.mark.integration  # needs no server, but minutes: each call is struck once
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 
 BEFORE, OF_BOTH, LATER = {"z-1": [("x", 0), ("w", 9)]}, {"a-1": [("x", 1), ("y", 2)]}, {"b-1": [("x", 10)]}
 EXPECTED = {"z-1": [9], "a-1": [2], "b-1": [10]}
@@ -52,7 +53,7 @@ class Delivery:
 def test_at_no_call_a_row_is_lost_or_takes_the_place_of_a_later_one(tmp_path: Path, kind: str, strike: Strike) -> None:
     made = calls_of(Delivery(Place(TABLES[kind], tmp_path / "counted")))
     assert any(call in made for call in ("table.merge", "catalog.commit_table"))
-    for point in range(1, len(made) + 1):
+    for point in each_or_every(12, len(made), "merging", kind, strike):
         delivery = Delivery(Place(TABLES[kind], tmp_path / str(point)))
         struck = strike_at(point, strike, delivery)
         assert delivery.place.visible == EXPECTED, struck

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,10 +10,11 @@ import pytest
 
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.sinks import Sink, owed
-from tests.support.depth import SEED, at_depth
+from tests.support.depth import at_depth
 from tests.support.landed_tables import TABLES
 from tests.support.merged_tables import Rows, a_sink
 from tests.support.restored_tables import reports_of, restore, version_of
+from tests.support.seed import share_of
 from tests.support.sinks import BatchRows, Place, an_attempt, under_next_lease
 from tests.support.striking import STRIKES, calls_of, strike_at
 
@@ -97,7 +97,7 @@ def test_restore_at_any_call_hides_or_doubles_no_batch(
 ) -> None:
     number = len(calls_of(story(Place(TABLES[kind], tmp_path / "counted"))))
     points = [(strike, point) for strike in STRIKES for point in range(1, number + 1)]
-    chosen = random.Random(f"{SEED} {kind} {story.__name__}").sample(points, POINTS)
+    chosen = share_of(points, POINTS, "restore", kind, story.__name__)
     for strike, point in (tried := at_depth(short=chosen, deep=points)):
         delivery = story(Place(TABLES[kind], tmp_path / f"{strike} {point}"))
         with reports_of(delivery.place) as reports:

@@ -19,7 +19,7 @@ from airflow_provider_coordination.spark.sinks import Sink, make_sinks, owed
 from airflow_provider_coordination.spark.sql import database, locks, mysql, postgresql
 from tests.support import merged_tables
 from tests.support.counted_tables import counted_databases
-from tests.support.depth import at_depth
+from tests.support.depth import each_or_every
 from tests.support.fleet import Crash
 from tests.support.freezing import VICTIM, Calls, Strike, acting, counted_files
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
@@ -108,9 +108,8 @@ def emptied(place: SqlPlace) -> None:
 def test_wherever_a_job_is_struck_each_batch_is_in_the_table_once(place: SqlPlace, rejected: bool) -> None:
     number = calls_of(place, rejected=rejected)
     assert number > 40
-    step = at_depth(short=40, deep=1)
-    for strike_number, strike in enumerate(STRIKES):
-        for point in range(1 + 3 * strike_number % step, number + 1, step):
+    for strike in STRIKES:
+        for point in each_or_every(48, number, rejected, strike):
             run = Run(place, Calls(point, strike), rejected=rejected)
             if strike is Strike.FREEZE:
                 frozen(run)
@@ -189,9 +188,8 @@ class Merge:
 def test_at_no_call_a_merged_row_takes_the_place_of_a_later_one(place: SqlPlace) -> None:
     number = len(calls_made_by(Merge(place)))
     assert number > 20
-    step = at_depth(short=60, deep=1)
-    for strike_number, strike in enumerate(STRIKES):
-        for point in range(1 + 7 * strike_number % min(step, number), number + 1, step):
+    for strike in STRIKES:
+        for point in each_or_every(60, number, "merge", strike):
             emptied(place)
             struck = strike_at(point, strike, Merge(place))
             key = '"Key"' if place.is_postgresql else "`Key`"
