@@ -771,13 +771,13 @@ def test_whatever_happens_no_two_believe_and_nothing_is_lost(quiet: None) -> Non
 
 @pytest.mark.integration
 def test_whatever_happens_no_two_believe_and_nothing_is_lost_on_sqlite(quiet: None) -> None:
-    run(LeaseSafetyOnSqlite, 25)
+    run(LeaseSafetyOnSqlite, 10)
 
 
 @pytest.mark.integration
 @pytest.mark.deep
 def test_whatever_happens_in_hundreds_of_runs_no_two_believe_and_nothing_is_lost(quiet: None) -> None:
-    run(LeaseSafety, 300)
+    run(LeaseSafety, 100)
 
 
 @pytest.fixture

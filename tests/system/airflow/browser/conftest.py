@@ -12,6 +12,7 @@ import pytest
 
 from demo.local_kinesis import LocalKinesis
 from tests.support.browser import BrowserError, Theme, Visits, Window, Windows, chromium, find_axe
+from tests.support.depth import at_depth
 from tests.support.dynamodb_server import DynamoDbServer
 from tests.support.servers import unavailable
 from tests.support.site import DAG, Site, open_site
@@ -22,7 +23,7 @@ from tests.support.supervised import SupervisedSource
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PARTITIONS, SHARDS = 4_000, 1_000
+PARTITIONS, SHARDS = at_depth(short=(1_000, 200), deep=(4_000, 1_000))
 """With 10,000 partitions the pages are measured, by benchmarks/ui.py."""
 
 

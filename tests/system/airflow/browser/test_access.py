@@ -40,7 +40,7 @@ def settled(page: Page) -> None:
     expect(page.locator(f"{OURS} [aria-busy=true]")).to_have_count(0)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.only_deep)])
 def test_no_page_has_a_serious_fault_for_those_who_see_or_hear_it_otherwise(
     theme: Theme, site: Site, supervised: SupervisedSource, see: See, axe: Path
 ) -> None:

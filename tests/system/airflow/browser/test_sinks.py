@@ -44,7 +44,7 @@ def test_a_sink_that_is_down_is_an_alarm_on_the_overview_that_leads_to_all_sinks
     expect(calls).to_contain_text(re.compile(r"foreach_batch\s*at least once\s*Available"))
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.only_deep)])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_sinks_are_read_on_any_screen(
     theme: Theme, width: int, without_sink: str, site: Site, see: See, axe: Path

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.support.browser import go
+from tests.support.depth import at_depth
 from tests.support.scenery import HOUR, soon
 from tests.support.site import Site
 from tests.system.airflow.browser.conftest import See
@@ -96,7 +97,8 @@ def place(element: Locator) -> tuple[float, float]:
     return box["x"], box["y"]
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.deep
+@pytest.mark.parametrize("width", at_depth(short=[1280, 390], deep=WIDTHS))
 def test_a_row_stays_where_it_is_first_seen_however_late_the_alarms_come(
     width: int, site: Site, see: See, source: Callable[..., str]
 ) -> None:
@@ -115,7 +117,8 @@ def test_a_row_stays_where_it_is_first_seen_however_late_the_alarms_come(
         assert len(page.evaluate("[...window.places]")) == 1
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.deep
+@pytest.mark.parametrize("width", at_depth(short=[1280], deep=WIDTHS))
 def test_alarms_that_come_and_go_move_nothing(width: int, site: Site, see: See, source: Callable[..., str]) -> None:
     name = source(a=waiting, b=waiting)
     page = see("/", role="admin", width=width)
