@@ -1,7 +1,7 @@
 # Requires make, a POSIX shell and Python 3.11+; everything else is downloaded into .venv and .tools. See `make help`.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help venv servers try-servers lint format docs checks test test-unit test-integration test-system test-deep test-lowest durations screenshots demo pins clean
+.PHONY: help venv servers try-servers try-deep-servers lint format docs checks test test-unit test-integration test-system test-deep test-lowest durations screenshots demo pins clean
 
 # Every command runs with the pinned tools and the same environment.
 WITH := . tools/environment.sh &&
@@ -51,9 +51,13 @@ test-integration: try-servers ## run the tests that use real services
 test-system: try-servers ## run the tests with a whole Airflow and Spark
 	@$(WITH) $(BY_FILE) -m system
 
+# What only the deep tests need: 600 MB.
+try-deep-servers: venv
+	@tools/servers.sh deep || [ "$$CI" != true ]
+
 PART ?= jobs airflow strikes tables benchmarks
 
-test-deep: try-servers ## run the long searches, an hour for each part (PART=jobs, airflow, strikes, tables or benchmarks); resumes at the same commit
+test-deep: try-deep-servers ## run the long searches, an hour for each part (PART=jobs, airflow, strikes, tables or benchmarks); resumes at the same commit
 	@tools/test_deep.sh $(PART)
 
 durations: try-servers ## record the duration of each test file, which sets the order of `make test`

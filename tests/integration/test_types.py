@@ -97,7 +97,10 @@ class Types:
         read: dict[str, Callable[[], dict[str, dict[str, Found]]]] = {
             "parquet": lambda: self.jobs.read_files(self.spark, columns),
             "delta": lambda: self.jobs.read_delta(columns),
-            "iceberg": lambda: self.jobs.read_iceberg(columns, self.port),
+            "iceberg": at_depth(
+                short=lambda: self.jobs.read_iceberg(columns),
+                deep=lambda: self.jobs.read_iceberg_by_spark(columns, self.port),
+            ),
             "postgresql": lambda: self.jobs.read_postgresql(columns),
             "mariadb": lambda: self.jobs.read_mariadb(columns),
         }

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
-from sqlalchemy import make_url
 
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
@@ -131,30 +130,25 @@ class ManySinks(Pipeline):
         return list(DeltaTable(self.lake).to_pyarrow_table(columns=["id"])["id"].to_pylist())
 
     def _iceberg_ids(self) -> list[str]:
-        from pyiceberg.catalog import load_catalog
-
-        catalog = load_catalog(CATALOG, **self.catalog)
+        catalog = self._iceberg_catalog()
         if not catalog.table_exists(TABLE):
             return []
         return list(catalog.load_table(TABLE).scan(selected_fields=("id",)).to_arrow()["id"].to_pylist())
 
-    def read_back(self, sink: str, *, port: int) -> list[Row]:
-        """Return what a table holds, sorted, by somebody who did not write it.
+    def _iceberg_catalog(self) -> Any:
+        from pyiceberg.catalog import load_catalog
 
-        :param port: where PostgreSQL answers Java.
-        """
-        url = make_url(self.postgres)
+        return load_catalog(CATALOG, **self.catalog)
+
+    def read_back(self, sink: str) -> list[Row]:
+        """Return what a table holds, sorted, by somebody who did not write it."""
         match sink:
             case "delta":
                 [found] = read_delta(f"SELECT {SPARK_COLUMNS} FROM delta.`{self.lake}`")
             case "iceberg":
-                [found] = read_iceberg(
-                    f"SELECT {SPARK_COLUMNS} FROM {CATALOG}.{TABLE}",
-                    catalog=CATALOG,
-                    jdbc=f"jdbc:postgresql://127.0.0.1:{port}/{url.database}",
-                    user=str(url.username),
-                    warehouse=self.catalog["warehouse"],
-                )
+                metadata = self._iceberg_catalog().load_table(TABLE).metadata_location
+                rows = read_iceberg(f"SELECT {DUCKDB_COLUMNS} FROM {{table}}", metadata)
+                found = [[*row.values()] for row in rows.to_pylist()]
             case "postgresql":
                 found = read_postgresql(self.postgres.replace("+psycopg", ""), POSTGRESQL_QUERY)
             case _:
@@ -165,6 +159,9 @@ class ManySinks(Pipeline):
 SPARK_COLUMNS = (
     "id, CAST(n AS STRING), CAST(amount AS STRING), CAST(price AS STRING), text, "
     "date_format(at, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\"), CAST(day AS STRING)"
+)
+DUCKDB_COLUMNS = (
+    "id, n::VARCHAR, amount::VARCHAR, price::VARCHAR, text, strftime(\"at\", '%Y-%m-%dT%H:%M:%S.%f'), day::VARCHAR"
 )
 POSTGRESQL_QUERY = (
     "SET TIME ZONE 'UTC'; SELECT json_build_array(id, n::text, amount::text, price::text, text, "

@@ -11,10 +11,12 @@ import json
 import os
 import shutil
 import socket
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import urllib3
 
 from demo.local_kinesis import SERVERS_VARIABLE
@@ -58,6 +60,7 @@ class OpenSearchServer(ServerProcess):
 
         :raises OpenSearchServerError: if it is not installed, or does not come up.
         """
+        self._wait_until_fetched()
         installed = sorted(self._servers.glob("opensearch-*/complete"))
         if not installed:
             raise OpenSearchServerError(
@@ -82,6 +85,12 @@ class OpenSearchServer(ServerProcess):
             log=folder / "log",
             error=OpenSearchServerError,
         )
+
+    def _wait_until_fetched(self) -> None:
+        """Wait as long as `tools/servers.sh` fetches OpenSearch in the background."""
+        for fetching in self._servers.glob("opensearch-*/fetching"):
+            while not fetching.with_name("complete").exists() and psutil.pid_exists(int(fetching.read_text())):
+                time.sleep(0.5)
 
     # What tests do with it
 

@@ -1,7 +1,8 @@
-"""Those who read tables and did not write them: Spark with its own Delta and Iceberg, and the clients of databases."""
+"""Those who read tables and did not write them: Spark with Delta and Iceberg, DuckDB, and the clients of databases."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -11,6 +12,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from demo.local_kinesis import SERVERS_VARIABLE
 from tests.support.servers import REPOSITORY, unavailable
@@ -79,7 +82,24 @@ def other_spark() -> Path:
     return spark
 
 
-def read_iceberg(*queries: str, catalog: str, jdbc: str, user: str, warehouse: str) -> list[list[list[Any]]]:
+def read_iceberg(query: str, metadata: str) -> pa.Table:
+    """Return what a query finds in an Iceberg table, by DuckDB.
+
+    :param query: names the table as `{table}`.
+    :param metadata: the location of the table's metadata.
+    """
+    import duckdb
+
+    with duckdb.connect() as database:
+        for name in ("avro", "iceberg"):
+            package = importlib.import_module(f"duckdb_extension_{name}")
+            [extension] = Path(*package.__path__).rglob("*.duckdb_extension")
+            database.execute(f"LOAD '{extension}'")
+        database.execute("SET TimeZone = 'UTC'")
+        return database.execute(query.format(table=f"iceberg_scan('{metadata}')")).to_arrow_table()
+
+
+def read_iceberg_by_spark(*queries: str, catalog: str, jdbc: str, user: str, warehouse: str) -> list[list[list[Any]]]:
     """Return the rows of queries to the Iceberg tables of a catalog that a PostgreSQL database holds.
 
     :param catalog: its name, by which the queries name it too.

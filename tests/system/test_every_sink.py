@@ -6,7 +6,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url
@@ -88,10 +87,8 @@ def test_each_record_is_in_each_sink_once_although_drivers_died_and_a_former_one
 
 
 @pytest.mark.parametrize("sink", TABLES)
-def test_a_table_is_read_back_row_by_row_as_it_was_sent_by_who_did_not_write_it(
-    survivor: ManySinks, postgres_port: int, jdbc_drivers: list[Path], sink: str
-) -> None:
-    assert survivor.read_back(sink, port=postgres_port) == sorted(survivor.rows)
+def test_a_table_is_read_back_row_by_row_as_it_was_sent_by_who_did_not_write_it(survivor: ManySinks, sink: str) -> None:
+    assert survivor.read_back(sink) == sorted(survivor.rows)
 
 
 @pytest.mark.only_deep

@@ -79,9 +79,9 @@ HARMS = (kill_executor, kill_worker, take_worker_away, stop_python)
 
 def harms() -> list[Callable[[SparkCluster], None]]:
     """Return what is done to the cluster, in its order."""
-    chosen = [*HARMS] * at_depth(short=1, deep=6)
+    chosen = [*HARMS] * 6
     seeded("harms").shuffle(chosen)
-    return chosen
+    return at_depth(short=chosen[:1], deep=chosen)
 
 
 def test_each_record_is_in_each_sink_once_whatever_dies_comes_and_goes(
