@@ -219,15 +219,17 @@ class Interference:
 SHORT = (
     Interference.begins,
     Interference.is_cleared,
+    Interference.has_an_edited_dag_file,
+    Interference.ends,
+)
+WHOLE = (
+    Interference.begins,
+    Interference.is_cleared,
     Interference.is_marked_success,
     Interference.is_marked_failed,
     Interference.has_an_edited_dag_file,
     Interference.has_a_wrong_file,
     Interference.loses_its_file,
-    Interference.ends,
-)
-WHOLE = (
-    *SHORT[:-1],
     Interference.has_a_broken_dag_file,
     Interference.loses_the_api_server,
     Interference.is_paused,

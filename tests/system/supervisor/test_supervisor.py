@@ -348,7 +348,6 @@ SHORT = (
     Life.is_submitted,
     Life.has_another_schema,
     Life.loses_its_driver,
-    Life.is_suspended_and_resumed,
     Life.is_terminated,
 )
 WHOLE = (
