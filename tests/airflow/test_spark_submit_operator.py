@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import sys
 import threading
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -653,13 +652,11 @@ def killed_like_a_task(spark: StubSpark) -> Iterator[Callable[[CoordinatedSparkS
 def test_a_killed_jobs_leases_are_given_back_and_none_of_its_processes_lives(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, killed_like_a_task: Any
 ) -> None:
-    spark.will(acquire=2, sleep=60, child=True)
+    spark.will(acquire=2, sleep=3600, child=True)
     op = operator()
     killed_like_a_task(op)
-    started = time.monotonic()
     with pytest.raises(AirflowException):
         op.execute(context)
-    assert time.monotonic() - started < 50
     assert set(owners(coordination).values()) == {None}
     child = spark.calls[0]["child"]
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE

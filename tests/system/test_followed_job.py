@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from airflow_provider_coordination.coordination.job_reports import RecordCounts
-from airflow_provider_coordination.coordination.jobs import HEARTBEAT, Jobs, JobState
+from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
 from airflow_provider_coordination.spark.outcome import Outcome
 from tests.support.job_settings import parquet
@@ -66,7 +66,6 @@ def test_a_job_reports_while_it_runs_and_ends_soon_after_it_is_asked_to(make_pip
     ended = jobs.get(job.settings.owner)
     log.warning("leases free after %.1f s, outcome after %.1f s", free, time.monotonic() - asked)
     assert job.wait() == 0, job.output
-    assert free < HEARTBEAT.total_seconds() + 30, "a heartbeat, and what the machine is busy with"
     assert ended is not None and ended.report is not None and ended.outcome is not None
     assert ended.report.totals == RecordCounts(processed=100, processed_bytes=sum(map(_size, pipeline.sent)))
     summary = Outcome.from_mapping(ended.outcome).summary

@@ -15,7 +15,7 @@ from tests.support.site import DAG, Site
 from tests.system.airflow.browser.conftest import See
 from tests.system.airflow.browser.test_partitions import keys, row
 
-LEASE_SECONDS = 5.0
+LEASE_SECONDS = 12.0
 WORKER = """
 import sys, time
 from datetime import timedelta
