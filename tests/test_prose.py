@@ -60,3 +60,19 @@ def test_list_items_and_tables_are_sentences_of_their_own() -> None:
 
 def test_every_checked_phrase_says_what_to_write() -> None:
     assert all(prose.PHRASES.values())
+
+
+def test_long_test_name_is_found_with_its_line() -> None:
+    name = "_".join(["word"] * 11)
+    [finding] = prose.test_names("tests/test_x.py", f"\n\ndef test_{name}() -> None: ...\n")
+    assert finding == f"tests/test_x.py:3: test_{name} has 11 words; at most 10"
+
+
+@pytest.mark.parametrize("name", ["what_is_written", "a_lease_expires", "whoever_asks"])
+def test_name_without_its_unit_is_found(name: str) -> None:
+    [finding] = prose.test_names("tests/test_x.py", f"    async def test_{name}(self): ...\n")
+    assert "begin with the unit that is tested" in finding
+
+
+def test_short_name_with_its_unit_passes() -> None:
+    assert list(prose.test_names("tests/test_x.py", "def test_lease_expires_once(): ...\n")) == []

@@ -1,4 +1,4 @@
-"""The prose check of `make lint`: phrases that a tired reader stumbles over, long table cells and long sentences.
+"""The prose check of `make lint`: unwanted phrases, long table cells and sentences, and names of tests.
 
 Phrases are looked up in every text file of the repository: prose, messages, comments and identifiers. Cells and
 sentences are counted in the manual. Vale would do the same, but its packages download a binary from elsewhere.
@@ -49,6 +49,39 @@ CELL_WORDS = 25
 SENTENCE_WORDS = 30
 """The aim is twenty. A list of names may need more."""
 
+TEST = re.compile(r"^ *(?:async )?def test_(\w+)\(", re.MULTILINE)
+TEST_WORDS = 10
+HEADLESS = frozenset(
+    [
+        "a",
+        "an",
+        "how",
+        "if",
+        "it",
+        "nobody",
+        "nothing",
+        "one",
+        "somebody",
+        "that",
+        "the",
+        "there",
+        "what",
+        "whatever",
+        "when",
+        "whenever",
+        "where",
+        "wherever",
+        "which",
+        "while",
+        "who",
+        "whoever",
+        "whom",
+        "whose",
+        "why",
+    ]
+)
+"""With what no name of a test begins: it begins with the unit."""
+
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -66,6 +99,17 @@ def phrases(path: str, text: str) -> Iterator[str]:
         for found in PHRASE.finditer(line):
             phrase = re.sub(r"[_-]", " ", found[0].lower())
             yield f"{path}:{number}: {found[0]!r}; write: {PHRASES[phrase]}"
+
+
+def test_names(path: str, text: str) -> Iterator[str]:
+    """Yield a finding for each name of a test that is too long, or does not begin with the unit that is tested."""
+    for found in TEST.finditer(text):
+        first, *others = found[1].split("_")
+        where = f"{path}:{text.count(chr(10), 0, found.start()) + 1}: test_{found[1]}"
+        if len(others) >= TEST_WORDS:
+            yield f"{where} has {len(others) + 1} words; at most {TEST_WORDS}"
+        if first in HEADLESS:
+            yield f"{where} begins with {first!r}; begin with the unit that is tested"
 
 
 def words(text: str) -> int:
@@ -126,6 +170,8 @@ def findings() -> Iterator[str]:
             continue
         text = file.read_text()
         yield from phrases(path, text)
+        if path.startswith("tests/") and file.name.startswith("test_"):
+            yield from test_names(path, text)
         if path.endswith(".md") and not path.startswith(("CHANGELOG", "benchmarks/")):
             yield from cells(path, text)
             yield from sentences(path, text)
