@@ -23,7 +23,7 @@ from tests.support.supervised import SupervisedSource
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PARTITIONS, SHARDS = at_depth(short=(1_000, 200), deep=(4_000, 1_000))
+PARTITIONS, SHARDS = at_depth(short=(1_000, 600), deep=(4_000, 1_000))
 """With 10,000 partitions the pages are measured, by benchmarks/ui.py."""
 
 
